@@ -1,0 +1,74 @@
+# Every target makes the environment it needs: .venv at the root, from Python 3.11 or later and constraints.txt.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN    := .venv/bin
+STAMP  := .venv/.stamp
+PIP    := -m pip --disable-pip-version-check --no-input
+
+# Program and Debian's package of each thing beside Python that the external tests drive.
+EXTERNAL := kubectl:kubernetes-client prometheus:prometheus chromium:chromium
+SOURCES  := vcd tests $(wildcard bench examples)
+
+PYTEST_ARGS ?=
+BENCH_ARGS  ?=
+
+.PHONY: help demo test test-external external-tools bench lint format lock clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
+
+$(STAMP): pyproject.toml constraints.txt
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "vcd needs Python 3.11 or later; name one with: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' \
+		|| { echo "$(PYTHON) cannot make environments; on Debian install python3-venv" >&2; exit 1; }
+	"$(PYTHON)" -m venv .venv
+	$(BIN)/python $(PIP) install --quiet -c constraints.txt hatchling editables
+	$(BIN)/python $(PIP) install --quiet -c constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the log replayed
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+test: $(STAMP)  ## the tests that need Python alone
+	$(BIN)/python -m pytest -n 2 -m "not external" $(PYTEST_ARGS)
+
+test-external: $(STAMP) external-tools  ## the tests that drive kubectl, Prometheus and Chromium
+	$(BIN)/python -m pytest -m external $(PYTEST_ARGS)
+
+external-tools:  ## install (as root, by apt-get) what test-external drives; fail where something is missing
+	@missing=""; packages=""; \
+	for tool in $(EXTERNAL); do \
+		command -v "$${tool%%:*}" >/dev/null || { missing="$$missing $${tool%%:*}"; packages="$$packages $${tool##*:}"; }; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "missing:$$missing (Debian:$$packages); run 'make external-tools' as root, or install them" >&2; exit 1; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$packages </dev/null
+
+bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+lint: $(STAMP)  ## ruff, mypy --strict and the layers
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)  ## let ruff format, and repair what it can
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+lock:  ## resolve the dependencies anew and write constraints.txt
+	rm -rf build/lock
+	"$(PYTHON)" -m venv build/lock
+	build/lock/bin/python $(PIP) install --quiet '.[dev]'
+	build/lock/bin/python $(PIP) freeze --exclude vcd > build/lock/constraints.txt
+	mv build/lock/constraints.txt constraints.txt
+	rm -rf build/lock
+
+clean:  ## remove the environment and everything that was built
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

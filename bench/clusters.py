@@ -1,0 +1,72 @@
+"""Clusters for the benchmarks, as manifests and as states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from vcd.timetravel.planning import state_of
+from vcd.state.cluster import ClusterState
+
+Manifest = dict[str, Any]
+
+
+def nodes(count: int, cpu: int = 32, memory: str = "256Gi", **labels: str) -> Iterator[Manifest]:
+    """Nodes of one size; a label's value may hold ``{i}`` and ``{zone}`` (ten zones)."""
+    for i in range(count):
+        marks = {key: text.format(i=i, zone=i % 10) for key, text in labels.items()}
+        yield {
+            "kind": "Node",
+            "metadata": {"name": f"node-{i:05}", "labels": {"kubernetes.io/hostname": f"node-{i:05}", **marks}},
+            "status": {"allocatable": {"cpu": str(cpu), "memory": memory, "pods": "256"}},
+        }
+
+
+def queues(count: int) -> Iterator[Manifest]:
+    """Open queues of equal weight."""
+    for i in range(count):
+        yield {"kind": "Queue", "metadata": {"name": f"q{i}"}, "spec": {"weight": 1}, "status": {"state": "Open"}}
+
+
+def gang(
+    number: int, size: int, queue: str, phase: str = "Pending", spec: Callable[[int], Manifest] | None = None
+) -> Iterator[Manifest]:
+    """A group of pods of 1 CPU and 1 Gi that must run together; ``spec`` adds to pod i's spec."""
+    name = f"gang-{number:05}"
+    yield {
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "bench", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "minMember": size,
+            "queue": queue,
+            "minResources": {"cpu": str(size), "memory": f"{size}Gi"},
+        },
+        "status": {"phase": phase},
+    }
+    for i in range(size):
+        extra = dict(spec(i)) if spec else {}
+        labels = extra.pop("labels", {"app": name})
+        yield {
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{i}",
+                "namespace": "bench",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"scheduling.k8s.io/group-name": name},
+                "labels": labels,
+            },
+            "spec": {
+                "schedulerName": "volcano",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+                **extra,
+            },
+            "status": {"phase": "Running" if extra.get("nodeName") else "Pending"},
+        }
+
+
+def pending_gangs(node_count: int, pod_count: int, queue_count: int, size: int = 100) -> ClusterState:
+    """An empty cluster and gangs that wait."""
+    objects = [*nodes(node_count), *queues(queue_count)]
+    for number in range(pod_count // size):
+        objects.extend(gang(number, size, f"q{number % queue_count}"))
+    return state_of(objects)

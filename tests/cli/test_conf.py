@@ -1,0 +1,208 @@
+"""``vcd conf``: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from vcd.cli.conf import conf
+from vcd.scheduling import registry
+from vcd.scheduling.action import Action
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.policy import DEFAULT_POLICY
+
+GOOD = """\
+actions: allocate
+tiers:
+- plugins:
+  - name: gang
+    enablePreemptable: false
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+"""
+WARNED = GOOD + "    enableVictim: true\n"
+BAD = GOOD.replace("allocate", "allocat").replace("10", "-1")
+
+
+class Binpack(Plugin):
+    """With one argument that the file gives and one that it does not."""
+
+    name = "binpack"
+    arguments = (
+        Argument("binpack.weight", "int", 1, "weight of the score", minimum=0),
+        Argument("binpack.cpu", "int", 3, "weight of cpu"),
+    )
+
+
+class Allocate(Action):
+    """With an argument."""
+
+    name = "allocate"
+    arguments = (Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugins and actions that these tests' files may name."""
+    plugins = {"binpack": Binpack, **{name: type(name, (Plugin,), {"name": name}) for name in ("gang", *_defaults())}}
+    actions = {
+        "allocate": Allocate,
+        **{name: type(name, (Action,), {"name": name}) for name in ("enqueue", "backfill")},
+    }
+    monkeypatch.setattr(registry, "plugins", lambda: plugins)
+    monkeypatch.setattr(registry, "actions", lambda: actions)
+
+
+def _defaults() -> list[str]:
+    return [entry["name"] for tier in yaml.safe_load(DEFAULT_POLICY)["tiers"] for entry in tier["plugins"]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "volcano-scheduler.conf"
+
+
+def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(conf, [str(argument) for argument in arguments], input=stdin)
+
+
+def test_check_of_a_good_file_exits_with_0(file: Path) -> None:
+    file.write_text(GOOD)
+    assert run("check", file).exit_code == 0
+
+
+def test_check_of_a_bad_file_exits_with_1(file: Path) -> None:
+    file.write_text(BAD)
+    assert run("check", file).exit_code == 1
+
+
+def test_check_of_a_missing_file_exits_with_2(file: Path) -> None:
+    assert run("check", file).exit_code == 2
+
+
+def test_check_of_a_missing_file_says_so(file: Path) -> None:
+    assert run("check", file).stderr == f"Error: {file}: No such file or directory\n"
+
+
+def test_check_of_a_folder_exits_with_2(tmp_path: Path) -> None:
+    assert run("check", tmp_path).exit_code == 2
+
+
+def test_check_of_a_file_that_is_no_text_says_so(file: Path) -> None:
+    file.write_bytes(b"actions: \xff")
+    assert run("check", file).stderr == f"Error: {file}: not UTF-8 at byte 9\n"
+
+
+def test_check_prints_each_problem_with_its_line(file: Path) -> None:
+    file.write_text(BAD)
+    assert run("check", file).stdout.splitlines() == [
+        f'{file}:1: error: actions: "allocat": there is no action allocat; did you mean allocate?',
+        f'{file}:8: error: tiers[0].plugins[1].arguments.binpack.weight: "-1": must be an integer of at least 0',
+        f"{file}: cannot be used (errors: 2, warnings: 0)",
+    ]
+
+
+def test_check_prints_warnings(file: Path) -> None:
+    file.write_text(WARNED)
+    assert run("check", file).stdout.splitlines() == [
+        f"{file}:9: warning: tiers[0].plugins[1]: enableVictim is not read; Volcano spells it enabledVictim",
+        f"{file}: can be used (errors: 0, warnings: 1)",
+    ]
+
+
+def test_check_of_a_file_with_warnings_exits_with_0(file: Path) -> None:
+    file.write_text(WARNED)
+    assert run("check", file).exit_code == 0
+
+
+def test_check_reads_standard_input() -> None:
+    assert run("check", "-", stdin=BAD).exit_code == 1
+
+
+def test_check_as_json(file: Path) -> None:
+    file.write_text("actions: allocat\ntiers: [{plugins: [{name: gang}]}]")
+    assert json.loads(run("check", file, "-o", "json").stdout) == {
+        "file": str(file),
+        "usable": False,
+        "problems": [
+            {
+                "line": 1,
+                "key": "actions",
+                "value": "allocat",
+                "message": "there is no action allocat; did you mean allocate?",
+            }
+        ],
+        "warnings": [],
+    }
+
+
+def test_broken_installation_is_told_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise registry.RegistryError("entry point mine = my.plugin:Mine: it does not load")
+
+    monkeypatch.setattr(registry, "plugins", broken)
+    assert run("show").stderr == "Error: entry point mine = my.plugin:Mine: it does not load\n"
+
+
+def test_show_without_a_file_is_the_compiled_in_default() -> None:
+    described = json.loads(run("show", "-o", "json").stdout)
+    assert [plugin["name"] for tier in described["tiers"] for plugin in tier] == _defaults()
+
+
+def test_show_as_json_marks_defaults(file: Path) -> None:
+    file.write_text(GOOD)
+    described = json.loads(run("show", file, "-o", "json").stdout)
+    assert described["tiers"][0][1]["arguments"] == {
+        "binpack.weight": {"value": 10, "default": False},
+        "binpack.cpu": {"value": 3, "default": True},
+    }
+
+
+def test_show_as_yaml_is_the_same_data_as_json(file: Path) -> None:
+    file.write_text(GOOD)
+    assert yaml.safe_load(run("show", file, "-o", "yaml").stdout) == json.loads(run("show", file, "-o", "json").stdout)
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("│┃ ").split("│")]
+
+
+def test_show_prints_flags_that_differ_from_the_default(file: Path) -> None:
+    file.write_text(GOOD)
+    rows = [cells(line) for line in run("show", file).stdout.splitlines()]
+    assert ["1", "gang", "enablePreemptable: false", "", "", ""] in [[*row, "", "", ""][:6] for row in rows]
+
+
+def test_show_prints_where_an_argument_is_from(file: Path) -> None:
+    file.write_text(GOOD)
+    rows = [cells(line) for line in run("show", file).stdout.splitlines()]
+    assert [row[-3:] for row in rows if row[-1] in ("file", "default")] == [
+        ["binpack.weight", "10", "file"],
+        ["binpack.cpu", "3", "default"],
+        ["predicateErrorCacheEnable", "true", "default"],
+    ]
+
+
+def test_show_prints_warnings_apart(file: Path) -> None:
+    file.write_text(WARNED)
+    assert run("show", file).stderr.startswith(f"{file}:9: warning: ")
+
+
+def test_show_of_a_bad_file_exits_with_1(file: Path) -> None:
+    file.write_text(BAD)
+    assert run("show", file).exit_code == 1
+
+
+def test_show_of_a_bad_file_prints_the_problems(file: Path) -> None:
+    file.write_text(BAD)
+    assert run("show", file).stderr.startswith(f"{file}:1: error: actions: ")
+
+
+def test_show_of_a_missing_file_exits_with_2(file: Path) -> None:
+    assert run("show", file).exit_code == 2

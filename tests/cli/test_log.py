@@ -1,0 +1,197 @@
+"""``vcd log``: what the commands print, and their exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.eventlog.samples import gone, leads, noise, put, session, write_history
+from vcd.cli.log import log
+from vcd.eventlog import EventLog, LogReader, verify
+from vcd.model.events import Event
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: object) -> Result:
+    """Run ``vcd log`` with these arguments; a traceback fails the test."""
+    result = CliRunner().invoke(log, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    """What a command printed with -o json."""
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+async def append(path: Path, events: list[Event]) -> None:
+    """Open a log and append events."""
+    async with EventLog.open(path) as opened:
+        await opened.append(events)
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A log of four sessions, six events each, with a checkpoint after the second."""
+    await write_history(tmp_path / "log.sqlite", 4, checkpoints=(2,))
+    return tmp_path / "log.sqlite"
+
+
+def test_ls_shows_events_as_a_table(path: Path) -> None:
+    result = run("ls", path)
+    assert result.exit_code == 0
+    heading, first, *rest = result.stdout.splitlines()
+    assert heading.split() == ["sequence", "time", "type", "kind", "key", "version", "what"]
+    assert first.split()[:6] == ["1", "2026-01-05T08:00:00.000000Z", "put", "Pod", "ns/pod-1", "1"]
+    assert len(rest) == 23
+    assert "session 1: 1 statements, 2 operations, 0 stale" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (("--key", "ns/pod-2"), [2]),
+        (("--kind", "Pod", "--from", "20"), [20, 21]),
+        (("--type", "session"), [4, 10, 16, 22]),
+        (("--from", "3", "--to", "5"), [3, 4, 5]),
+        (("--limit", "2"), [1, 2]),
+        (("--limit", "0"), list(range(1, 25))),
+    ],
+)
+def test_ls_chooses_events(path: Path, options: tuple[str, ...], found: list[int]) -> None:
+    assert [line["sequence"] for line in lines(run("ls", path, "-o", "json", *options))] == found
+
+
+def test_ls_shows_objects_and_plans_as_json(path: Path) -> None:
+    events = [line["event"] for line in lines(run("ls", path, "-o", "json", "--to", "4"))]
+    assert events[0]["payload"]["metadata"]["name"] == "pod-1"
+    assert events[3]["plan"]["statements"][0]["operations"][0] == {
+        "verb": "bind", "key": "ns/pod-1", "uid": "uid-1", "node": "node-1",
+    }  # fmt: skip
+
+
+def test_ls_says_that_there_is_more(path: Path) -> None:
+    assert "and more" in run("ls", path, "--limit", "23").stderr
+    assert "and more" not in run("ls", path, "--limit", "24").stderr
+
+
+def test_ls_lists_sessions(path: Path) -> None:
+    found = lines(run("ls", path, "--sessions", "--from", "2", "--to", "3", "-o", "json"))
+    assert [(line["session"], line["head"], line["operations"]) for line in found] == [(2, 9, 2), (3, 15, 2)]
+
+
+def test_ls_of_sessions_takes_no_filter_of_events(path: Path) -> None:
+    result = run("ls", path, "--sessions", "--kind", "Pod")
+    assert (result.exit_code, "leave them out with --sessions" in result.stderr) == (2, True)
+
+
+async def test_ls_shows_what_this_version_cannot_read(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "log.sqlite") as opened:
+        await opened.append([noise(1, 9), leads(3)])
+    first, second = lines(run("ls", opened.path, "-o", "json"))
+    assert (first["kind"], first["what"]) == ("Noise", "9 bytes")
+    assert second["what"] == "epoch=3 identity=replica leading=True"
+
+
+def test_tail_shows_the_last_events(path: Path) -> None:
+    assert [line["sequence"] for line in lines(run("tail", path, "-n", "2", "-o", "json"))] == [23, 24]
+
+
+def test_tail_follows_a_log_that_is_written(path: Path) -> None:
+    program = "from vcd.cli.log import log; log()"
+    command = [sys.executable, "-c", program, "tail", str(path), "-n", "1", "-f", "-o", "json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["sequence"] == 24
+            asyncio.run(append(path, [put(1), gone(1)]))
+            assert [json.loads(process.stdout.readline())["type"] for _ in range(2)] == ["put", "gone"]
+        finally:
+            process.kill()
+
+
+def test_verify_says_that_a_file_is_sound(path: Path) -> None:
+    result = run("verify", path)
+    assert (result.exit_code, result.stdout) == (0, f"{path}: sound\n")
+
+
+def test_verify_names_problems_and_exits_with_1(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM event WHERE sequence = 5")
+    connection.close()
+    result = run("verify", path)
+    assert (result.exit_code, "events 5 to 5 are missing" in result.stdout) == (1, True)
+    result = run("verify", path, "-o", "json")
+    assert (result.exit_code, "events 5 to 5 are missing" in json.loads(result.stdout)["problems"]) == (1, True)
+
+
+def test_export_writes_the_sessions_chosen(path: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.sqlite"
+    (written,) = lines(run("export", path, out, "--from", "3", "--to", "3", "-o", "json"))
+    assert written == {"file": str(out), "first": 13, "last": 21, "sessions": 1}
+    assert verify(out) == []
+
+
+def test_export_refuses_a_range_that_runs_backwards(path: Path, tmp_path: Path) -> None:
+    result = run("export", path, tmp_path / "out.sqlite", "--from", "3", "--to", "2")
+    assert (result.exit_code, "--from 3 comes after --to 2" in result.stderr) == (2, True)
+
+
+async def test_import_merges_files(path: Path, tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "b.sqlite") as opened:
+        await opened.append([leads(2), session(1, 1, epoch=2)])
+    out = tmp_path / "out.sqlite"
+    result = run("import", path, opened.path, out)
+    assert (result.exit_code, result.stdout) == (0, f"{out}: events 1 to 26, 5 sessions\n")
+    assert verify(out) == []
+
+
+def test_compact_removes_what_is_old_first(path: Path) -> None:
+    (done,) = lines(run("compact", path, "--max-age", "1s", "-o", "json"))
+    assert (done["removed"], done["after"]) == (12, path.stat().st_size)
+    with LogReader(path) as reader:
+        assert reader.first() == 13
+
+
+@pytest.mark.parametrize(("option", "value"), [("--max-age", "3 fortnights"), ("--max-size", "much")])
+def test_compact_says_how_to_write_an_option(path: Path, option: str, value: str) -> None:
+    result = run("compact", path, option, value)
+    assert (result.exit_code, "write one like" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["ls", "tail", "verify", "compact"])
+def test_a_missing_file_exits_with_2(tmp_path: Path, command: str) -> None:
+    result = run(command, tmp_path / "none.sqlite")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No such file" in result.stderr or "there is no such file" in result.stderr
+
+
+def test_a_foreign_file_exits_with_2(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello " * 1000)
+    result = run("verify", tmp_path / "text")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: event log {tmp_path / 'text'}: it is not a vcd log")
+
+
+def test_a_reader_that_goes_away_is_no_error(path: Path) -> None:
+    program = "from vcd.cli.log import log; log()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = [sys.executable, "-c", program, "ls", str(path), "-o", "json"]
+        done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,124 @@
+"""The Dockerfile, read: no image can be built where these tests run."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+DEPLOYMENT = yaml.safe_load((ROOT / "deploy" / "base" / "deployment.yaml").read_text())
+
+
+class Step(NamedTuple):
+    """One instruction with its arguments, continued lines joined."""
+
+    instruction: str
+    arguments: str
+
+
+def stages() -> list[list[Step]]:
+    """The instructions of each stage, its FROM first."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines)).splitlines()
+    result: list[list[Step]] = []
+    for line in joined:
+        instruction, _, arguments = line.partition(" ")
+        if instruction == "FROM":
+            result.append([])
+        result[-1].append(Step(instruction, arguments.strip()))
+    return result
+
+
+def all_steps(instruction: str) -> list[str]:
+    return [step.arguments for stage in stages() for step in stage if step.instruction == instruction]
+
+
+def last_of_image(instruction: str) -> str:
+    """The arguments of the instruction's last use in the stage that becomes the image."""
+    return [step.arguments for step in stages()[-1] if step.instruction == instruction][-1]
+
+
+def container() -> dict[str, object]:
+    (found,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_the_bases_are_slim_and_of_a_stated_version() -> None:
+    assert all(re.fullmatch(r"python:3\.\d+-slim-\w+", arguments.split()[0]) for arguments in all_steps("FROM"))
+
+
+def test_the_image_has_another_stage_than_the_build() -> None:
+    copied = [arguments for arguments in all_steps("COPY") if "--from=" in arguments]
+    assert len(stages()) == 2
+    assert copied == ["--from=build /opt/vcd /opt/vcd"]
+
+
+def test_it_runs_as_the_deployments_user() -> None:
+    context = DEPLOYMENT["spec"]["template"]["spec"]["securityContext"]
+    assert last_of_image("USER") == f"{context['runAsUser']}:{context['runAsGroup']}"
+
+
+def test_nothing_is_done_as_another_user_after_user() -> None:
+    instructions = [step.instruction for step in stages()[-1]]
+    assert not {"RUN", "COPY", "ADD"} & set(instructions[instructions.index("USER") :])
+
+
+def test_it_starts_vcd_without_a_shell() -> None:
+    assert json.loads(last_of_image("ENTRYPOINT")) == ["vcd"]
+    assert json.loads(last_of_image("CMD"))[0] == "run"
+
+
+def test_it_and_the_deployment_start_the_same_command() -> None:
+    started = json.loads(last_of_image("ENTRYPOINT")) + json.loads(last_of_image("CMD"))
+    assert started == container()["command"]
+
+
+def test_its_ports_are_the_deployments() -> None:
+    ports = container()["ports"]
+    assert isinstance(ports, list)
+    assert [int(port) for port in last_of_image("EXPOSE").split()] == [port["containerPort"] for port in ports]
+
+
+def test_only_the_logs_folder_is_written() -> None:
+    (volume,) = json.loads(last_of_image("VOLUME"))
+    mounts = container()["volumeMounts"]
+    assert isinstance(mounts, list)
+    assert volume in {mount["mountPath"] for mount in mounts if not mount.get("readOnly")}
+    assert "PYTHONDONTWRITEBYTECODE=1" in last_of_image("ENV").split()
+
+
+def test_dependencies_are_the_locked_ones() -> None:
+    installs = [
+        command for run in all_steps("RUN") for command in run.split("&&") if re.search(r"/pip\b.* install\b", command)
+    ]
+    assert len(installs) == 2
+    assert all("-c constraints.txt" in command and "--no-cache-dir" in command for command in installs)
+
+
+@pytest.mark.parametrize("word", ["ADD", "curl", "wget", "sudo", "apt-get", "--index-url", "--extra-index-url"])
+def test_nothing_is_fetched_beside_the_locked_dependencies(word: str) -> None:
+    assert word not in shlex.split(DOCKERFILE.read_text(), comments=True)
+
+
+def test_no_address_is_named() -> None:
+    assert "://" not in DOCKERFILE.read_text()
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    sources = [
+        source for arguments in all_steps("COPY") if "--from=" not in arguments for source in arguments.split()[:-1]
+    ]
+    allowed = {
+        line.removeprefix("!")
+        for line in DOCKERFILE.with_name("Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert set(sources) == allowed

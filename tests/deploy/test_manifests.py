@@ -1,0 +1,313 @@
+"""What deploy/ renders to: known fields only, references that resolve, a pod without privileges, the least RBAC."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.kustomize import Key, Manifest, kustomization_file, render
+from tests.deploy.rbac import Grant, allows, grants
+from tests.deploy.schema import problems
+from vcd.model.kinds import KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+CRDS = ROOT / "vcd" / "embedded" / "crds"
+NAMESPACE = "volcano-system"
+SCHEMAS = yaml.safe_load(Path(__file__).with_name("schemas.yaml").read_text())
+
+BASE = DEPLOY / "base"
+REPLACE = DEPLOY / "overlays" / "replace-vc-scheduler"
+STANDALONE = DEPLOY / "overlays" / "standalone"
+WITHOUT_CRDS = [BASE, REPLACE]
+ALL = [BASE, REPLACE, STANDALONE]
+
+# The arguments that Volcano's chart gives vc-scheduler with leader election on, without its trailing "2>&1",
+# which is for a shell that no container has.
+CHART_ARGS = [
+    "--logtostderr",
+    "--scheduler-conf=/volcano.scheduler/volcano-scheduler.conf",
+    "--enable-healthz=true",
+    "--enable-metrics=true",
+    "--leader-elect=true",
+    "--leader-elect-resource-namespace=volcano-system",
+    "--kube-api-qps=2000",
+    "--kube-api-burst=2000",
+    "--schedule-period=1s",
+    "--node-worker-threads=20",
+    "-v=3",
+]
+CHART_CONF = {
+    "actions": "enqueue, allocate, backfill",
+    "tiers": [
+        {"plugins": [{"name": "priority"}, {"name": "gang", "enablePreemptable": False}, {"name": "conformance"}]},
+        {
+            "plugins": [
+                {"name": "overcommit"},
+                {"name": "drf", "enablePreemptable": False},
+                {"name": "predicates"},
+                {"name": "proportion"},
+                {"name": "nodeorder"},
+                {"name": "binpack"},
+            ]
+        },
+    ],
+}
+# Every call that changes something: what law 3's commit loop and law 4's Lease write.
+WRITES = {
+    Grant("create", "", "pods/binding", "", ""),
+    Grant("delete", "", "pods", "", ""),
+    Grant("patch", "", "pods/status", "", ""),
+    Grant("patch", "scheduling.volcano.sh", "podgroups", "", ""),
+    Grant("patch", "scheduling.volcano.sh", "queues/status", "", ""),
+    Grant("create", "", "events", "", ""),
+    Grant("patch", "", "events", "", ""),
+    Grant("create", "coordination.k8s.io", "leases", NAMESPACE, ""),
+    Grant("update", "coordination.k8s.io", "leases", NAMESPACE, "volcano"),
+}
+READ_TO_WRITE = {
+    *(Grant("get", "", "pods", "", ""), Grant("get", "coordination.k8s.io", "leases", NAMESPACE, "volcano")),
+    *(Grant("get", "scheduling.volcano.sh", resource, "", "") for resource in ("podgroups", "queues")),
+}
+
+
+def names(folder: Path) -> str:
+    return str(folder.relative_to(DEPLOY))
+
+
+def one(manifests: dict[Key, Manifest], kind: str) -> Manifest:
+    """The only manifest of a kind."""
+    (manifest,) = [m for (found, _, _), m in manifests.items() if found == kind]
+    return manifest
+
+
+def pod_of(manifests: dict[Key, Manifest]) -> Any:
+    return one(manifests, "Deployment")["spec"]["template"]
+
+
+def granted(folder: Path) -> set[Grant]:
+    return grants(render(folder).values(), "vcd-scheduler", NAMESPACE)
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_every_field_is_known_and_of_its_type(folder: Path) -> None:
+    found = [
+        f"{manifest['kind']}{problem}"
+        for manifest in render(folder).values()
+        if manifest["kind"] != "CustomResourceDefinition"
+        for problem in problems(
+            manifest, SCHEMAS["kinds"][f"{manifest['apiVersion']} {manifest['kind']}"], SCHEMAS["definitions"]
+        )
+    ]
+    assert found == []
+
+
+def test_the_check_of_fields_finds_a_misspelt_one() -> None:
+    monitor = one(render(BASE), "ServiceMonitor")
+    monitor["spec"]["endpoints"][0]["scrapeTimeOut"] = "1s"
+    schema = SCHEMAS["kinds"]["monitoring.coreos.com/v1 ServiceMonitor"]
+    assert list(problems(monitor, schema, SCHEMAS["definitions"])) == [
+        ".spec.endpoints[0]: scrapeTimeOut is not a field"
+    ]
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_everything_namespaced_is_in_volcanos_namespace(folder: Path) -> None:
+    assert {namespace for _, namespace, _ in render(folder)} == {"", NAMESPACE}
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_selectors_meet_the_pods_and_the_service(folder: Path) -> None:
+    manifests = render(folder)
+    labels = pod_of(manifests)["metadata"]["labels"].items()
+    selectors = [
+        one(manifests, "Deployment")["spec"]["selector"]["matchLabels"],
+        one(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        one(manifests, "Service")["spec"]["selector"],
+    ]
+    assert all(selector.items() <= labels for selector in selectors)
+    monitored = one(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= one(manifests, "Service")["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_named_ports_exist(folder: Path) -> None:
+    manifests = render(folder)
+    (container,) = pod_of(manifests)["spec"]["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    probed = {container[probe]["httpGet"]["port"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    service = one(manifests, "Service")["spec"]["ports"]
+    assert probed | {port["targetPort"] for port in service} <= ports
+    assert {e["port"] for e in one(manifests, "ServiceMonitor")["spec"]["endpoints"]} <= {p["name"] for p in service}
+
+
+def test_probes_ask_for_health_and_readiness() -> None:
+    (container,) = pod_of(render(BASE))["spec"]["containers"]
+    paths = [container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert paths == ["/healthz", "/healthz", "/readyz"]
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_mounts_have_their_volumes_and_the_log_is_on_one(folder: Path) -> None:
+    spec = pod_of(render(folder))["spec"]
+    (container,) = spec["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in spec["volumes"]}
+    (log,) = [arg for arg in container["command"] if arg.startswith("--event-log=")]
+    assert Path(log.removeprefix("--event-log=")).parent == Path(mounts["event-log"])
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_two_replicas_keep_apart_and_one_survives_a_drain(folder: Path) -> None:
+    manifests = render(folder)
+    assert one(manifests, "Deployment")["spec"]["replicas"] == 2
+    assert one(manifests, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    (term,) = pod_of(manifests)["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert term["podAffinityTerm"]["labelSelector"] == one(manifests, "Deployment")["spec"]["selector"]
+
+
+@pytest.mark.parametrize("folder", ALL, ids=names)
+def test_the_pod_has_no_privileges(folder: Path) -> None:
+    spec = pod_of(render(folder))["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_pod_is_not_left_to_itself_to_schedule() -> None:
+    assert pod_of(render(BASE))["spec"]["schedulerName"] == "default-scheduler"
+
+
+def test_the_configuration_is_the_charts() -> None:
+    assert yaml.safe_load(one(render(BASE), "ConfigMap")["data"]["volcano-scheduler.conf"]) == CHART_CONF
+
+
+@pytest.mark.parametrize("folder", [BASE, STANDALONE], ids=names)
+def test_the_configuration_is_mounted_where_the_arguments_look(folder: Path) -> None:
+    manifests = render(folder)
+    spec = pod_of(manifests)["spec"]
+    (volume,) = [volume for volume in spec["volumes"] if "configMap" in volume]
+    config = one(manifests, "ConfigMap")
+    (mount,) = [mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]]
+    assert volume["configMap"]["name"] == config["metadata"]["name"]
+    (key,) = config["data"]
+    assert f"--scheduler-conf={mount['mountPath']}/{key}" in spec["containers"][0]["args"]
+
+
+def test_in_vc_schedulers_place_the_arguments_are_the_charts() -> None:
+    (container,) = pod_of(render(REPLACE))["spec"]["containers"]
+    assert container["args"] == CHART_ARGS
+
+
+def test_in_vc_schedulers_place_its_configmap_is_read_and_none_is_shipped() -> None:
+    manifests = render(REPLACE)
+    (volume,) = [volume for volume in pod_of(manifests)["spec"]["volumes"] if "configMap" in volume]
+    assert volume["configMap"]["name"] == "volcano-scheduler-configmap"
+    assert not [key for key in manifests if key[0] == "ConfigMap"]
+
+
+def test_in_vc_schedulers_place_nothing_of_volcanos_is_overwritten() -> None:
+    assert {name for _, _, name in render(REPLACE)} == {"vcd-scheduler"}
+
+
+def test_the_values_for_volcanos_chart_leave_vc_scheduler_without_pods() -> None:
+    values = yaml.safe_load((REPLACE / "volcano-values.yaml").read_text())
+    assert values == {"custom": {"scheduler_replicas": 0}}
+
+
+def test_the_patch_for_volcanos_deployment_leaves_vc_scheduler_without_pods() -> None:
+    assert yaml.safe_load((REPLACE / "vc-scheduler-off.yaml").read_text()) == {"spec": {"replicas": 0}}
+
+
+def test_the_log_can_be_put_on_a_claim_of_each_pod(tmp_path: Path) -> None:
+    overlay = overlay_of(tmp_path, "log-on-claims")
+    (volume,) = [v for v in pod_of(render(overlay))["spec"]["volumes"] if v["name"] == "event-log"]
+    assert set(volume) == {"name", "ephemeral"}
+    found = list(problems(volume, SCHEMAS["definitions"]["volume"], SCHEMAS["definitions"]))
+    assert found == []
+
+
+def test_the_service_monitor_can_be_left_out(tmp_path: Path) -> None:
+    overlay = overlay_of(tmp_path, "without-servicemonitor")
+    assert set(render(BASE)) - set(render(overlay)) == {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
+
+
+def overlay_of(folder: Path, component: str) -> Path:
+    """A kustomization in `folder` of the base and one component, as a user would write it: with relative paths."""
+    deploy = os.path.relpath(DEPLOY, folder.resolve())
+    kustomization = {"resources": [f"{deploy}/base"], "components": [f"{deploy}/components/{component}"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return folder
+
+
+def test_without_volcano_the_namespace_and_every_custom_resource_come_along() -> None:
+    added = set(render(STANDALONE)) - set(render(BASE))
+    definitions = {name for kind, _, name in added if kind == "CustomResourceDefinition"}
+    assert {kind for kind, _, _ in added} == {"Namespace", "CustomResourceDefinition"}
+    assert {"podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh", "jobs.batch.volcano.sh"} <= definitions
+
+
+def test_no_custom_resource_of_the_package_is_forgotten() -> None:
+    listed = yaml.safe_load(kustomization_file(CRDS).read_text())["resources"]
+    assert sorted(listed) == sorted(path.name for path in CRDS.glob("*.yaml"))
+
+
+def test_the_default_queue_has_the_name_that_the_scheduler_looks_for() -> None:
+    queue = yaml.safe_load((STANDALONE / "default-queue.yaml").read_text())
+    assert (queue["apiVersion"], queue["kind"]) == ("scheduling.volcano.sh/v1beta1", "Queue")
+    assert queue["metadata"]["name"] == "default"
+
+
+@pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
+def test_rbac_lets_write_only_what_the_daemon_decides(folder: Path) -> None:
+    assert {grant for grant in granted(folder) if grant.verb not in {"get", "list", "watch"}} == WRITES
+
+
+@pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_rbac_lets_list_and_watch_just_the_kinds_that_vcd_reads(folder: Path, verb: str) -> None:
+    kinds = {Grant(verb, kind.group, kind.plural, "", "") for kind in KINDS.values()}
+    assert {grant for grant in granted(folder) if grant.verb == verb} == kinds
+
+
+@pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
+def test_rbac_lets_get_just_what_is_written_too(folder: Path) -> None:
+    assert {grant for grant in granted(folder) if grant.verb == "get"} == READ_TO_WRITE
+
+
+def test_rbac_names_no_wildcard() -> None:
+    assert not [grant for grant in granted(BASE) if "*" in {grant.verb, grant.group, grant.resource, grant.name}]
+
+
+@pytest.mark.parametrize("resource", ["secrets", "configmaps", "serviceaccounts", "pods/exec", "pods/eviction"])
+def test_rbac_lets_nobody_at_what_scheduling_does_not_need(resource: str) -> None:
+    assert not [grant for grant in granted(BASE) if grant.resource == resource]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "allowed"),
+    [(NAMESPACE, "volcano", True), (NAMESPACE, "another", False), ("kube-system", "volcano", False)],
+)
+def test_rbac_lets_renew_one_lease_only(namespace: str, name: str, allowed: bool) -> None:
+    assert allows(granted(BASE), Grant("update", "coordination.k8s.io", "leases", namespace, name)) is allowed
+
+
+def test_no_other_identity_is_granted_anything() -> None:
+    bindings = [m for m in render(BASE).values() if m["kind"].endswith("RoleBinding")]
+    subjects = [(s["kind"], s["namespace"], s["name"]) for binding in bindings for s in binding["subjects"]]
+    assert set(subjects) == {("ServiceAccount", NAMESPACE, "vcd-scheduler")}
+    account = one(render(BASE), "ServiceAccount")
+    assert account["metadata"]["name"] == pod_of(render(BASE))["spec"]["serviceAccountName"]

@@ -1,0 +1,140 @@
+"""The wheel: what is in it, and that it runs as another user from a tree that it cannot write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution, which is built from a copy of what the repository ships."""
+    source, dist = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for name in ("vcd", "migrations"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "constraints.txt"):
+        shutil.copy(ROOT / name, source)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(dist), str(source))
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    """The files in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+@pytest.fixture(scope="module")
+def tree(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The wheel installed in a folder that nobody may write."""
+    folder = tmp_path_factory.mktemp("installed") / "tree"
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
+    set_modes(folder, writable=False)
+    yield folder
+    set_modes(folder, writable=True)
+
+
+def set_modes(folder: Path, writable: bool) -> None:
+    """Give all write permissions in `folder` to its owner, or take them from everybody."""
+    for path in [folder, *folder.rglob("*")]:
+        mode = path.stat().st_mode & 0o555
+        path.chmod(mode | 0o200 if writable else mode)
+
+
+def run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """The standard output of a command that must end well."""
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def as_nobody(tree: Path, *command: str) -> str:
+    """Run a command on the installed tree as a user that owns nothing.
+
+    Root becomes that user with one capability, to read: the interpreter may lie where only root can look.
+    """
+    drop: list[str] = []
+    if os.geteuid() == 0:
+        setpriv = shutil.which("setpriv")
+        assert setpriv, "setpriv (util-linux) is needed to run as another user"
+        capability = "-all,+dac_read_search"
+        drop = [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
+        drop += [f"--inh-caps={capability}", f"--ambient-caps={capability}", f"--bounding-set={capability}"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tree), "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
+    return run(*drop, *command, cwd=tree, env=env)
+
+
+def files(tree: Path) -> set[str]:
+    return {str(path.relative_to(tree)) for path in tree.rglob("*")}
+
+
+def test_it_ships_the_marker_of_its_types(names: set[str]) -> None:
+    assert "vcd/py.typed" in names
+
+
+def test_it_ships_every_migration(names: set[str]) -> None:
+    migrations = {f"vcd/eventlog/migrations/{path.name}" for path in (ROOT / "migrations").glob("*.sql")}
+    assert migrations
+    assert migrations <= names
+
+
+def test_it_ships_the_custom_resources(names: set[str]) -> None:
+    crds = {path.relative_to(ROOT).as_posix() for path in (ROOT / "vcd" / "embedded" / "crds").glob("*.yaml")}
+    assert crds
+    assert crds <= names
+
+
+def test_it_ships_every_source_file(names: set[str]) -> None:
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "vcd").rglob("*.py")} <= names
+
+
+def test_it_ships_the_licence(names: set[str]) -> None:
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_it_ships_nothing_else(names: set[str]) -> None:
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"vcd"}
+
+
+def test_the_user_is_not_root_and_cannot_write_the_tree(tree: Path) -> None:
+    program = (
+        "import os, pathlib, sys\n"
+        "try:\n"
+        "    pathlib.Path('new').touch()\n"
+        "except PermissionError:\n"
+        "    print('refused', os.geteuid())\n"
+    )
+    refused, uid = as_nobody(tree, sys.executable, "-c", program).split()
+    assert refused == "refused"
+    assert int(uid) != 0
+
+
+def test_the_installed_package_is_the_one_that_runs(tree: Path) -> None:
+    path = as_nobody(tree, sys.executable, "-c", "import vcd; print(vcd.__file__)").strip()
+    assert Path(path) == tree / "vcd" / "__init__.py"
+
+
+def test_it_tells_its_version(tree: Path, wheel: Path) -> None:
+    assert wheel.name.split("-")[1] in as_nobody(tree, str(tree / "bin" / "vcd"), "--version")
+
+
+def test_it_shows_the_configuration_in_force(tree: Path) -> None:
+    assert "allocate" in as_nobody(tree, str(tree / "bin" / "vcd"), "conf", "show")
+
+
+def test_running_it_leaves_nothing_in_its_tree(tree: Path) -> None:
+    before = files(tree)
+    as_nobody(tree, str(tree / "bin" / "vcd"), "--version")
+    assert files(tree) == before

@@ -1,0 +1,294 @@
+"""Files that cannot be used, disks that are full, processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.eventlog.samples import gone, noise, put, write_history
+from vcd.eventlog import EventLog, LogError, LogReader, verify
+from vcd.eventlog.store import migrations
+
+ROOT = Path(__file__).parents[2]
+
+
+async def refusal(path: Path, **options: bool) -> str:
+    """The message with which opening is refused."""
+    with pytest.raises(LogError) as caught:
+        async with EventLog.open(path, **options):  # type: ignore[arg-type]
+            pass
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def modes_in(folder: Path) -> set[int]:
+    """The permissions of the files in a folder."""
+    return {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def run_python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
+    """Run a program that may import the project."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, args)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+async def test_a_second_writer_is_refused_and_told_who_writes(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+        assert f"process {os.getpid()} writes it" in await refusal(path)
+        assert await log.append([put(2)]) == 2
+
+
+async def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    async with EventLog.open(path):
+        done = run_python(
+            """
+            import sys
+            from vcd.eventlog import LogError, compact
+            try:
+                compact(sys.argv[1])
+            except LogError as error:
+                print(error)
+            """,
+            path,
+        )
+    assert f"process {os.getpid()} writes it" in done.stdout, done.stderr
+
+
+async def test_the_lock_ends_with_its_holder(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    for _ in range(2):
+        async with EventLog.open(path) as log:
+            await log.append([put(1)])
+    assert log.head == 2
+
+
+async def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        await write_history(tmp_path / "log.sqlite", 1)
+        async with EventLog.open(tmp_path / "log.sqlite"):
+            modes = modes_in(tmp_path)
+    finally:
+        os.umask(before)
+    assert modes == {0o600}
+
+
+async def test_a_missing_file_is_not_made_when_it_should_exist(tmp_path: Path) -> None:
+    assert "there is no such file" in await refusal(tmp_path / "log.sqlite", create=False)
+    with pytest.raises(LogError, match="there is no such file"):
+        LogReader(tmp_path / "log.sqlite")
+
+
+async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    assert "No such file or directory" in await refusal(tmp_path / "none" / "log.sqlite")
+
+
+async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+    assert "not a vcd log" in await refusal(path)
+    with pytest.raises(LogError, match="not a vcd log"):
+        LogReader(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("hello " * 1000)
+    assert "not a vcd log" in await refusal(path)
+
+
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 1)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {migrations()[-1][0] + 1}")
+    connection.close()
+    assert "use a newer vcd" in await refusal(path)
+    with pytest.raises(LogError, match="use a newer vcd"):
+        LogReader(path)
+
+
+async def test_an_older_schema_is_migrated_by_a_writer_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 1)
+    later = (*migrations(), (migrations()[-1][0] + 1, "CREATE TABLE later (x INTEGER) STRICT;\n"))
+    monkeypatch.setattr("vcd.eventlog.store.migrations", lambda: later)
+    with pytest.raises(LogError, match="written by an older vcd"):
+        LogReader(path)
+    async with EventLog.open(path) as log:
+        assert log.head == 6
+    assert verify(path) == []
+
+
+async def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 50)
+    os.truncate(path, path.stat().st_size // 2)
+    assert "truncated or damaged" in await refusal(path)
+    with pytest.raises(LogError, match="truncated or damaged"):
+        LogReader(path)
+
+
+async def test_a_file_emptied_by_a_crash_before_its_first_write_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    path.touch()
+    async with EventLog.open(path) as log:
+        assert await log.append([put(1)]) == 1
+
+
+async def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "log.sqlite"
+    path.parent.mkdir()
+    await write_history(path, 1)
+    (path.parent / "log.sqlite-lock").unlink()
+    for folder in (tmp_path.parents[1], tmp_path.parent, tmp_path):
+        folder.chmod(0o755)
+    path.parent.chmod(0o555)
+    path.chmod(0o644)
+    done = run_python(
+        """
+        import asyncio, os, sys
+        from vcd.eventlog import EventLog, LogError, LogReader
+        from vcd.eventlog.statements import statements
+        from vcd.eventlog.store import migrations
+        async def write():
+            async with EventLog.open(sys.argv[1]): pass
+        for group in ("read", "append", "checkpoint"):
+            statements(group)
+        migrations()
+        if os.getuid() == 0:
+            os.setuid(65534)
+        with LogReader(sys.argv[1]) as reader:
+            print("read", reader.head())
+        try:
+            asyncio.run(write())
+        except LogError as error:
+            print(error)
+        """,
+        path,
+    )
+    path.parent.chmod(0o755)
+    assert done.stdout.startswith("read 6\n"), done.stderr
+    assert "Permission denied; check the path, its owner and mode" in done.stdout
+
+
+FULL_DISK = """
+    import asyncio, resource, signal, sys
+    from tests.eventlog.samples import noise, put
+    from vcd.eventlog import EventLog, LogError
+    async def main():
+        async with EventLog.open(sys.argv[1]) as log:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, resource.RLIM_INFINITY))
+            last = 0
+            try:
+                while True:
+                    last = await log.append([noise(last + n, 3000) for n in range(20)])
+            except LogError as error:
+                print(last, error)
+            for refused in (log.append([put(1)]), log.checkpoint(1, b"state"), log.retain()):
+                try:
+                    await refused
+                    print("taken")
+                except LogError as error:
+                    print("refused", log.failure is not None)
+    asyncio.run(main())
+"""
+
+
+def test_a_file_that_may_not_grow_stops_the_log_and_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    first, *rest = run_python(FULL_DISK, path).stdout.splitlines()
+    acknowledged, _, message = first.partition(" ")
+    assert "make room" in message or "file size limits" in message
+    assert rest == ["refused True"] * 3
+    with LogReader(path) as reader:
+        assert [one.sequence for one in reader.read()] == list(range(1, int(acknowledged) + 1))
+    assert int(acknowledged) > 0
+    assert verify(path) == []
+
+
+async def test_a_full_disk_is_said_so_and_the_log_works_again_when_opened_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+        await log.transact(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
+        with pytest.raises(LogError, match="the disk is full"):
+            await log.append([noise(n, 3000) for n in range(200)])
+        with pytest.raises(LogError, match="the disk is full"):
+            await log.append([put(1)])
+    async with EventLog.open(path) as log:
+        assert await log.append([put(2)]) == 2
+    assert verify(path) == []
+
+
+async def test_every_waiting_call_is_told_of_the_failure(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "log.sqlite") as log:
+        await log.transact(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
+        results = await asyncio.gather(*(log.append([noise(n, 900)] * 50) for n in range(500)), return_exceptions=True)
+    assert all(isinstance(result, LogError) for result in results)
+
+
+async def test_what_cannot_be_written_stops_the_log_with_its_reason(tmp_path: Path) -> None:
+    async with EventLog.open(tmp_path / "log.sqlite") as log:
+        with pytest.raises(LogError, match="UnicodeEncodeError"):
+            await log.append([gone(1), type(gone(1))("Pod", "\ud800")])
+
+
+APPENDER = """
+    import asyncio, os, sys
+    from tests.eventlog.samples import fold, outcome, put, session
+    from vcd.eventlog import EventLog
+    async def puts(log, number):
+        while True:
+            number += 10
+            say(await log.append([put(number, 200)] * (number % 7 + 1)))
+    async def sessions(log):
+        while True:
+            head = log.head
+            say(await log.append([session(log.last_session + 1, head)]))
+            say(await log.append([outcome(log.last_session, 0), outcome(log.last_session, 1)]))
+            await log.checkpoint(log.head, os.urandom(50_000))
+            await log.retain(max_bytes=300_000)
+    def say(sequence):
+        os.write(1, b"%d\\n" % sequence)
+    async def main():
+        async with EventLog.open(sys.argv[1]) as log:
+            await asyncio.gather(sessions(log), *(puts(log, number) for number in range(4)))
+    asyncio.run(main())
+"""
+
+
+def test_kill_9_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    chance = random.Random(5)
+    acknowledged = 0
+    for _ in range(15):
+        command = [sys.executable, "-c", textwrap.dedent(APPENDER), str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(chance.randrange(1, 300)):
+                assert process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+            said = process.stdout.read().split("\n")[:-1]
+        acknowledged = max([acknowledged, *map(int, said)])
+        with LogReader(path) as reader:
+            assert reader.head() >= acknowledged
+        assert verify(path) == []

@@ -1,0 +1,90 @@
+"""``verify`` finds each kind of damage, and says where."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.eventlog.samples import fold, gone, outcome, write_history
+from vcd.eventlog import EventLog, Logged, LogReader, verify
+
+DAMAGE = {
+    "DELETE FROM event WHERE sequence = 5": "events 5 to 5 are missing",
+    "DELETE FROM event WHERE sequence BETWEEN 1 AND 3; DELETE FROM checkpoint": "the history begins with event 4",
+    "UPDATE event SET time = 1 WHERE sequence = 8": "event 8: its time is before",
+    "UPDATE event SET payload = x'01ff' WHERE sequence = 2": "event 2 cannot be read",
+    "UPDATE event SET payload = x'00c1' WHERE sequence = 2": "event 2: ns/pod-2",
+    "UPDATE event SET payload = x'' WHERE sequence = 2": "event 2 cannot be read",
+    "UPDATE event SET payload = NULL WHERE sequence = 4": "event 4 cannot be read",
+    "UPDATE event SET type = 'other' WHERE sequence = 4": "event 4: its columns",
+    "UPDATE event SET key = 'ns/other' WHERE sequence = 4": "event 4: its columns",
+    "UPDATE session SET epoch = 9 WHERE number = 1": "session 1: the index of its entry",
+    "UPDATE statement SET verdict = 'stale' WHERE session = 2": "session 2: the index of its statements",
+    "UPDATE operation SET node = 'other' WHERE session = 2": "session 2: the index of its operations",
+    "DELETE FROM operation WHERE session = 2 AND operation = 1": "event 12: the outcome of operation 1 of statement 0",
+    "DELETE FROM session_group WHERE session = 2": "session 2: the index of its groups",
+    "DELETE FROM session WHERE number = 2": "1 sessions are indexed, 2 are in the events",
+    "DELETE FROM outcome WHERE sequence = 6": "event 6: its outcome is not indexed",
+    "INSERT INTO outcome VALUES (3, 1, 0, 0, 'done')": "5 outcomes are indexed, 4 are in the events",
+    "UPDATE checkpoint SET digest = x'00'": "checkpoint 6 is damaged",
+    "UPDATE checkpoint_part SET data = x'00'": "checkpoint 6 cannot be read",
+    "DELETE FROM checkpoint_part": "checkpoint 6 is damaged",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+async def test_damage_is_found(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1,))
+    assert verify(path, fold) == []
+    with sqlite3.connect(path) as connection:
+        connection.executescript(damage)
+    connection.close()
+    assert any(DAMAGE[damage] in problem for problem in verify(path)), verify(path)
+
+
+async def test_damaged_pages_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    async with EventLog.open(path) as log:
+        await log.append([gone(n) for n in range(2000)])
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2 // 4096 * 4096
+    content[middle : middle + 4096] = bytes(4096)
+    path.write_bytes(content)
+    assert any(problem.startswith("SQLite:") or "damaged" in problem for problem in verify(path))
+
+
+async def test_an_outcome_of_no_operation_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 1)
+    async with EventLog.open(path) as log:
+        await log.append([outcome(1, 7)])
+    assert verify(path) == [
+        "event 7: the outcome of operation 7 of statement 0 in session 1, which has no such operation"
+    ]
+
+
+async def test_a_state_that_is_not_the_fold_of_its_events_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1,))
+    async with EventLog.open(path) as log:
+        await log.checkpoint(12, b"another state")
+    assert verify(path) == []
+    assert verify(path, fold) == ["checkpoint 12: folding the events 7 to 12 gives another state"]
+
+
+async def test_a_file_that_is_being_written_can_be_verified(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 2, checkpoints=(1, 2))
+    async with EventLog.open(path) as log:
+        await log.append([gone(1)])
+
+        def fold_meanwhile(state: bytes, events: Iterator[Logged]) -> bytes:
+            with LogReader(path) as reader:
+                assert reader.head() == 13
+            return fold(state, events)
+
+        assert verify(path, fold_meanwhile) == []

@@ -1,0 +1,246 @@
+"""Requests, lists and watches against scripted answers and faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.kube.recorded import answer
+from tests.kube.scripted import Answer, FakeClock, client_of, connection, failure, scripted, until
+from vcd.kube.client import (
+    Admission,
+    ApiError,
+    Fenced,
+    KubeClient,
+    Malformed,
+    Stalled,
+    Unanswered,
+    Urgency,
+)
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def test_an_error_carries_status_reason_and_message() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("POST", "binding", answer("bind again"))
+        with pytest.raises(ApiError) as caught:
+            await client.request("POST", f"{PODS}/g-p1/binding", b"{}")
+    error = caught.value
+    assert (error.status, error.reason) == (409, "Conflict")
+    assert error.message.endswith('pod g-p1 is already assigned to node "g-n1"')
+
+
+async def test_an_error_that_is_no_status_object_keeps_its_text() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "/apis/nope", answer("unknown path"))
+        with pytest.raises(ApiError, match="404: 404 page not found"):
+            await client.request("GET", "/apis/nope.example/v1/things")
+
+
+async def test_retry_after_is_read_from_the_header() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("POST", "binding", failure(429, "TooManyRequests", "slow down", Retry_After="3"))
+        with pytest.raises(ApiError) as caught:
+            await client.request("POST", f"{PODS}/a/binding", b"{}")
+    assert caught.value.retry_after == 3
+
+
+async def test_a_refused_connection_was_not_sent() -> None:
+    async with scripted() as server:
+        url = server.url
+    async with KubeClient(connection(url)) as client:
+        with pytest.raises(Unanswered) as caught:
+            await client.request("POST", f"{PODS}/a/binding", b"{}")
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize("fault", [Answer(drop=True), Answer(hang=True)], ids=["dropped", "hanging"])
+async def test_a_lost_answer_leaves_the_outcome_in_doubt(fault: Answer) -> None:
+    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+        server.on("POST", "binding", fault)
+        with pytest.raises(Unanswered) as caught:
+            await client.request("POST", f"{PODS}/a/binding", b"{}")
+    assert caught.value.sent
+
+
+async def test_the_server_is_told_to_give_up_on_a_write_when_we_do() -> None:
+    async with scripted() as server, client_of(server, request_timeout=2.5) as client:
+        server.on("POST", "binding", Answer(201, {}))
+        await client.request("POST", f"{PODS}/a/binding", b"{}")
+        assert server.seen[0].query == {"timeout": "2.5s"}
+
+
+async def test_user_agent_and_content_type_are_sent() -> None:
+    async with scripted() as server, client_of(server, user_agent="volcano/1.0") as client:
+        server.on("PATCH", "", Answer(200, {}))
+        await client.request("PATCH", f"{PODS}/a", b"{}", content_type="application/merge-patch+json")
+        headers = server.seen[0].headers
+    assert (headers["User-Agent"], headers["Content-Type"]) == ("volcano/1.0", "application/merge-patch+json")
+
+
+async def test_the_fence_stops_a_request_before_it_is_made() -> None:
+    async with scripted() as server, client_of(server) as client:
+        with pytest.raises(Fenced):
+            await client.request("POST", f"{PODS}/a/binding", b"{}", fence=lambda: False)
+        assert server.seen == []
+
+
+async def test_the_fence_is_asked_after_the_wait_for_admission() -> None:
+    leading = True
+    async with scripted() as server, client_of(server, in_flight=1) as client:
+        server.on("POST", "first", Answer(hang=True))
+        server.on("POST", "second", Answer(201, {}))
+        first = asyncio.create_task(client.request("POST", "/first", b"{}"))
+        await until(lambda: server.seen)
+        second = asyncio.create_task(client.request("POST", "/second", b"{}", fence=lambda: leading))
+        leading = False
+        server.closing.set()
+        await first
+        with pytest.raises(Fenced):
+            await second
+
+
+def _page(names: list[str], token: str = "", version: str = "7") -> Answer:
+    meta = {"resourceVersion": version} | ({"continue": token} if token else {})
+    return Answer(200, {"metadata": meta, "items": [{"metadata": {"name": name}} for name in names]})
+
+
+async def _names(client: KubeClient, **options: int) -> list[tuple[list[str], bool]]:
+    return [
+        ([json.loads(bytes(item))["metadata"]["name"] for item in page.items], page.first)
+        async for page in client.pages(PODS, **options)
+    ]
+
+
+async def test_a_list_is_read_page_by_page() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "limit=2$", answer("list, page of two"))
+        server.on("GET", "continue=", answer("next page"), _page(["g-l3", "g-l4"]))
+        pages = await _names(client, limit=2)
+        assert [name for names, _ in pages for name in names][2:] == ["g-l1", "g-l2", "g-l3", "g-l4"]
+        assert [first for _, first in pages] == [True, False, False]
+
+
+async def test_an_expired_page_token_starts_the_list_again_in_larger_pages() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "limit=2$", _page(["a", "b"], token="t/+="))
+        server.on("GET", "continue=", answer("page token after compaction"))
+        server.on("GET", "limit=8", _page(["b", "c"]))
+        assert await _names(client, limit=2) == [(["a", "b"], True), (["b", "c"], True)]
+        assert server.seen[1].query["continue"] == "t/+="
+
+
+async def test_a_list_that_is_refused_raises() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "", answer("garbage continue"))
+        with pytest.raises(ApiError, match="400 BadRequest"):
+            await _names(client)
+
+
+async def test_a_list_that_is_no_list_is_malformed() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "", Answer(200, "<html>"))
+        with pytest.raises(Malformed):
+            await _names(client)
+
+
+async def _lines(client: KubeClient, idle: float = 5.0) -> list[bytes]:
+    return [line async for lines in client.watch(f"{PODS}?watch=1", idle_timeout=idle) for line in lines]
+
+
+async def test_watch_lines_come_whole_whatever_the_chunks() -> None:
+    text = b'{"a":1}\n{"b":' + b"x" * 3_000_000 + b"}\n\n{}\n"
+    pieces = [text[:3], text[3:9], text[9:2_000_000], text[2_000_000:]]
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", Answer(lines=pieces))
+        assert await _lines(client) == [line for line in text.split(b"\n") if line]
+
+
+async def test_a_silent_watch_is_noticed() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", Answer(lines=[b"{}\n"], stay=True))
+        with pytest.raises(Stalled):
+            await _lines(client, idle=0.1)
+
+
+async def test_a_watch_that_is_never_answered_is_noticed() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", Answer(hang=True))
+        with pytest.raises(Stalled):
+            await _lines(client, idle=0.1)
+
+
+async def test_a_watch_that_breaks_raises() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", Answer(lines=[b"{}\n"], cut=True))
+        with pytest.raises(Unanswered):
+            await _lines(client)
+
+
+async def test_a_watch_that_is_refused_raises() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", failure(410, "Gone", "too old resource version"))
+        with pytest.raises(ApiError, match="410"):
+            await _lines(client)
+
+
+async def test_the_rate_of_writes_is_limited() -> None:
+    clock = FakeClock()
+    admission = Admission(qps=10, burst=2, in_flight=100, clock=clock)
+    entered = 0
+
+    async def enter() -> None:
+        nonlocal entered
+        await admission.enter(Urgency.COMMIT)
+        entered += 1
+
+    tasks = [asyncio.create_task(enter()) for _ in range(4)]
+    await until(lambda: clock.sleeping)
+    assert entered == 2
+    await clock.advance_when_asleep(0.1)
+    await until(lambda: entered == 3)
+    await clock.advance_when_asleep(0.1)
+    await asyncio.gather(*tasks)
+
+
+async def test_urgent_writes_go_first() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=1)
+    order: list[Urgency] = []
+
+    async def write(urgency: Urgency) -> None:
+        await admission.enter(urgency)
+        order.append(urgency)
+        admission.leave()
+
+    await admission.enter(Urgency.STATUS)
+    tasks = [asyncio.create_task(write(urgency)) for urgency in (Urgency.EVENT, Urgency.STATUS, Urgency.COMMIT)]
+    await asyncio.sleep(0)
+    admission.leave()
+    await asyncio.gather(*tasks)
+    assert order == [Urgency.COMMIT, Urgency.STATUS, Urgency.EVENT]
+
+
+async def test_a_cancelled_write_gives_its_place_back() -> None:
+    admission = Admission(qps=0, burst=1, in_flight=1)
+    await admission.enter(Urgency.COMMIT)
+    waiting = asyncio.create_task(admission.enter(Urgency.COMMIT))
+    await asyncio.sleep(0)
+    admission.leave()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await asyncio.wait_for(admission.enter(Urgency.COMMIT), 1)
+
+
+async def test_the_lease_never_queues() -> None:
+    async with scripted() as server, client_of(server, in_flight=1) as client:
+        server.on("POST", "slow", Answer(hang=True))
+        server.on("PUT", "lease", Answer(200, {}))
+        slow = asyncio.create_task(client.request("POST", "/slow", b"{}"))
+        await until(lambda: server.seen)
+        await client.request("PUT", "/lease", b"{}", urgency=Urgency.LEASE)
+        server.closing.set()
+        await slow

@@ -1,0 +1,362 @@
+"""Binds and evictions: every answer and every fault of the API server, and what is reported of each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.recorded import answer, exchange
+from tests.kube.scripted import (
+    Answer,
+    FakeClock,
+    HastyClock,
+    Log,
+    ScriptedServer,
+    client_of,
+    failure,
+    running,
+    scripted,
+    until,
+)
+from vcd.kube.committer import Committer
+from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement
+
+UID = "982ef69e-ecd9-4e22-ab5b-e25d7d0f4e70"
+BIND = Operation("bind", "default/g-p1", UID, "g-n1")
+EVICT = Operation("evict", "default/g-p1", UID, "g-n1", "preempt")
+BOUND = answer("bind")
+LOST = [Answer(drop=True), Answer(hang=True), failure(500, "InternalError", ""), failure(504, "Timeout", "")]
+LOST_IDS = ["dropped", "hanging", "500", "504"]
+
+
+def pod(node: str = "", uid: str = UID, deleted: bool = False) -> Answer:
+    meta = {"name": "g-p1", "namespace": "default", "uid": uid}
+    if deleted:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return Answer(200, {"kind": "Pod", "metadata": meta, "spec": {"nodeName": node} if node else {}})
+
+
+class Heard:
+    """A recorder and condition writer that remember."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ...]] = []
+        self.conditions: list[tuple[Any, ...]] = []
+
+    def record(self, *event: str) -> None:
+        self.events.append(event)
+
+    def submit_pod_condition(self, *condition: Any) -> None:
+        self.conditions.append(condition)
+
+
+class Fixture:
+    def __init__(self, server: ScriptedServer, committer: Committer, log: Log, heard: Heard, clock: Any) -> None:
+        self.server, self.committer, self.log, self.heard, self.clock = server, committer, log, heard, clock
+        self.epoch = 3
+
+    def fence(self, epoch: int) -> bool:
+        return epoch == self.epoch
+
+    async def commit(self, *operations: Operation, stale: tuple[tuple[int, str], ...] = ()) -> list[tuple[str, str]]:
+        """Commit a statement of these operations; result and detail of each outcome, in order of operations."""
+        return await self.commit_plan(Plan((Statement("default/g", "allocate", operations),)), stale)
+
+    async def commit_plan(self, plan: Plan, stale: tuple[tuple[int, str], ...] = ()) -> list[tuple[str, str]]:
+        await self.committer.commit(SessionDecided(7, 1, "", 0, 0, 3, {}, b"", stale), plan)
+        outcomes = sorted(self.log.of(OperationDone), key=lambda done: (done.statement, done.operation))
+        assert all(outcome.session == 7 for outcome in outcomes)
+        return [(outcome.result, outcome.detail) for outcome in outcomes]
+
+    def binds(self) -> int:
+        return len(self.server.calls("POST", "binding"))
+
+
+@pytest.fixture(name="f")
+async def fixture() -> AsyncIterator[Fixture]:
+    async with committing(HastyClock()) as f:
+        yield f
+
+
+@asynccontextmanager
+async def committing(clock: Any, **options: Any) -> AsyncIterator[Fixture]:
+    log, heard = Log(), Heard()
+    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+        committer = Committer(
+            client,
+            log.sink,
+            lambda epoch: f.fence(epoch),
+            recorder=heard,
+            conditions=heard,
+            clock=clock,
+            rand=lambda: 0.5,
+            **options,
+        )
+        f = Fixture(server, committer, log, heard, clock)
+        yield f
+
+
+async def test_a_bind_is_the_recorded_request(f: Fixture) -> None:
+    f.server.on("POST", "binding", BOUND)
+    assert await f.commit(BIND) == [("done", "")]
+    recorded = exchange("bind")["request"]
+    call = f.server.calls("POST")[0]
+    call.body["metadata"].pop("namespace")
+    assert (call.path, call.body) == (recorded["path"], recorded["body"])
+
+
+async def test_outcomes_name_statement_and_operation(f: Fixture) -> None:
+    f.server.on("POST", "/b/", failure(409, "Conflict", ""))
+    f.server.on("POST", "/[ac]/", BOUND)
+    statements = tuple(
+        Statement("g", "allocate", tuple(Operation("bind", f"ns/{name}", name, "n") for name in names))
+        for names in ("ab", "c")
+    )
+    await f.commit_plan(Plan(statements))
+    done = {(event.statement, event.operation): event.result for event in f.log.of(OperationDone)}
+    assert done == {(0, 0): "done", (0, 1): "conflict", (1, 0): "done"}
+
+
+async def test_stale_statements_and_pipelined_operations_make_no_call(f: Fixture) -> None:
+    f.server.on("POST", "binding", BOUND)
+    plan = Plan(
+        (
+            Statement("a", "allocate", (Operation("bind", "ns/a", "a", "n"),)),
+            Statement("b", "allocate", (Operation("pipeline", "ns/b", "b", "n"), Operation("bind", "ns/c", "c", "n"))),
+        )
+    )
+    assert await f.commit_plan(plan, stale=((0, "node gone"),)) == [("done", "")]
+    assert [call.path for call in f.server.seen] == ["/api/v1/namespaces/ns/pods/c/binding"]
+
+
+async def test_an_empty_plan_says_nothing(f: Fixture) -> None:
+    assert await f.commit_plan(Plan()) == []
+    assert f.log.batches == []
+
+
+@pytest.mark.parametrize(
+    ("name", "result"),
+    [
+        ("bind again", "conflict"),
+        ("bind with a wrong UID", "conflict"),
+        ("bind a gated pod", "conflict"),
+        ("bind a missing pod", "gone"),
+        ("no token", "failed"),
+    ],
+)
+async def test_a_refusal_is_an_outcome_and_is_not_repeated(f: Fixture, name: str, result: str) -> None:
+    f.server.on("POST", "binding", answer(name))
+    outcomes = await f.commit(BIND)
+    assert outcomes == [(result, outcomes[0][1])]
+    assert answer(name).body["message"] in outcomes[0][1]
+    assert f.binds() == 1
+
+
+async def test_too_many_requests_is_tried_again_when_the_server_says(f: Fixture) -> None:
+    f.server.on("POST", "binding", failure(429, "TooManyRequests", "", Retry_After="3"), BOUND)
+    assert await f.commit(BIND) == [("done", "")]
+    assert f.clock.slept == [3]
+    assert f.server.calls("GET") == []
+
+
+@pytest.mark.parametrize("fault", LOST, ids=LOST_IDS)
+async def test_a_bind_in_doubt_that_happened_is_done_and_not_repeated(f: Fixture, fault: Answer) -> None:
+    f.server.on("POST", "binding", fault)
+    f.server.on("GET", "pods/g-p1", answer("after the bind"))
+    assert await f.commit(BIND) == [("done", "")]
+    assert f.binds() == 1
+
+
+@pytest.mark.parametrize("fault", LOST, ids=LOST_IDS)
+async def test_a_bind_in_doubt_that_did_not_happen_is_repeated(f: Fixture, fault: Answer) -> None:
+    f.server.on("POST", "binding", fault, BOUND)
+    f.server.on("GET", "pods/g-p1", pod())
+    assert await f.commit(BIND) == [("done", "")]
+    assert [call.method for call in f.server.seen] == ["POST", "GET", "POST"]
+
+
+@pytest.mark.parametrize(
+    ("found", "result"),
+    [
+        (pod(node="g-n9"), "conflict"),
+        (pod(node="g-n1", uid="another"), "gone"),
+        (pod(deleted=True), "gone"),
+        (answer("gone"), "gone"),
+    ],
+    ids=["on another node", "another pod", "being deleted", "deleted"],
+)
+async def test_a_bind_in_doubt_is_judged_by_the_pod(f: Fixture, found: Answer, result: str) -> None:
+    f.server.on("POST", "binding", Answer(drop=True))
+    f.server.on("GET", "pods/g-p1", found)
+    assert [outcome for outcome, _ in await f.commit(BIND)] == [result]
+    assert f.binds() == 1
+
+
+async def test_a_bind_carried_out_late_is_done_although_its_repetition_conflicts(f: Fixture) -> None:
+    f.server.on("POST", "binding", Answer(hang=True), answer("bind again"))
+    f.server.on("GET", "pods/g-p1", pod(), answer("after the bind"))
+    assert await f.commit(BIND) == [("done", "")]
+    assert f.binds() == 2
+
+
+async def test_a_conflict_after_doubt_stays_one_when_the_pod_is_not_ours(f: Fixture) -> None:
+    f.server.on("POST", "binding", Answer(hang=True), answer("bind again"))
+    f.server.on("GET", "pods/g-p1", pod(), pod(node="g-n2"))
+    assert await f.commit(BIND) == [("conflict", "already assigned to node g-n2")]
+
+
+async def test_what_cannot_be_looked_at_is_unknown_and_not_repeated(f: Fixture) -> None:
+    f.server.on("POST", "binding", Answer(drop=True))
+    f.server.on("GET", "pods/g-p1", failure(503, "ServiceUnavailable", ""))
+    assert [result for result, _ in await f.commit(BIND)] == ["unknown"]
+    assert f.binds() == 1
+
+
+async def test_what_surely_never_happened_has_failed() -> None:
+    async with committing(HastyClock()) as f:
+        f.server.on("POST", "binding", failure(429, "TooManyRequests", ""))
+        assert [result for result, _ in await f.commit(BIND)] == ["failed"]
+        assert f.binds() == 5
+        assert f.clock.slept == sorted(f.clock.slept)
+
+
+async def test_without_the_lease_no_call_is_made(f: Fixture) -> None:
+    f.epoch = 4
+    assert await f.commit(BIND, EVICT) == [("failed", "lost leadership")] * 2
+    assert f.server.seen == []
+
+
+async def test_losing_the_lease_stops_the_remaining_operations() -> None:
+    async with committing(HastyClock(), concurrency=1) as f:
+
+        def lose(_: Any) -> Answer:
+            f.epoch = 4
+            return BOUND
+
+        f.server.on("POST", "binding", lose)
+        operations = [Operation("bind", f"ns/p{i}", f"u{i}", "n") for i in range(3)]
+        assert await f.commit(*operations) == [("done", "")] + [("failed", "lost leadership")] * 2
+        assert f.binds() == 1
+
+
+async def test_losing_the_lease_while_in_doubt_leaves_the_outcome_unknown(f: Fixture) -> None:
+    def lose(_: Any) -> Answer:
+        f.epoch = 4
+        return Answer(drop=True)
+
+    f.server.on("POST", "binding", lose)
+    assert await f.commit(BIND) == [("unknown", "lost leadership")]
+    assert f.server.calls("GET") == []
+
+
+async def test_the_fence_is_asked_again_before_a_repetition() -> None:
+    clock = FakeClock()
+    async with committing(clock) as f:
+        f.server.on("POST", "binding", failure(429, "TooManyRequests", ""))
+        async with running(f.commit(BIND)) as commit:
+            await until(lambda: clock.sleeping)
+            f.epoch = 4
+            clock.advance(10)
+            assert await commit == [("failed", "lost leadership")]
+        assert f.binds() == 1
+
+
+async def test_an_eviction_says_why_before_it_deletes(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", answer("after the eviction"))
+    assert await f.commit(EVICT) == [("done", "")]
+    patch, delete = f.server.seen
+    assert patch.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert patch.body["metadata"] == {"uid": UID}
+    reasons = {condition["type"]: condition for condition in patch.body["status"]["conditions"]}
+    assert reasons["Ready"]["reason"] == "Evict"
+    assert reasons["Ready"]["message"] == "Pod is evicted, because of preempt"
+    assert reasons["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
+    assert delete.body["preconditions"] == {"uid": UID}
+
+
+@pytest.mark.parametrize("status", [409, 422])
+async def test_an_eviction_never_touches_another_pod_of_that_name(f: Fixture, status: int) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", failure(status, "Invalid", "metadata.uid: Invalid value: immutable"))
+    assert [result for result, _ in await f.commit(EVICT)] == ["conflict"]
+    assert f.server.calls("DELETE") == []
+
+
+async def test_a_delete_of_another_uid_is_a_conflict(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", failure(409, "Conflict", "the UID in the precondition"))
+    assert [result for result, _ in await f.commit(EVICT)] == ["conflict"]
+
+
+async def test_evicting_a_pod_that_is_gone_is_gone(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", answer("gone"))
+    assert [result for result, _ in await f.commit(EVICT)] == ["gone"]
+
+
+@pytest.mark.parametrize("found", [answer("after the eviction"), answer("gone"), pod(uid="another")])
+async def test_an_eviction_in_doubt_that_happened_is_done(f: Fixture, found: Answer) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", failure(504, "Timeout", ""))
+    f.server.on("GET", "pods/g-p1", found)
+    operation = Operation("evict", "default/g-p1", UID, "", "preempt")
+    assert await f.commit(operation) == [("done", "")]
+    assert len(f.server.calls("DELETE")) == 1
+
+
+async def test_an_eviction_in_doubt_that_did_not_happen_is_repeated_without_its_reason(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", failure(504, "Timeout", ""), Answer(200, {}))
+    f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
+    assert await f.commit(EVICT) == [("done", "")]
+    assert [call.method for call in f.server.seen] == ["PATCH", "DELETE", "GET", "DELETE"]
+
+
+async def test_done_operations_are_announced_in_volcanos_words(f: Fixture) -> None:
+    f.server.on("POST", "binding", BOUND)
+    f.server.on("PATCH", "", Answer(200, {}))
+    f.server.on("DELETE", "", Answer(200, {}))
+    await f.commit(BIND, EVICT)
+    assert sorted(f.heard.events) == [
+        ("Pod", "default/g-p1", UID, "Normal", "Scheduled", "Successfully assigned default/g-p1 to g-n1"),
+        ("Pod", "default/g-p1", UID, "Warning", "Evict", "Pod is evicted, because of preempt"),
+    ]
+
+
+async def test_a_failed_bind_becomes_a_condition(f: Fixture) -> None:
+    f.server.on("POST", "binding", answer("bind a gated pod"))
+    await f.commit(BIND)
+    key, uid, condition = f.heard.conditions[0]
+    assert (key, uid) == ("default/g-p1", UID)
+    assert (condition.type, condition.status, condition.reason) == ("PodScheduled", "False", "SchedulerError")
+    assert condition.message.startswith("failed to bind to node g-n1: 409 Conflict")
+
+
+async def test_concurrency_is_bounded() -> None:
+    async with committing(HastyClock(), concurrency=4) as f:
+        under_way = most = 0
+
+        async def bind(_: Any) -> Answer:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await until(lambda: under_way == 4 or f.binds() == 8)
+            under_way -= 1
+            return BOUND
+
+        f.server.on("POST", "binding", bind)
+        await f.commit(*(Operation("bind", f"ns/p{i}", f"u{i}", "n") for i in range(8)))
+        assert most == 4
+
+
+async def test_a_sink_that_fails_ends_the_commit(f: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(batch: Any) -> None:
+        raise OSError("disk full")
+
+    f.server.on("POST", "binding", BOUND)
+    monkeypatch.setattr(f.committer, "_sink", full)
+    with pytest.raises(ExceptionGroup) as caught:
+        await f.commit(BIND)
+    assert caught.group_contains(OSError, match="disk full")

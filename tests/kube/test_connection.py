@@ -1,0 +1,211 @@
+"""Where the API server is found, and how credentials stay fresh."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kube.recorded import answer
+from tests.kube.scripted import Answer, FakeClock, scripted
+from vcd.kube import connection
+from vcd.kube.client import ApiError, KubeClient
+from vcd.kube.connection import ConfigurationError, connect
+
+
+def kubeconfig(path: Path, user: dict[str, Any] | None = None, server: str = "http://one:1", **cluster: Any) -> str:
+    """Write a kubeconfig and return its name."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user or {}}],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def plugin(path: Path, expires: str | None) -> dict[str, Any]:
+    """An exec plugin whose n-th run gives token ``t<n>``."""
+    status = {"token": "TOKEN"} | ({"expirationTimestamp": expires} if expires else {})
+    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    runs = path.with_suffix(".runs")
+    text = json.dumps(credential).replace("TOKEN", "t'$(wc -l < " + str(runs) + " | tr -d ' ')'")
+    path.write_text(f"#!/bin/sh\necho >> {runs}\necho '{text}'\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "args": []}}
+
+
+@pytest.fixture(name="pod")
+def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service account as it is mounted into a pod; the token's file."""
+    module = connection._config_module("incluster_config")
+    token, certificate = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first\n")
+    certificate.write_text(_CERTIFICATE)
+    monkeypatch.setattr(module, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(module, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    return token
+
+
+async def test_master_alone_needs_no_credentials() -> None:
+    found = await connect(master="http://127.0.0.1:8001/")
+    assert (found.base_url, dict(found.credentials.headers)) == ("http://127.0.0.1:8001", {})
+
+
+async def test_a_master_without_a_scheme_is_http() -> None:
+    assert (await connect(master="127.0.0.1:8001")).base_url == "http://127.0.0.1:8001"
+
+
+async def test_a_kubeconfig_gives_server_and_token(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", {"token": "abc"}))
+    assert (found.base_url, found.credentials.headers["Authorization"]) == ("http://one:1", "Bearer abc")
+
+
+async def test_master_overrides_the_kubeconfigs_server(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", {"token": "abc"}), "http://two:2")
+    assert (found.base_url, found.credentials.headers["Authorization"]) == ("http://two:2", "Bearer abc")
+
+
+async def test_the_environments_kubeconfig_is_found(tmp_path: Path) -> None:
+    environ = {"KUBECONFIG": kubeconfig(tmp_path / "k")}
+    assert (await connect(environ=environ)).base_url == "http://one:1"
+
+
+async def test_proxy_and_tls_name_are_taken_over(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", server="https://one:1", **{"tls-server-name": "api", "proxy-url": "http://p:3"})
+    found = await connect(path)
+    assert (found.server_hostname, found.proxy) == ("api", "http://p:3")
+    assert found.ssl_context is not None
+
+
+async def test_verification_can_be_turned_off(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", server="https://one:1", **{"insecure-skip-tls-verify": True})
+    found = await connect(path)
+    assert found.ssl_context is not None
+    assert not found.ssl_context.check_hostname
+
+
+async def test_a_service_account_is_found_inside_a_pod(pod: Path) -> None:
+    found = await connect()
+    assert found.base_url == "https://[fd00::1]:6443"
+    assert found.credentials.headers["Authorization"] == "Bearer first"
+
+
+async def test_a_rotated_service_account_token_is_read_again(pod: Path) -> None:
+    clock = FakeClock()
+    found = await connect(clock=clock)
+    pod.write_text("second\n")
+    assert not found.credentials.due
+    clock.now += 61
+    assert found.credentials.due
+    assert await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer second"
+
+
+async def test_credentials_that_cannot_be_read_again_stay(pod: Path) -> None:
+    found = await connect()
+    pod.unlink()
+    assert not await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer first"
+
+
+async def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    found = await connect(kubeconfig(tmp_path / "k", {"tokenFile": str(token)}))
+    token.write_text("two")
+    assert await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer two"
+
+
+async def test_an_exec_plugins_token_is_kept_until_it_expires(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2999-01-01T00:00:00Z")))
+    assert not await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer t1"
+
+
+async def test_an_exec_plugin_runs_again_when_its_token_expires(tmp_path: Path) -> None:
+    found = await connect(kubeconfig(tmp_path / "k", plugin(tmp_path / "p", "2001-01-01T00:00:00Z")))
+    assert await found.credentials.refresh()
+    assert found.credentials.headers["Authorization"] == "Bearer t2"
+
+
+async def test_a_refused_token_is_replaced_and_the_request_repeated(tmp_path: Path) -> None:
+    async with scripted() as server:
+        server.on("GET", "/readyz", answer("no token"), Answer(200, {}))
+        path = kubeconfig(tmp_path / "k", plugin(tmp_path / "p", None), server.url)
+        async with KubeClient(await connect(path)) as client:
+            await client.request("GET", "/readyz")
+        assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer t1", "Bearer t2"]
+
+
+async def test_a_token_that_is_still_refused_is_an_error(tmp_path: Path) -> None:
+    async with scripted() as server:
+        server.on("GET", "/readyz", answer("no token"))
+        path = kubeconfig(tmp_path / "k", {"token": "abc"}, server.url)
+        async with KubeClient(await connect(path)) as client:
+            with pytest.raises(ApiError, match="401 Unauthorized"):
+                await client.request("GET", "/readyz")
+        assert len(server.seen) == 1
+
+
+async def test_nothing_to_connect_to_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="give --kubeconfig or --master"):
+        await connect(environ={})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clusters: []", "current-context"),
+        ("a: [", "kubeconfig"),
+        ("", "kubeconfig"),
+    ],
+)
+async def test_a_broken_kubeconfig_is_a_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "k"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        await connect(str(path))
+
+
+async def test_a_missing_kubeconfig_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        await connect(str(tmp_path / "absent"))
+
+
+def test_the_generated_client_is_never_imported(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path / "k", {"token": "abc"})
+    program = (
+        "import asyncio, sys; from vcd.kube.connection import connect;"
+        f"print(asyncio.run(connect({path!r})).credentials.headers['Authorization']);"
+        "print(any('.client' in m for m in sys.modules if m.startswith('kubernetes_asyncio')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["Bearer abc", "False"]
+
+
+_CERTIFICATE = """\
+-----BEGIN CERTIFICATE-----
+MIIBdTCCARugAwIBAgIUYnfrVKHxijJjvVgxj2Q4o3ybRdEwCgYIKoZIzj0EAwIw
+DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjExMDI3MzJaGA8yMTI2MTAyODEwMjcz
+MlowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABChh
+61So8rdRh8f+8xH0nlqi2LmNGrXP39Anjup/zdx/vup6Kadhuw7DQLtbU8eKf1m5
+0A888vfVm00sH1U0/ZqjUzBRMB0GA1UdDgQWBBRKMgM1srQmZEXzq093Q2XOTqHM
+0TAfBgNVHSMEGDAWgBRKMgM1srQmZEXzq093Q2XOTqHM0TAPBgNVHRMBAf8EBTAD
+AQH/MAoGCCqGSM49BAMCA0gAMEUCIQD0zvD2cvqQsL01b7rwDZV+lKd8lKgvayoe
++i+5fi6S0gIgS2VvPD78VWnf1YH+vEZHFUyry+BFAGl/uNpFbiRL38E=
+-----END CERTIFICATE-----
+"""

@@ -1,0 +1,397 @@
+"""Law 4: one writer. The Lease's rules are the API server's, recorded; time is turned by the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.recorded import exchange
+from tests.kube.scripted import Answer, FakeClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
+from vcd.kube.lease import DEFAULT_NAME, DEFAULT_NAMESPACE, LeaderElector
+from vcd.model.events import LeadershipChanged
+
+DURATION, DEADLINE, RETRY, REQUEST = 15.0, 10.0, 2.0, 4.0
+
+
+class LeaseServer:
+    """The Lease as the API server keeps it: 404, 409 on a stale version, one version a write (as recorded)."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.object: dict[str, Any] | None = None
+        self.version = 100
+        self.cut: set[str] = set()
+        """User agents whose requests are lost."""
+        self.deaf: set[str] = set()
+        """User agents whose writes are carried out, but not answered."""
+        for method in ("GET", "POST", "PUT"):
+            server.on(method, "/leases", self._answer)
+
+    def write(self, spec: dict[str, Any]) -> None:
+        """Write the lease, as somebody else."""
+        meta = {"name": DEFAULT_NAME, "namespace": DEFAULT_NAMESPACE, "labels": {"kept": "yes"}}
+        self._store({"metadata": meta, "spec": spec})
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.object is not None
+        return self.object["spec"]
+
+    def _store(self, obj: dict[str, Any]) -> None:
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.object = obj
+
+    def _answer(self, seen: Seen) -> Answer:
+        agent = seen.headers["User-Agent"]
+        if agent in self.cut:
+            return Answer(drop=True)
+        answer = self._apply(seen)
+        return Answer(drop=True) if agent in self.deaf and seen.method != "GET" else answer
+
+    def _apply(self, seen: Seen) -> Answer:
+        if seen.method == "POST":
+            if self.object is not None:
+                return failure(409, "AlreadyExists", "leases already exists")
+            self._store(seen.body)
+            return Answer(201, self.object)
+        if self.object is None:
+            return failure(404, "NotFound", "leases not found")
+        if seen.method == "PUT":
+            if seen.body["metadata"]["resourceVersion"] != self.object["metadata"]["resourceVersion"]:
+                recorded = exchange("renew from a stale copy")["response"]
+                return Answer(recorded["status"], recorded["body"])
+            self._store(seen.body)
+        return Answer(200, self.object)
+
+
+class Fixture:
+    """A lease, a clock, and replicas."""
+
+    def __init__(self, server: ScriptedServer, stack: AsyncExitStack) -> None:
+        self.server = server
+        self.lease = LeaseServer(server)
+        self.clock = FakeClock()
+        self._stack = stack
+        self._running: dict[str, asyncio.Task[Any]] = {}
+
+    async def replica(self, name: str, clock: FakeClock | None = None, **options: Any) -> LeaderElector:
+        """A replica that stands for election."""
+        client = await self._stack.enter_async_context(client_of(self.server, user_agent=name))
+        elector = LeaderElector(client, identity=name, clock=clock or self.clock, **options)
+        self._running[name] = await self._stack.enter_async_context(running(elector.run()))
+        return elector
+
+    async def kill(self, elector: LeaderElector) -> None:
+        """Stop a replica as kill -9 would: it says nothing more."""
+        task = self._running[elector.identity]
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def settle(self, sleepers: int = 1) -> None:
+        """Wait until every replica is asleep."""
+        await until(lambda: self.clock.sleeping >= sleepers)
+
+    async def pass_time(self, seconds: float, sleepers: int = 1) -> None:
+        """Let time pass in steps small enough that nobody oversleeps."""
+        for _ in range(round(seconds / 0.5)):
+            await self.settle(sleepers)
+            self.clock.advance(0.5)
+        await self.settle(sleepers)
+
+
+@pytest.fixture(name="f")
+async def fixture() -> AsyncIterator[Fixture]:
+    async with scripted() as server, AsyncExitStack() as stack:
+        yield Fixture(server, stack)
+
+
+def taken(elector: LeaderElector) -> list[LeadershipChanged]:
+    """The changes that an elector has announced so far."""
+    changes = []
+    while not elector._changes.empty():
+        changes.append(elector._changes.get_nowait())
+    return changes
+
+
+async def test_the_first_replica_makes_the_lease_and_leads(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    assert a.is_leader()
+    assert f.lease.spec == {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 15,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+    assert taken(a) == [LeadershipChanged(0, "a", True)]
+
+
+async def test_name_and_namespace_are_vc_schedulers(f: Fixture) -> None:
+    await f.replica("a")
+    await f.settle()
+    assert f.server.seen[0].path == "/apis/coordination.k8s.io/v1/namespaces/volcano-system/leases/volcano"
+
+
+async def test_the_lease_is_renewed_each_retry_period(f: Fixture) -> None:
+    await f.replica("a")
+    await f.pass_time(3 * RETRY)
+    assert len(f.server.calls("PUT")) == 3
+    assert f.lease.spec["renewTime"] == "2026-01-01T00:00:06.000000Z"
+
+
+async def test_a_second_replica_follows(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.pass_time(60, sleepers=2)
+    assert (a.is_leader(), b.is_leader(), b.holder) == (True, False, "a")
+
+
+async def test_takeover_after_a_kill_comes_within_lease_duration_plus_retry_period(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.pass_time(9, sleepers=2)
+    await f.kill(a)
+    killed = f.clock.now
+    while not b.is_leader():
+        await f.settle()
+        f.clock.advance(0.25)
+    assert DEADLINE + REQUEST < f.clock.now - killed + RETRY
+    assert f.clock.now - killed <= DURATION + RETRY
+    assert b.epoch == 1
+
+
+async def test_the_new_leader_waits_out_the_old_ones_requests(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 4})
+    b = await f.replica("b")
+    await f.pass_time(DURATION)
+    assert b.is_leader()
+    safe = asyncio.create_task(b.wait_safe())
+    await f.pass_time(REQUEST - 0.5, sleepers=2)
+    assert not safe.done()
+    f.clock.advance(0.5)
+    assert await safe
+
+
+async def test_waiting_ends_in_false_when_leadership_is_lost_meanwhile(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 4})
+    b = await f.replica("b")
+    await f.pass_time(DURATION)
+    safe = asyncio.create_task(b.wait_safe())
+    await f.settle(2)
+    f.lease.write({**f.lease.spec, "holderIdentity": "thief"})
+    await f.pass_time(REQUEST - 0.5, sleepers=2)
+    f.clock.advance(0.5)
+    assert not await safe
+
+
+async def test_a_stopped_process_wakes_up_as_no_leader(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.clock.now += DEADLINE  # SIGSTOP: time passes, nothing runs
+    assert not a.is_leader()
+    assert not a.holds(0)
+
+
+async def test_a_holder_that_cannot_renew_stops_before_the_lease_can_be_taken(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    f.lease.cut.add("a")
+    start = f.clock.now
+    stopped = taken_over = 0.0
+    while not taken_over:
+        await f.settle(2)
+        f.clock.advance(0.25)
+        await f.settle(2)
+        assert not (a.is_leader() and b.is_leader())
+        stopped = stopped or (0.0 if a.is_leader() else f.clock.now)
+        taken_over = f.clock.now if b.is_leader() else 0.0
+    assert stopped - start <= DEADLINE
+    assert taken_over - stopped > REQUEST
+    assert taken(a)[-1] == LeadershipChanged(0, "a", False)
+
+
+async def test_the_deadline_counts_from_before_the_renewal_was_sent(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+
+    def slow(seen: Seen) -> Answer:
+        f.clock.now += 3  # the answer takes three seconds
+        return f.lease._answer(seen)
+
+    f.server.on("PUT", "/leases", slow)
+    sent = f.clock.now + RETRY
+    await f.clock.advance_when_asleep(RETRY)
+    await until(lambda: f.server.calls("PUT"))
+    await f.settle()
+    f.clock.now = sent + DEADLINE - 0.001
+    assert a.is_leader()
+    f.clock.now = sent + DEADLINE
+    assert not a.is_leader()
+
+
+async def test_a_lost_connection_that_comes_back_in_time_costs_nothing(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.cut.add("a")
+    await f.pass_time(6)
+    f.lease.cut.clear()
+    await f.pass_time(30)
+    assert a.is_leader()
+    assert taken(a) == [LeadershipChanged(0, "a", True)]
+
+
+async def test_renewals_whose_answers_are_lost_are_no_theft(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.deaf.add("a")
+    await f.pass_time(4)
+    f.lease.deaf.clear()
+    await f.pass_time(10)
+    assert taken(a) == [LeadershipChanged(0, "a", True)]
+    assert a.is_leader()
+
+
+async def test_leading_again_is_a_new_epoch(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.cut.add("a")
+    await f.pass_time(DEADLINE + 1)
+    f.lease.cut.clear()
+    await f.pass_time(RETRY)
+    assert taken(a) == [
+        LeadershipChanged(0, "a", True),
+        LeadershipChanged(0, "a", False),
+        LeadershipChanged(1, "a", True),
+    ]
+    assert (a.holds(0), a.holds(1)) == (False, True)
+
+
+async def test_a_stolen_lease_is_noticed_at_the_next_renewal(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
+    await f.pass_time(RETRY)
+    assert not a.is_leader()
+    assert f.lease.spec["holderIdentity"] == "thief"
+
+
+async def test_a_change_by_others_that_leaves_us_the_holder_is_no_theft(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.write(dict(f.lease.spec))
+    await f.pass_time(3 * RETRY)
+    assert taken(a) == [LeadershipChanged(0, "a", True)]
+    assert f.lease.object is not None
+    assert f.lease.object["metadata"]["labels"] == {"kept": "yes"}
+
+
+async def test_a_deleted_lease_ends_the_epoch_for_good(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.object = None
+    await f.pass_time(2 * RETRY)
+    assert [(change.epoch, change.leading) for change in taken(a)] == [(0, True), (0, False), (1, True)]
+
+
+async def test_an_epoch_known_from_the_log_is_never_used_again(f: Fixture) -> None:
+    a = await f.replica("a", last_epoch=41)
+    await f.settle()
+    assert a.epoch == f.lease.spec["leaseTransitions"] == 42
+
+
+async def test_only_one_of_many_gets_a_free_lease(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4})
+    electors = [await f.replica(name) for name in "abcd"]
+    await f.pass_time(3 * RETRY, sleepers=4)
+    assert [elector.is_leader() for elector in electors].count(True) == 1
+    assert max(elector.epoch for elector in electors) == 5
+
+
+async def test_a_released_lease_is_taken_at_once_and_is_safe_at_once(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    await f.kill(a)
+    await a.release()
+    assert (a.is_leader(), f.lease.spec["holderIdentity"]) == (False, "")
+    await f.pass_time(RETRY)
+    assert b.is_leader()
+    assert await b.wait_safe()
+
+
+async def test_a_follower_releases_nothing(f: Fixture) -> None:
+    await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    await f.kill(b)
+    await b.release()
+    assert f.lease.spec["holderIdentity"] == "a"
+
+
+async def test_wall_clocks_decide_nothing(f: Fixture) -> None:
+    f.lease.write(
+        {
+            "holderIdentity": "old",
+            "leaseDurationSeconds": 15,
+            "renewTime": "1999-01-01T00:00:00.000000Z",
+            "leaseTransitions": 1,
+        }
+    )
+    b = await f.replica("b")
+    await f.pass_time(DURATION - 0.5)
+    assert not b.is_leader()
+    await f.pass_time(0.5)
+    assert b.is_leader()
+
+
+async def test_the_holders_own_lease_duration_counts(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "old", "leaseDurationSeconds": 40, "leaseTransitions": 1})
+    b = await f.replica("b")
+    await f.pass_time(39)
+    assert not b.is_leader()
+
+
+async def test_a_server_in_trouble_is_asked_each_retry_period(f: Fixture) -> None:
+    f.server.on("GET", "/leases", failure(500, "InternalError", ""))
+    a = await f.replica("a")
+    await f.pass_time(3 * RETRY)
+    assert not a.is_leader()
+    assert len(f.server.calls("GET")) == 4
+
+
+async def test_changes_are_told_in_order(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    f.lease.write({**f.lease.spec, "holderIdentity": "thief", "leaseTransitions": 1})
+    await f.pass_time(RETRY)
+    changes = a.changes()
+    assert [(await anext(changes)).leading, (await anext(changes)).leading] == [True, False]
+    await changes.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"identity": ""}, "identity"),
+        ({"renew_deadline": 12.0}, "renew deadline 12 s plus request timeout 4 s must be less than"),
+        ({"renew_deadline": 1.0}, "longer than retry period"),
+        ({"lease_duration": 15.5}, "whole seconds"),
+        ({"retry_period": 0.0}, "above 0"),
+    ],
+)
+async def test_times_that_could_let_two_lead_are_refused(f: Fixture, options: dict[str, Any], message: str) -> None:
+    async with client_of(f.server) as client:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            LeaderElector(client, **({"identity": "a"} | options))

@@ -1,0 +1,291 @@
+"""Statuses: what is written, what is not, and what happens when the object has changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.recorded import answer, exchange
+from tests.kube.scripted import Answer, HastyClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
+from vcd.kube.status import StatusWriter
+from vcd.model.events import GroupStatus, QueueUsage
+from vcd.model.objects import Condition
+
+UNSCHEDULABLE = ("Unschedulable", "True", "NotEnoughResources", "2/2 tasks in gang unschedulable")
+
+
+class Store:
+    """One object as the API server keeps it, with merge patches and versions."""
+
+    def __init__(self, server: ScriptedServer, path: str, obj: dict[str, Any]) -> None:
+        self.object = obj
+        self.version = 10
+        obj.setdefault("metadata", {})["resourceVersion"] = "10"
+        server.on("GET", path, lambda seen: Answer(200, self.object))
+        server.on("PATCH", path, self._patch)
+
+    def _patch(self, seen: Seen) -> Answer:
+        wanted = seen.body.get("metadata", {}).get("resourceVersion")
+        if wanted and wanted != self.object["metadata"]["resourceVersion"]:
+            recorded = exchange("renew from a stale copy")["response"]
+            return Answer(recorded["status"], recorded["body"])
+        self.merge(seen.body)
+        return Answer(200, self.object)
+
+    def merge(self, patch: dict[str, Any]) -> None:
+        self.object = _merge(self.object, patch)
+        self.version += 1
+        self.object["metadata"]["resourceVersion"] = str(self.version)
+
+
+def _merge(old: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge(merged.get(key), value)
+    return merged
+
+
+class Fixture:
+    def __init__(self, server: ScriptedServer, writer: StatusWriter, clock: HastyClock) -> None:
+        self.server, self.writer, self.clock = server, writer, clock
+        self.leading = True
+
+    def group(self, **status: Any) -> Store:
+        return Store(self.server, "/namespaces/ns/podgroups/g", {"spec": {"minMember": 2}, "status": status})
+
+    def queue(self, **status: Any) -> Store:
+        return Store(self.server, "/queues/q", {"spec": {"weight": 2}, "status": status})
+
+    async def groups(self, *groups: GroupStatus, transition: str = "") -> None:
+        self.writer.submit_groups(groups, transition)
+        await self.writer.idle()
+
+    async def condition(self, condition: Condition, uid: str = "u") -> None:
+        self.writer.submit_pod_condition("ns/p", uid, condition)
+        await self.writer.idle()
+
+    def patches(self) -> list[Any]:
+        return [seen.body for seen in self.server.calls("PATCH")]
+
+
+@asynccontextmanager
+async def writing(**options: Any) -> AsyncIterator[Fixture]:
+    clock = HastyClock()
+    async with scripted() as server, client_of(server) as client:
+        writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, **options)
+        f = Fixture(server, writer, clock)
+        async with running(writer.run()):
+            yield f
+
+
+@pytest.fixture(name="f")
+async def fixture() -> AsyncIterator[Fixture]:
+    async with writing() as f:
+        yield f
+
+
+async def test_a_groups_phase_and_counts_are_written_with_the_object(f: Fixture) -> None:
+    store = f.group(phase="Inqueue")
+    await f.groups(GroupStatus("ns/g", "Running", running=2))
+    assert f.patches() == [{"metadata": {"resourceVersion": "10"}, "status": {"phase": "Running", "running": 2}}]
+    assert store.object["spec"] == {"minMember": 2}
+
+
+async def test_the_recorded_group_is_read_and_written(f: Fixture) -> None:
+    f.server.on("GET", "podgroups/g-pg", answer("get PodGroup"))
+    f.server.on("PATCH", "podgroups/g-pg", answer("get PodGroup"))
+    await f.groups(GroupStatus("default/g-pg", "Running"))
+    version = answer("get PodGroup").body["metadata"]["resourceVersion"]
+    assert f.patches() == [{"metadata": {"resourceVersion": version}, "status": {"phase": "Running"}}]
+
+
+async def test_an_unchanged_group_is_not_written(f: Fixture) -> None:
+    f.group(phase="Running", running=2)
+    await f.groups(GroupStatus("ns/g", "Running", running=2))
+    assert f.patches() == []
+    assert f.writer.status.unchanged == 1
+
+
+async def test_a_group_is_read_only_once(f: Fixture) -> None:
+    f.group()
+    for phase in ("Pending", "Inqueue", "Running"):
+        await f.groups(GroupStatus("ns/g", phase))
+    assert len(f.server.calls("GET")) == 1
+    assert [patch["status"]["phase"] for patch in f.patches()] == ["Pending", "Inqueue", "Running"]
+
+
+async def test_counts_go_back_to_zero(f: Fixture) -> None:
+    store = f.group(phase="Running", running=2)
+    await f.groups(GroupStatus("ns/g", "Pending"))
+    assert store.object["status"]["running"] == 0
+
+
+async def test_a_condition_is_added_beside_the_others(f: Fixture) -> None:
+    store = f.group(conditions=[{"type": "Scheduled", "status": "True"}])
+    await f.groups(GroupStatus("ns/g", "Pending", UNSCHEDULABLE), transition="s-7")
+    assert store.object["status"]["conditions"] == [
+        {"type": "Scheduled", "status": "True"},
+        {
+            "type": "Unschedulable",
+            "status": "True",
+            "reason": "NotEnoughResources",
+            "message": "2/2 tasks in gang unschedulable",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "transitionID": "s-7",
+        },
+    ]
+
+
+async def test_a_condition_that_says_the_same_is_not_written(f: Fixture) -> None:
+    f.group()
+    await f.groups(GroupStatus("ns/g", "Pending", UNSCHEDULABLE), transition="s-7")
+    await f.groups(GroupStatus("ns/g", "Pending", UNSCHEDULABLE), transition="s-8")
+    assert len(f.patches()) == 1
+
+
+async def test_a_condition_that_changes_its_words_keeps_its_transition_time(f: Fixture) -> None:
+    store = f.group()
+    await f.groups(GroupStatus("ns/g", "Pending", UNSCHEDULABLE))
+    f.clock.now += 60
+    await f.groups(GroupStatus("ns/g", "Pending", (*UNSCHEDULABLE[:3], "1/2 tasks")))
+    condition = store.object["status"]["conditions"][0]
+    assert (condition["message"], condition["lastTransitionTime"]) == ("1/2 tasks", "2026-01-01T00:00:00Z")
+
+
+async def test_a_group_that_changed_meanwhile_is_read_again(f: Fixture) -> None:
+    store = f.group()
+    await f.groups(GroupStatus("ns/g", "Pending"))
+    store.merge({"metadata": {"annotations": {"a": "b"}}})
+    await f.groups(GroupStatus("ns/g", "Inqueue"))
+    assert store.object["status"]["phase"] == "Inqueue"
+    assert store.object["metadata"]["annotations"] == {"a": "b"}
+    assert [seen.method for seen in f.server.seen] == ["GET", "PATCH", "PATCH", "GET", "PATCH"]
+
+
+async def test_a_group_that_is_gone_is_left(f: Fixture) -> None:
+    f.server.on("GET", "podgroups", failure(404, "NotFound", ""))
+    await f.groups(GroupStatus("ns/g", "Pending"))
+    assert len(f.server.seen) == 1
+    assert f.writer.status.failed == 0
+
+
+async def test_a_queues_allocation_goes_to_its_status_alone(f: Fixture) -> None:
+    f.queue(state="Open", allocated={"cpu": "1", "nvidia.com/gpu": "8"})
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2", "memory": "1Gi"})])
+    await f.writer.idle()
+    assert f.patches() == [{"status": {"allocated": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": None}}}]
+    assert f.server.calls("PATCH")[0].path.endswith("/queues/q/status")
+
+
+async def test_an_unchanged_queue_is_not_written(f: Fixture) -> None:
+    f.queue()
+    for _ in range(2):
+        f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+        await f.writer.idle()
+    assert len(f.patches()) == 1
+
+
+async def test_a_pod_condition_is_a_strategic_patch_of_its_status(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", answer("patch status conditions"))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available"))
+    call = f.server.calls("PATCH")[0]
+    recorded = exchange("patch status conditions")["request"]
+    assert call.headers["Content-Type"] == recorded["headers"]["Content-Type"]
+    assert call.body["metadata"] == {"uid": "u"}
+    condition = dict(call.body["status"]["conditions"][0])
+    assert condition.pop("lastTransitionTime") == "2026-01-01T00:00:00Z"
+    assert condition == recorded["body"]["status"]["conditions"][0]
+
+
+async def test_an_unchanged_pod_condition_is_not_written(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+    for _ in range(2):
+        await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    assert len(f.patches()) == 1
+
+
+async def test_a_pod_condition_that_changes_its_words_keeps_its_transition_time(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "still no"))
+    assert "lastTransitionTime" not in f.patches()[1]["status"]["conditions"][0]
+
+
+async def test_a_new_pod_of_that_name_gets_its_condition(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+    for uid in ("u", "v"):
+        await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"), uid)
+    assert [patch["metadata"]["uid"] for patch in f.patches()] == ["u", "v"]
+
+
+@pytest.mark.parametrize("status", [404, 409, 422])
+async def test_a_condition_of_a_pod_that_is_gone_is_dropped(f: Fixture, status: int) -> None:
+    f.server.on("PATCH", "pods/p/status", failure(status, "", ""))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    assert len(f.patches()) == 1
+    assert f.writer.status.failed == 0
+
+
+@pytest.mark.parametrize("fault", [Answer(drop=True), failure(503, "ServiceUnavailable", ""), failure(429, "", "")])
+async def test_trouble_passes(f: Fixture, fault: Answer) -> None:
+    f.server.on("PATCH", "pods/p/status", fault, Answer(200, {}))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    assert (len(f.patches()), f.writer.status.written) == (2, 1)
+
+
+async def test_trouble_that_lasts_is_given_up_and_counted(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", failure(503, "ServiceUnavailable", ""))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    assert (len(f.patches()), f.writer.status.failed) == (5, 1)
+
+
+async def test_a_refused_write_is_counted_and_not_repeated(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/p/status", failure(403, "Forbidden", ""))
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "no"))
+    assert (len(f.patches()), f.writer.status.failed) == (1, 1)
+
+
+async def test_only_the_newest_is_written_after_trouble(f: Fixture) -> None:
+    def trouble(seen: Seen) -> Answer:
+        f.server.on("PATCH", "pods/p/status", Answer(200, {}))
+        f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "newer"))
+        return failure(503, "ServiceUnavailable", "")
+
+    f.server.on("PATCH", "pods/p/status", trouble)
+    await f.condition(Condition("PodScheduled", "False", "Unschedulable", "older"))
+    messages = [patch["status"]["conditions"][0]["message"] for patch in f.patches()]
+    assert messages == ["older", "newer"]
+
+
+async def test_a_replica_that_does_not_lead_writes_nothing(f: Fixture) -> None:
+    f.group()
+    f.leading = False
+    await f.groups(GroupStatus("ns/g", "Pending"))
+    assert f.server.seen == []
+
+
+async def test_writes_under_way_are_bounded() -> None:
+    async with writing(concurrency=3) as f:
+        under_way = most = 0
+
+        async def slow(seen: Seen) -> Answer:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await until(lambda: under_way == 3 or len(f.patches()) == 6)
+            under_way -= 1
+            return Answer(200, {})
+
+        f.server.on("PATCH", "pods", slow)
+        for index in range(6):
+            f.writer.submit_pod_condition(f"ns/p{index}", "u", Condition("PodScheduled", "False", "U", "m"))
+        await f.writer.idle()
+        assert most == 3

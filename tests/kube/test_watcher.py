@@ -1,0 +1,346 @@
+"""The watcher on recorded bytes, and through every fault of a watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.recorded import answer, watch_lines
+from tests.kube.scripted import Answer, FakeClock, HastyClock, Log, ScriptedServer, client_of, failure, running, scripted
+from tests.kube.scripted import status as status_object
+from tests.kube.scripted import until
+from vcd.kube.watcher import Watcher
+from vcd.model import codec
+from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
+from vcd.model.kinds import KINDS
+
+STAY = Answer(lines=[], stay=True)
+
+
+def pod(name: str, version: int, **labels: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": str(version), "labels": labels}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": meta}
+
+
+def listing(version: int, *items: dict[str, Any], token: str = "") -> Answer:
+    meta = {"resourceVersion": str(version)} | ({"continue": token} if token else {})
+    return Answer(200, {"kind": "PodList", "metadata": meta, "items": list(items)})
+
+
+def line(type: str, obj: dict[str, Any]) -> dict[str, Any]:
+    return {"type": type, "object": obj}
+
+
+def bookmark(version: int) -> dict[str, Any]:
+    return line("BOOKMARK", {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": str(version)}})
+
+
+EXPIRED = line("ERROR", status_object(410, "Expired", "too old resource version: 1 (19192)"))
+
+
+class Fixture:
+    """A watcher of pods on a scripted server."""
+
+    def __init__(self, server: ScriptedServer, watcher: Watcher, log: Log) -> None:
+        self.server, self.watcher, self.log = server, watcher, log
+
+    def lists(self) -> list[str]:
+        return [seen.query.get("continue", "") for seen in self.server.seen if "watch" not in seen.query]
+
+    def watches(self) -> list[str]:
+        return [seen.query["resourceVersion"] for seen in self.server.seen if "watch" in seen.query]
+
+
+@asynccontextmanager
+async def watching(
+    lists: list[Answer], watches: list[Answer], log: Log | None = None, clock: Any = None, **options: Any
+) -> AsyncIterator[Fixture]:
+    log = log or Log()
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "/api/v1/pods", *lists)
+        server.on("GET", "/api/v1/pods.*watch=1", *watches)
+        clock = clock or HastyClock()
+        watcher = Watcher(client, KINDS["Pod"], log, log.sink, clock=clock, rand=lambda: 0.5, **options)
+        async with running(watcher.run()):
+            yield Fixture(server, watcher, log)
+
+
+async def test_the_list_comes_first_and_is_announced_when_complete() -> None:
+    async with watching([listing(5, pod("a", 3), pod("b", 4))], [STAY]) as f:
+        await until(f.watches)
+        assert [type(event) for event in f.log.events] == [ObjectPut, ObjectPut, KindListed]
+        assert f.log.events[-1] == KindListed("Pod", "5")
+        assert f.watches() == ["5"]
+
+
+async def test_recorded_changes_become_events() -> None:
+    recorded = Answer(lines=watch_lines("watch from a version"), stay=True)
+    async with watching([listing(31192)], [recorded]) as f:
+        await until(lambda: f.log.of(ObjectGone))
+        puts = f.log.of(ObjectPut)
+        assert [event.resource_version for event in puts[:2]] == ["31193", "31194"]
+        assert codec.decode_payload("Pod", puts[1].payload).metadata.labels == {"app": "moved"}
+        assert f.log.events[-1].key == "default/g-w1"
+
+
+async def test_an_object_that_leaves_the_selector_is_gone() -> None:
+    recorded = Answer(lines=watch_lines("watch with a selector"), stay=True)
+    async with watching([listing(31196)], [recorded], label_selector="app=g-w1") as f:
+        await until(lambda: f.log.of(ObjectGone))
+        assert f.server.seen[0].query["labelSelector"] == "app=g-w1"
+        assert f.server.seen[-1].query["labelSelector"] == "app=g-w1"
+
+
+async def test_a_write_that_a_scheduler_cannot_see_carries_no_payload() -> None:
+    lines = [line("ADDED", pod("a", 6)), line("MODIFIED", pod("a", 7)), line("MODIFIED", pod("a", 8, x="y"))]
+    async with watching([listing(5)], [Answer(lines=lines, stay=True)]) as f:
+        await until(lambda: len(f.log.of(ObjectPut)) == 3)
+        assert [event.payload is None for event in f.log.of(ObjectPut)] == [False, True, False]
+
+
+async def test_an_object_deleted_and_made_again_carries_its_payload_again() -> None:
+    lines = [line("ADDED", pod("a", 6)), line("DELETED", pod("a", 7)), line("ADDED", pod("a", 8))]
+    async with watching([listing(5)], [Answer(lines=lines, stay=True)]) as f:
+        await until(lambda: len(f.log.of(ObjectPut)) == 2)
+        assert all(event.payload for event in f.log.of(ObjectPut))
+
+
+async def test_a_list_says_nothing_of_objects_that_did_not_change() -> None:
+    log = Log()
+    async with watching([listing(5, pod("a", 3), pod("b", 4))], [STAY], log) as f:
+        await until(f.watches)
+    log.events.clear()
+    async with watching([listing(9, pod("a", 3), pod("b", 8, x="y"))], [STAY], log) as f:
+        await until(f.watches)
+    assert [getattr(event, "key", "") for event in log.events] == ["ns/b", ""]
+
+
+async def test_bookmarks_move_the_version_and_make_no_event() -> None:
+    watches = [Answer(lines=[bookmark(77)]), STAY]
+    async with watching([listing(5)], watches) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert f.watches() == ["5", "77"]
+        assert f.log.events == [KindListed("Pod", "5")]
+
+
+async def test_a_watch_ended_by_the_server_goes_on_from_its_last_version() -> None:
+    recorded = Answer(lines=watch_lines("watch ends by timeoutSeconds"))
+    async with watching([listing(31196)], [recorded, STAY]) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert f.lists() == [""]
+        assert int(f.watches()[1]) > 31196
+
+
+@pytest.mark.parametrize(
+    "expiry",
+    [Answer(lines=[EXPIRED]), Answer(lines=watch_lines("watch from a compacted")), failure(410, "Gone", "too old")],
+    ids=["event", "recorded", "status"],
+)
+async def test_an_expired_version_lists_again_and_finds_what_was_deleted(expiry: Answer) -> None:
+    lists = [listing(5, pod("a", 3), pod("b", 4), pod("c", 4)), listing(40, pod("b", 4), pod("d", 39))]
+    async with watching(lists, [expiry, STAY]) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert f.log.events[4:] == [
+            f.log.of(ObjectPut)[-1],
+            ObjectGone("Pod", "ns/a", "40"),
+            ObjectGone("Pod", "ns/c", "40"),
+            KindListed("Pod", "40"),
+        ]
+        assert f.log.of(ObjectPut)[-1].key == "ns/d"
+        assert f.watcher.status.relists == 1
+
+
+async def test_events_before_the_expiry_in_the_same_chunk_are_kept() -> None:
+    lists = [listing(5), listing(40, pod("a", 6))]
+    async with watching(lists, [Answer(lines=[line("ADDED", pod("a", 6)), EXPIRED]), STAY]) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert [event.key for event in f.log.of(ObjectPut)] == ["ns/a"]
+
+
+async def test_a_server_that_always_says_gone_is_not_asked_without_pause() -> None:
+    clock = FakeClock()
+    async with watching([listing(5)], [failure(410, "Gone", "")], clock=clock) as f:
+        for _ in range(4):
+            await clock.advance_when_asleep(40)
+        await until(lambda: clock.sleeping)
+        assert clock.slept == sorted(clock.slept)
+        assert clock.slept[-1] >= 4 * clock.slept[0]
+        assert f.watcher.status.relists == 5
+
+
+async def test_a_list_that_loses_its_page_token_starts_again() -> None:
+    lists = [
+        listing(5, pod("a", 1), pod("b", 1), token="t"),
+        answer("page token after compaction"),
+        listing(9, pod("b", 1), pod("c", 8)),
+    ]
+    async with watching(lists, [STAY]) as f:
+        await until(f.watches)
+        assert ObjectGone("Pod", "ns/a", "9") in f.log.events
+        assert f.lists() == ["", "t", ""]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Answer(drop=True),
+        Answer(lines=[bookmark(6)], cut=True),
+        Answer(lines=[b'{"type":"ADDED","object":{"metadata"\n']),
+        Answer(lines=[b'{"type":"NOVEL","object":{}}\n']),
+        Answer(lines=[line("ERROR", status_object(500, "InternalError", "etcd"))]),
+        failure(503, "ServiceUnavailable", "starting"),
+        failure(403, "Forbidden", "no"),
+        Answer(200, "<html>a proxy</html>"),
+    ],
+    ids=["dropped", "cut", "half a line", "novel type", "error event", "503", "403", "html"],
+)
+async def test_a_broken_watch_is_taken_up_again_without_a_list(fault: Answer) -> None:
+    async with watching([listing(5)], [fault, Answer(lines=[line("ADDED", pod("a", 7))], stay=True)]) as f:
+        await until(lambda: f.log.of(ObjectPut))
+        assert f.lists() == [""]
+
+
+async def test_a_list_that_fails_is_tried_again() -> None:
+    faults = [Answer(drop=True), failure(500, "InternalError", ""), Answer(200, "<html>"), listing(5)]
+    async with watching(faults, [STAY]) as f:
+        await until(f.watches)
+        assert f.watcher.status.synced
+
+
+async def test_pauses_between_attempts_grow() -> None:
+    clock = FakeClock()
+    async with watching([failure(500, "InternalError", "")], [STAY], clock=clock):
+        for _ in range(11):
+            await clock.advance_when_asleep(30)
+        assert clock.slept[:3] == pytest.approx([0.075, 0.15, 0.3])
+        assert clock.slept[-1] == pytest.approx(22.5)
+
+
+async def test_the_server_decides_the_pause_when_it_names_one() -> None:
+    clock = FakeClock()
+    busy = failure(429, "TooManyRequests", "", Retry_After="7")
+    async with watching([busy, listing(5)], [STAY], clock=clock) as f:
+        await until(lambda: clock.sleeping)
+        assert clock.slept == [7]
+        clock.advance(7)
+        await until(f.watches)
+
+
+async def test_a_watch_that_stalls_is_opened_again() -> None:
+    watches = [Answer(lines=[bookmark(6)], stay=True), STAY]
+    async with watching([listing(5)], watches, idle_timeout=0.1) as f:
+        await until(lambda: len(f.watches()) >= 2)
+        assert f.watches()[:2] == ["5", "6"]
+        assert f.watcher.status.stalls >= 1
+
+
+async def test_a_bad_object_is_set_aside_and_the_rest_goes_on() -> None:
+    bad = pod("bad", 3) | {"spec": {"containers": "none"}}
+    async with watching([listing(5, bad, pod("a", 4))], [STAY]) as f:
+        await until(f.watches)
+        event = f.log.events[0]
+        assert isinstance(event, ObjectBad)
+        assert (event.key, event.resource_version) == ("ns/bad", "3")
+        assert "containers" in event.message
+        assert f.log.of(ObjectPut)[0].key == "ns/a"
+
+
+async def test_a_bad_object_is_not_taken_for_deleted() -> None:
+    log = Log()
+    bad = pod("a", 8) | {"spec": {"containers": "none"}}
+    async with watching([listing(5, pod("a", 3)), listing(9, bad)], [Answer(lines=[EXPIRED]), STAY], log) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert not log.of(ObjectGone)
+
+
+async def test_a_kind_that_is_not_served_is_empty_and_tried_slowly() -> None:
+    clock = FakeClock()
+    async with watching([failure(404, "NotFound", ""), listing(5, pod("a", 4))], [STAY], clock=clock) as f:
+        await until(lambda: clock.sleeping)
+        assert f.log.events == [KindListed("Pod", "")]
+        assert (f.watcher.status.missing, f.watcher.status.synced) == (True, True)
+        assert clock.slept == [60]
+        clock.advance(60)
+        await until(f.watches)
+        assert not f.watcher.status.missing
+
+
+async def test_known_objects_outlive_a_404_that_passes() -> None:
+    lists = [listing(5, pod("a", 4)), failure(404, "NotFound", ""), failure(404, "NotFound", ""), listing(9, pod("a", 4))]
+    clock = HastyClock()
+    async with watching(lists, [failure(404, "NotFound", ""), STAY], clock=clock) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert not f.log.of(ObjectGone)
+        assert clock.now - 1000 < 30
+
+
+async def test_known_objects_are_gone_when_the_404_lasts() -> None:
+    lists = [listing(5, pod("a", 4)), failure(404, "NotFound", "")]
+    async with watching(lists, [failure(404, "NotFound", "")]) as f:
+        await until(lambda: f.log.of(ObjectGone))
+        assert f.log.events[-1] == KindListed("Pod", "")
+
+
+async def test_the_watcher_waits_for_the_sink() -> None:
+    log, gate = Log(), asyncio.Event()
+    entered = 0
+
+    async def slow(batch: Any) -> None:
+        nonlocal entered
+        entered += 1
+        await gate.wait()
+        await log.sink(batch)
+
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "watch=1", STAY)
+        server.on("GET", "/api/v1/pods.limit", listing(5, pod("a", 1), token="t"))
+        server.on("GET", "continue=t", listing(5, pod("b", 1)))
+        async with running(Watcher(client, KINDS["Pod"], log, slow, clock=HastyClock()).run()):
+            await until(lambda: entered == 1)
+            assert len(server.seen) == 1
+            gate.set()
+            await until(lambda: len(server.seen) == 3)
+
+
+async def test_a_sink_that_fails_ends_the_watcher() -> None:
+    async def full(batch: Any) -> None:
+        raise OSError("disk full")
+
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "", listing(5, pod("a", 1)))
+        with pytest.raises(OSError, match="disk full"):
+            await Watcher(client, KINDS["Pod"], Log(), full).run()
+
+
+async def test_a_long_list_lets_the_event_loop_breathe() -> None:
+    spec = {"containers": [{"name": f"c{i}", "image": "busybox", "resources": {}} for i in range(5)]}
+    items = [pod(f"p{i}", 1, app="x") | {"spec": spec} for i in range(20_000)]
+    body = json.dumps(listing(5, *items).body).encode()
+    beats = 0
+    between: list[tuple[int, float]] = []
+
+    async def beat() -> None:
+        nonlocal beats
+        while True:
+            await asyncio.sleep(0)
+            beats += 1
+
+    class Spy(Log):
+        def digest(self, kind: str, key: str) -> int | None:
+            between.append((beats, time.thread_time()))
+            return super().digest(kind, key)
+
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", "", lambda seen: Answer(200, body) if "limit" in seen.query else STAY)
+        log = Spy()
+        async with running(beat()), running(Watcher(client, KINDS["Pod"], log, log.sink).run()):
+            await until(lambda: log.of(KindListed), 20)
+    turns = {turn: [moment for other, moment in between if other == turn] for turn in {turn for turn, _ in between}}
+    assert len(turns) > 3
+    assert max(max(moments) - min(moments) for moments in turns.values()) < 0.1

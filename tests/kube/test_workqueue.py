@@ -1,0 +1,96 @@
+"""The keyed queue behind statuses and Events."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.kube.scripted import running, until
+from vcd.kube.workqueue import WorkQueue
+
+
+async def test_only_the_newest_of_a_key_is_worked_on() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10)
+    done: list[tuple[str, int]] = []
+
+    async def work(key: str, value: int) -> None:
+        done.append((key, value))
+
+    for value in range(3):
+        queue.put("a", value)
+    async with running(queue.serve(2, work)):
+        await queue.idle()
+    assert done == [("a", 2)]
+
+
+async def test_a_key_has_one_worker_at_a_time() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10)
+    gate, done = asyncio.Event(), []
+    started: list[int] = []
+
+    async def work(key: str, value: int) -> None:
+        started.append(value)
+        await gate.wait()
+        done.append(value)
+
+    async with running(queue.serve(3, work)):
+        queue.put("a", 1)
+        await until(lambda: started)
+        queue.put("a", 2)
+        queue.put("a", 3)
+        queue.put("b", 4)
+        await until(lambda: len(started) == 2)
+        assert started == [1, 4]
+        gate.set()
+        await queue.idle()
+    assert sorted(done) == [1, 3, 4]
+
+
+async def test_lower_ranks_go_first() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10, ranks=2)
+    done: list[str] = []
+
+    async def work(key: str, value: int) -> None:
+        done.append(key)
+
+    queue.put("pod", 1, rank=1)
+    queue.put("group", 1, rank=0)
+    async with running(queue.serve(1, work)):
+        await queue.idle()
+    assert done == ["group", "pod"]
+
+
+async def test_a_full_queue_drops_new_keys_and_counts_them() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(1)
+    assert queue.put("a", 1)
+    assert not queue.put("b", 1)
+    assert queue.put("a", 2)
+    assert queue.dropped == 1
+
+
+async def test_cleared_work_is_never_done() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10)
+    done: list[str] = []
+
+    async def work(key: str, value: int) -> None:
+        done.append(key)
+
+    queue.put("a", 1)
+    assert queue.clear() == 1
+    async with running(queue.serve(1, work)):
+        queue.put("b", 1)
+        await queue.idle()
+    assert done == ["b"]
+
+
+async def test_work_that_raises_ends_the_service() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10)
+
+    async def work(key: str, value: int) -> None:
+        raise ZeroDivisionError
+
+    queue.put("a", 1)
+    with pytest.raises(ExceptionGroup) as caught:
+        await queue.serve(2, work)
+    assert caught.group_contains(ZeroDivisionError)

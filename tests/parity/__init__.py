@@ -1,0 +1,1 @@
+"""Parity with Volcano: the oracle's cases, run by any implementation."""

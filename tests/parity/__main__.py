@@ -1,0 +1,34 @@
+"""`python -m tests.parity`: agreement with the oracle per family, and the cases that disagree."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.parity.cases import run, select
+from tests.parity.implementations import IMPLEMENTATIONS
+
+
+def main() -> int:
+    """Print the table; the exit code is 0 only when all cases agree."""
+    parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
+    parser.add_argument("--implementation", choices=sorted(IMPLEMENTATIONS), default="reference")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print what disagrees in each case")
+    options = parser.parse_args()
+    implementation = IMPLEMENTATIONS[options.implementation]
+    families: dict[str, list[bool]] = {}
+    lines = []
+    for case in select():
+        problems = run(case, implementation)
+        families.setdefault(case.family, []).append(not problems)
+        if problems:
+            lines.append(f"{case.name}" + "".join(f"\n    {problem}" for problem in problems if options.verbose))
+    rows = [f"{family:34} {sum(agreed):3}/{len(agreed)}" for family, agreed in sorted(families.items())]
+    agreed = sum(sum(results) for results in families.values())
+    total = sum(len(results) for results in families.values())
+    sys.stdout.write("\n".join([*rows, f"{'total':34} {agreed:3}/{total}", *lines]) + "\n")
+    return 0 if agreed == total else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""The oracle's cases: where they are, which a configuration admits, and what it means to agree."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
+PLUGINS = frozenset(
+    {"priority", "gang", "conformance", "overcommit", "drf", "proportion", "predicates", "nodeorder", "binpack"}
+)
+ENVIRONMENT = "VCD_ORACLE_DIR"
+_ROOT = Path(__file__).resolve().parents[2]
+_DRAWN = _ROOT / "tests" / "data" / "oracle"
+
+
+class Outcome(Protocol):
+    """What an implementation returns."""
+
+    binds: dict[str, str]
+    evictions: list[str]
+    pipelined: dict[str, str]
+    phases: dict[str, str]
+
+
+Implementation = Callable[[list[dict[str, Any]], str, datetime.datetime], Outcome]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cluster with its configuration and what Volcano decided on it."""
+
+    family: str
+    name: str
+    conf: str
+    objects: list[dict[str, Any]]
+    expected: dict[str, Any]
+
+
+def load() -> list[Case]:
+    """All cases: the drawn families of this checkout, and the tables where the oracle's folder is at hand."""
+    files = sorted(_DRAWN.glob("*.json"))
+    folder = Path(os.environ.get(ENVIRONMENT) or _ROOT.parent / "shared" / "oracle")
+    if folder.is_dir():
+        files += sorted(folder.glob("tables_*.json"))
+    return [
+        Case(file.stem, raw["name"], raw["conf"], raw["objects"], raw["expected"])
+        for file in files
+        for raw in json.loads(file.read_text())
+    ]
+
+
+def select(actions: Iterable[str] = ACTIONS, plugins: Iterable[str] = PLUGINS, hierarchy: bool = False) -> list[Case]:
+    """The cases whose configuration names only these actions and plugins; drf's hierarchy only if asked for."""
+    allowed_actions, allowed_plugins = set(actions), set(plugins)
+    chosen = []
+    for case in load():
+        conf = yaml.safe_load(case.conf)
+        options = [plugin for tier in conf["tiers"] for plugin in tier["plugins"]]
+        hierarchical = any(plugin["name"] == "drf" and plugin.get("enableHierarchy") for plugin in options)
+        named = {action.strip() for action in conf["actions"].split(",")}
+        if named <= allowed_actions and {plugin["name"] for plugin in options} <= allowed_plugins:
+            chosen += [case] if hierarchy or not hierarchical else []
+    return chosen
+
+
+def run(case: Case, implementation: Implementation) -> list[str]:
+    """The disagreements of an implementation on a case."""
+    return compare(case, implementation(case.objects, case.conf, NOW))
+
+
+def compare(case: Case, outcome: Outcome) -> list[str]:
+    """Every expected key that does not hold, with both sides."""
+    groups = _groups(case)
+    got: dict[str, Any] = {
+        "binds": outcome.binds,
+        "bound_per_job": _count(groups.get(pod) for pod in outcome.binds),
+        "bound_per_node": _count(outcome.binds.values()),
+        "bound_total": len(outcome.binds),
+        "evictions": sorted(outcome.evictions),
+        "evicted_per_job": _count(groups.get(pod) for pod in outcome.evictions),
+        "evicted_total": len(outcome.evictions),
+        "pipelined_per_job": _count(groups.get(pod) for pod in outcome.pipelined),
+        "phases": {key: outcome.phases.get(key) for key in case.expected.get("phases") or {}},
+    }
+    return [
+        f"{key}: expected {value}, got {got[key]}"
+        for key, value in sorted(case.expected.items())
+        if (value or None) != (got[key] or None)
+    ]
+
+
+def _groups(case: Case) -> dict[str, str]:
+    """Group name by pod."""
+    found = {}
+    for manifest in case.objects:
+        if manifest["kind"] == "Pod":
+            meta = manifest["metadata"]
+            group = (meta.get("annotations") or {}).get("scheduling.k8s.io/group-name", "")
+            found[f"{meta.get('namespace', 'default')}/{meta['name']}"] = group
+    return found
+
+
+def _count(names: Iterable[str | None]) -> dict[str, int]:
+    return dict(Counter(name or "" for name in names))

@@ -1,0 +1,25 @@
+"""What can be held against the oracle."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from tests.parity.cases import Implementation, Outcome
+
+
+def reference(objects: list[dict[str, Any]], conf: str, now: datetime.datetime) -> Outcome:
+    """The slow reference of the test suite."""
+    from tests.reference import decide
+
+    return decide(objects, conf, now)
+
+
+def vcd(objects: list[dict[str, Any]], conf: str, now: datetime.datetime) -> Outcome:
+    """The library's public plan()."""
+    from vcd import plan
+
+    return plan(objects, conf, now)
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {"reference": reference, "vcd": vcd}

@@ -1,0 +1,53 @@
+"""Every case of the oracle that this scheduler's actions and plugins can run, decided as Volcano decided it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.parity.cases import Case, compare, run, select
+from tests.parity.differences import DIFFERENCES
+from tests.parity.implementations import reference
+from tests.reference import Result
+
+CASES = select()
+AGREEING = [case for case in CASES if case.name not in DIFFERENCES]
+DIFFERING = [case for case in CASES if case.name in DIFFERENCES]
+
+
+def _name(case: Case) -> str:
+    return case.name
+
+
+@pytest.mark.parametrize("case", AGREEING, ids=_name)
+def test_the_reference_decides_as_volcano(case: Case) -> None:
+    assert run(case, reference) == []
+
+
+@pytest.mark.parametrize("case", DIFFERING, ids=_name)
+def test_a_listed_difference_is_still_one_and_only_where_it_is_listed(case: Case) -> None:
+    keys = {problem.split(":")[0] for problem in run(case, reference)}
+    assert keys == set(DIFFERENCES[case.name].keys)
+
+
+def test_the_drawn_families_of_a_fresh_clone_are_all_there() -> None:
+    drawn = [case for case in CASES if not case.family.startswith("tables_")]
+    assert len(drawn) == 74
+
+
+def test_a_case_whose_plugins_are_not_offered_is_not_selected() -> None:
+    assert {case.family for case in select(plugins={"drf", "gang", "predicates", "nodeorder", "priority"})} >= {"drf"}
+    assert select(plugins={"drf"}) == []
+
+
+def test_comparison_names_each_expectation_that_does_not_hold() -> None:
+    case = next(case for case in CASES if case.expected.get("binds"))
+    nothing = Result(binds={}, evictions=["ns/pod"], pipelined={}, phases={}, why={})
+    wrong = {problem.split(":")[0] for problem in compare(case, nothing)}
+    assert {"binds", "bound_total", "evictions", "evicted_total"} <= wrong
+
+
+def test_comparison_ignores_what_the_case_does_not_expect() -> None:
+    case = replace(CASES[0], expected={"bound_total": 0})
+    assert compare(case, Result({}, ["ns/pod"], {"ns/p": "n"}, {}, {})) == []

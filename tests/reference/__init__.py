@@ -1,0 +1,92 @@
+"""A slow reference scheduler: one Volcano session over plain manifests, in plain loops over plain objects."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.reference import actions, plugins, predicates, scores
+from tests.reference.config import parse
+from tests.reference.model import Job, build
+from tests.reference.session import Session
+
+PLUGINS = {
+    "priority": plugins.priority,
+    "gang": plugins.gang,
+    "conformance": plugins.conformance,
+    "overcommit": plugins.overcommit,
+    "drf": plugins.drf,
+    "proportion": plugins.proportion,
+    "predicates": predicates.predicates,
+    "nodeorder": scores.nodeorder,
+    "binpack": scores.binpack,
+}
+ACTIONS = {"enqueue": actions.enqueue, "allocate": actions.allocate, "backfill": actions.backfill}
+
+
+@dataclass
+class Result:
+    """What one session decided; keys are namespace/name."""
+
+    binds: dict[str, str]
+    evictions: list[str]
+    pipelined: dict[str, str]
+    phases: dict[str, str]
+    why: dict[str, dict[str, Any]]
+
+
+def decide(
+    objects: Iterable[dict[str, Any]], conf: str | None, now: datetime.datetime | None = None, seed: int = 0
+) -> Result:
+    """Run one session. `conf` None is the compiled-in configuration; nothing here depends on `now`.
+
+    Raises ValueError for a configuration or an object that the reference does not know.
+    """
+    configuration = parse(conf)
+    session = Session(build(objects), configuration, seed)
+    for tier in configuration.tiers:
+        for option in tier:
+            PLUGINS[option.name](session, option.arguments)
+    for name in configuration.actions:
+        ACTIONS[name](session)
+    for close in session.closers:
+        close()
+    jobs = session.cluster.jobs
+    tasks = [task for job in jobs.values() for task in job.tasks]
+    phases = {
+        **session.cluster.orphans,
+        **{key: _phase(job, key in session.unschedulable) for key, job in jobs.items()},
+    }
+    return Result(
+        binds=dict(sorted(session.binds.items())),
+        evictions=[],
+        pipelined={task.key: task.node for task in sorted(tasks, key=lambda t: t.key) if task.status == "Pipelined"},
+        phases=dict(sorted(phases.items())),
+        why={key: found for key, job in sorted(jobs.items()) if (found := _why(job))},
+    )
+
+
+def _phase(job: Job, unschedulable: bool) -> str:
+    """The group's phase as the session leaves it."""
+    if job.having("Running") and unschedulable:
+        return "Unknown"
+    completed = len(job.having("Succeeded", "Failed"))
+    ending = sum(1 for task in job.having("Releasing") if task.node)
+    scheduled = len(job.having("Running", "Bound")) + completed + ending
+    if scheduled >= job.min_available:
+        return "Completed" if scheduled == completed else "Running"
+    return job.phase if job.phase == "Inqueue" else "Pending"
+
+
+def _why(job: Job) -> dict[str, Any]:
+    """Gate, queue and validity notes, and per pending task the reasons with their node counts."""
+    pending = {task.key for task in job.having("Pending")}
+    found: dict[str, Any] = dict(job.notes) if pending or job.is_pending else {}
+    tasks = {key: reasons for key, reasons in sorted(job.fit_errors.items()) if key in pending}
+    if tasks:
+        found["tasks"] = tasks
+    if pending and not job.is_ready:
+        found["gang"] = {"ready": job.ready_count + job.pending_best_effort, "minimum": job.min_available}
+    return found

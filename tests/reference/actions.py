@@ -1,0 +1,161 @@
+"""The actions enqueue, allocate and backfill."""
+
+from __future__ import annotations
+
+from tests.reference.model import ALLOCATED, Job, Node, Queue, Task
+from tests.reference.session import PredicateFailure, Session, Statement
+
+
+def enqueue(session: Session) -> None:
+    """Admit pending groups, queue by queue, job by job."""
+    jobs = [job for _, job in sorted(session.cluster.jobs.items())]
+    waiting = {name: [j for j in jobs if j.queue == name and j.is_pending] for name in session.cluster.queues}
+    queues = [queue for _, queue in sorted(session.cluster.queues.items()) if any(j.queue == queue.name for j in jobs)]
+    while queues:
+        queue = _pop_queue(session, queues)
+        if not waiting[queue.name]:
+            continue
+        job = _pop_job(session, waiting[queue.name])
+        if job.min_resources is None or session.enqueueable(job):
+            for function in session.functions("jobEnqueued"):
+                function(job)
+            job.phase = "Inqueue"
+        queues.append(queue)
+
+
+def allocate(session: Session) -> None:
+    """Place what asks for resources, one job of one queue at a time."""
+    work: dict[str, list[Task]] = {}
+    waiting: dict[str, list[Job]] = {}
+    for _, job in sorted(session.cluster.jobs.items()):
+        if job.is_pending:
+            if "enqueue" in session.configuration.actions:
+                continue
+            job.phase = "Inqueue"
+        if (reason := session.job_valid(job)) is not None:
+            job.notes["invalid"] = reason
+            continue
+        pending = job.having("Pending")
+        tasks = [t for t in pending if not (t.gated and not t.gated_by_queue_only) and not t.request.is_empty()]
+        if tasks:
+            work[job.key] = session.tasks_in_order(tasks)
+            waiting.setdefault(job.queue, []).append(job)
+    queues = [session.cluster.queues[name] for name in sorted(waiting)]
+    while queues:
+        queue = _pop_queue(session, queues)
+        if session.overused(queue):
+            for job in waiting[queue.name]:
+                job.notes.setdefault("queue", "overused")
+            continue
+        if not waiting[queue.name]:
+            continue
+        job = _pop_job(session, waiting[queue.name])
+        statement = _allocate_job(session, queue, job, work[job.key])
+        if statement is not None and session.job_ready(job):
+            statement.commit()
+            if work[job.key]:
+                waiting[queue.name].append(job)
+        queues.append(queue)
+
+
+def backfill(session: Session) -> None:
+    """Place tasks that ask for nothing, at once, wherever they may go."""
+    tasks: dict[str, list[Task]] = {}
+    waiting: dict[str, list[Job]] = {}
+    for _, job in sorted(session.cluster.jobs.items()):
+        if job.is_pending or session.job_valid(job) is not None:
+            continue
+        chosen = [t for t in job.having("Pending") if t.best_effort and not t.gated]
+        if chosen and session.cluster.queues[job.queue].open:
+            tasks[job.key] = session.tasks_in_order(chosen)
+            waiting.setdefault(job.queue, []).append(job)
+    queues = session.queues_in_order([session.cluster.queues[name] for name in sorted(waiting)])
+    ordered = [job for queue in queues for job in session.jobs_in_order(waiting[queue.name])]
+    for job, task in [(one, task) for one in ordered for task in tasks[one.key]]:
+        try:
+            session.pre_predicate(task)
+        except PredicateFailure as failure:
+            job.fit_errors[task.key] = {str(failure): len(session.node_order)}
+            continue
+        nodes, reasons = session.feasible(task, session.node_order, need_idle=True)
+        if not nodes:
+            job.fit_errors[task.key] = reasons
+            continue
+        session.place(task, session.best(task, nodes), "Allocated")
+        if session.job_ready(job):
+            for ready in job.having("Allocated"):
+                session.bind(ready)
+
+
+def _allocate_job(session: Session, queue: Queue, job: Job, tasks: list[Task]) -> Statement | None:
+    """Place tasks until the job is ready; the statement is kept when it is, or when it will be once room is free."""
+    statement = Statement(session)
+    while tasks:
+        task = tasks.pop(0)
+        if not session.allocatable(queue, task):
+            job.notes.setdefault("queue", "no quota left" if queue.open else "not open")
+            continue
+        if task.gated:
+            continue
+        if task.role and task.role in job.failed_roles:
+            job.fit_errors[task.key] = {f"task {task.role} failed before": len(session.node_order)}
+            continue
+        nodes, reasons = _candidates(session, task)
+        if not nodes:
+            job.fit_errors[task.key] = reasons
+            job.failed_roles.add(task.role)
+            if _goes_on(job):
+                continue
+            break
+        idle = [node for node in nodes if task.request.fits(node.idle)]
+        if idle:
+            statement.allocate(task, session.best(task, idle))
+        else:
+            statement.pipeline(task, session.best(task, nodes))
+        if session.job_ready(job):
+            break
+    if session.job_ready(job) or session.job_pipelined(job):
+        return statement
+    statement.discard()
+    return None
+
+
+def _candidates(session: Session, task: Task) -> tuple[list[Node], dict[str, int]]:
+    """Feasible nodes; the one that an earlier preemption nominated goes first."""
+    try:
+        session.pre_predicate(task)
+    except PredicateFailure as failure:
+        return [], {str(failure): len(session.node_order)}
+    nominated = (task.pod.get("status") or {}).get("nominatedNodeName") or ""
+    if nominated in session.cluster.nodes:
+        nodes, _ = session.feasible(task, [session.cluster.nodes[nominated]])
+        if nodes:
+            return nodes, {}
+    return session.feasible(task, session.node_order)
+
+
+def _goes_on(job: Job) -> bool:
+    """Whether placing more tasks can still make sense after one found no node."""
+    if job.min_available >= len(job.tasks):
+        return False
+    if not job.checks_roles:
+        left = sum(1 for task in job.having("Pending") if task.role not in job.failed_roles)
+        return job.ready_count + left >= job.min_available
+    placed = job.having(*ALLOCATED, "Succeeded") + [t for t in job.having("Pending") if t.best_effort]
+    for role in job.failed_roles:
+        minimum = job.task_minima.get(role, 0)
+        if minimum and sum(1 for task in placed if task.role == role) < minimum:
+            return False
+    return True
+
+
+def _pop_queue(session: Session, queues: list[Queue]) -> Queue:
+    first = session.queues_in_order(queues)[0]
+    queues.remove(first)
+    return first
+
+
+def _pop_job(session: Session, jobs: list[Job]) -> Job:
+    first = session.jobs_in_order(jobs)[0]
+    jobs.remove(first)
+    return first

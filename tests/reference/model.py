@@ -1,0 +1,553 @@
+"""The cluster as plain objects: tasks, jobs, nodes, queues, made from manifests."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from tests.reference.values import CPU, MEMORY, PODS, Resource, is_scalar_name, quantity, whole
+
+GROUP_KEYS = ("scheduling.k8s.io/group-name",)
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_PRIORITY = "volcano.sh/task-priority"
+QUEUE_KEY = "scheduling.volcano.sh/queue-name"
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+DEFAULT_QUEUE = "default"
+EPOCH = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+UNLIMITED_VOLUMES = 2**31 - 1
+
+ALLOCATED = ("Bound", "Binding", "Running", "Allocated")
+READY = (*ALLOCATED, "Succeeded")
+
+Manifest = dict[str, Any]
+Quantities = dict[str, Fraction]
+
+
+def meta(manifest: Manifest) -> dict[str, Any]:
+    return manifest.get("metadata") or {}
+
+
+def annotations_of(manifest: Manifest) -> dict[str, str]:
+    return meta(manifest).get("annotations") or {}
+
+
+def labels(manifest: Manifest) -> dict[str, str]:
+    return meta(manifest).get("labels") or {}
+
+
+def key_of(manifest: Manifest) -> str:
+    return f"{meta(manifest).get('namespace') or 'default'}/{meta(manifest).get('name')}"
+
+
+def created(manifest: Manifest) -> datetime.datetime:
+    text = meta(manifest).get("creationTimestamp")
+    if not text:
+        return EPOCH
+    if isinstance(text, datetime.datetime):
+        return text if text.tzinfo else text.replace(tzinfo=datetime.UTC)
+    return datetime.datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+
+
+def quantities(raw: dict[str, Any] | None) -> Quantities:
+    return {name: quantity(value) for name, value in (raw or {}).items()}
+
+
+def restartable(container: dict[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+@dataclass(eq=False)
+class Task:
+    """A pod. `status` and `node` change while the session goes on."""
+
+    pod: Manifest
+    key: str
+    uid: str
+    job: str
+    role: str
+    priority: int
+    request: Resource
+    status: str
+    node: str
+    gated: bool
+    gated_by_queue_only: bool
+    best_effort: bool
+
+    @property
+    def name(self) -> str:
+        return str(meta(self.pod).get("name"))
+
+    @property
+    def namespace(self) -> str:
+        return self.key.split("/", 1)[0]
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self.pod.get("spec") or {}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return labels(self.pod)
+
+    @property
+    def index(self) -> int | None:
+        """The pod's number within its task, from a name of three or more parts."""
+        parts = self.name.split("-")
+        if len(parts) < 3 or not parts[-1].lstrip("+").isdigit():
+            return None
+        return int(parts[-1])
+
+
+@dataclass(eq=False)
+class Job:
+    """A pod group and its tasks."""
+
+    key: str
+    group: Manifest
+    queue: str
+    phase: str
+    priority: int
+    min_available: int
+    task_minima: dict[str, int]
+    min_resources: Quantities | None
+    tasks: list[Task] = field(default_factory=list)
+    fit_errors: dict[str, dict[str, int]] = field(default_factory=dict)
+    failed_roles: set[str] = field(default_factory=set)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def having(self, *statuses: str) -> list[Task]:
+        return [task for task in self.tasks if task.status in statuses]
+
+    @property
+    def allocated(self) -> Resource:
+        return total(task.request for task in self.having(*ALLOCATED))
+
+    @property
+    def min_request(self) -> Resource:
+        return Resource() if self.min_resources is None else Resource.of(self.min_resources)
+
+    @property
+    def ready_count(self) -> int:
+        return len(self.having(*READY))
+
+    @property
+    def pending_best_effort(self) -> int:
+        return sum(task.best_effort for task in self.having("Pending"))
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self.having("Pipelined"))
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready_count + self.pending_best_effort >= self.min_available
+
+    @property
+    def is_pending(self) -> bool:
+        return self.phase in ("", "Pending")
+
+    @property
+    def checks_roles(self) -> bool:
+        """Task minima bind only while the job asks for at least their sum."""
+        return self.min_available >= sum(self.task_minima.values())
+
+    def without_gated(self, amount: Resource) -> Resource:
+        """amount less what tasks behind other gates than the queue's own ask for, not below zero."""
+        gated = total(t.request for t in self.tasks if t.gated and not t.gated_by_queue_only)
+        if gated.is_empty():
+            return amount
+        out = Resource(max(amount.cpu - gated.cpu, 0), max(amount.memory - gated.memory, 0))
+        if amount.scalars is not None:
+            out.scalars = {
+                n: max(v - gated.get(n), 0) if n in (gated.scalars or {}) else v for n, v in amount.scalars.items()
+            }
+        return out
+
+    def outstanding(self) -> Resource:
+        """minResources less what the job has, not below zero."""
+        minimum, has, out = self.min_request, self.allocated, Resource()
+        for name in self.min_resources or {}:
+            if name in (CPU, MEMORY):
+                left = max(minimum.get(name) - has.get(name), 0)
+                out.cpu, out.memory = (left, out.memory) if name == CPU else (out.cpu, left)
+            elif name == PODS or is_scalar_name(name):
+                left = minimum.get(name) - has.get(name)
+                if left > 0 or (name != PODS and name not in (has.scalars or {})):
+                    out.add_scalar(name, left)
+        return out
+
+
+@dataclass(eq=False)
+class Node:
+    """A node and what is on it; tasks by key, with the status under which each was added."""
+
+    name: str
+    manifest: Manifest
+    allocatable: Resource
+    max_pods: int
+    listed: Quantities
+    used: Resource = field(default_factory=Resource)
+    releasing: Resource = field(default_factory=Resource)
+    pipelined: Resource = field(default_factory=Resource)
+    tasks: dict[str, tuple[Task, str]] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return labels(self.manifest)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return self.manifest.get("spec") or {}
+
+    @property
+    def idle(self) -> Resource:
+        return self.allocatable.clone().sub(self.used)
+
+    @property
+    def future_idle(self) -> Resource:
+        return self.idle.add(self.releasing).sub(self.pipelined)
+
+    def pods(self) -> list[Task]:
+        return [task for _, (task, _) in sorted(self.tasks.items())]
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.key] = (task, task.status)
+        self._account(task, task.status, 1)
+
+    def remove(self, task: Task) -> None:
+        _, status = self.tasks.pop(task.key)
+        self._account(task, status, -1)
+
+    def _account(self, task: Task, status: str, sign: int) -> None:
+        change = task.request.clone().multiply(sign)
+        if status == "Pipelined":
+            self.pipelined.add(change)
+            return
+        if status == "Releasing":
+            self.releasing.add(change)
+        self.used.add(change)
+
+
+@dataclass(eq=False)
+class Queue:
+    """A queue; its name is its identity."""
+
+    name: str
+    manifest: Manifest
+    weight: int
+    priority: int
+    open: bool
+    capability: Resource | None
+    guarantee: Resource | None
+
+
+@dataclass
+class Cluster:
+    """All objects, by kind and key."""
+
+    tasks: dict[str, Task]
+    jobs: dict[str, Job]
+    orphans: dict[str, str]
+    nodes: dict[str, Node]
+    queues: dict[str, Queue]
+    objects: dict[str, dict[str, Manifest]]
+
+    def find(self, kind: str, key: str) -> Manifest | None:
+        return self.objects.get(kind, {}).get(key)
+
+    def all(self, kind: str) -> list[Manifest]:
+        return [manifest for _, manifest in sorted(self.objects.get(kind, {}).items())]
+
+
+def total(parts: Iterable[Resource]) -> Resource:
+    out = Resource()
+    for part in parts:
+        out.add(part)
+    return out
+
+
+def build(manifests: Iterable[Manifest]) -> Cluster:
+    """Sort manifests into a cluster, as a session sees it when it opens."""
+    objects = _by_kind(manifests)
+    cluster = Cluster({}, {}, {}, {}, {}, objects)
+    cluster.queues = {meta(q)["name"]: _queue(q) for q in cluster.all("Queue")}
+    if DEFAULT_QUEUE not in cluster.queues:
+        made = {"metadata": {"name": DEFAULT_QUEUE}, "spec": {"weight": 1}}
+        cluster.queues[DEFAULT_QUEUE] = _queue(made)
+    cluster.nodes = {meta(n)["name"]: _node(cluster, n) for n in cluster.all("Node")}
+    groups = dict(sorted(objects.get("PodGroup", {}).items()))
+    for pod in cluster.all("Pod"):
+        task = _task(cluster, pod)
+        if not task.job and (task.status == "Pending" or task.spec.get("schedulerName") == "volcano"):
+            group = _implied_group(pod, task)
+            task.job = key_of(group)
+            groups.setdefault(task.job, group)
+        cluster.tasks[task.key] = task
+        if task.node in cluster.nodes and task.status not in ("Succeeded", "Failed"):
+            cluster.nodes[task.node].add(task)
+    for key, group in sorted(groups.items()):
+        job = _job(cluster, key, group)
+        if job.queue in cluster.queues:
+            job.tasks = [task for _, task in sorted(cluster.tasks.items()) if task.job == key]
+            cluster.jobs[key] = job
+        else:
+            cluster.orphans[key] = job.phase
+    return cluster
+
+
+def pod_requests(
+    pod: Manifest, use_status: bool, missing: Quantities | None = None, pod_level: bool = True
+) -> Quantities:
+    """The pod's total request; `missing` is what a container asks for that says nothing of a resource."""
+    spec, statuses = pod.get("spec") or {}, _container_statuses(pod) if use_status else {}
+
+    def asked(container: dict[str, Any], with_status: bool) -> Quantities:
+        own = quantities((container.get("resources") or {}).get("requests"))
+        status = statuses.get(container.get("name")) if with_status else None
+        if status and status.get("resources") is not None:
+            lists = [quantities(status["resources"].get("requests")), quantities(status.get("allocatedResources"))]
+            own = _largest(lists if _resize_infeasible(pod) else [own, *lists])
+        return {**(missing or {}), **own}
+
+    out: Quantities = {}
+    for container in spec.get("containers") or []:
+        _add(out, asked(container, True))
+    sidecars: Quantities = {}
+    peak: Quantities = {}
+    for container in spec.get("initContainers") or []:
+        wanted = asked(container, restartable(container))
+        if restartable(container):
+            _add(out, wanted)
+            _add(sidecars, wanted)
+            wanted = sidecars
+        else:
+            wanted = _add(dict(wanted), sidecars)
+        peak = _largest([peak, wanted])
+    out = _largest([out, peak])
+    for name, value in quantities((spec.get("resources") or {}).get("requests")).items():
+        if pod_level and (name in (CPU, MEMORY) or name.startswith("hugepages-")):
+            out[name] = value
+    return _add(out, quantities(spec.get("overhead")))
+
+
+def claim_names(pod: Manifest) -> list[tuple[str, bool]]:
+    """The claims of a pod's volumes in order, and whether each is the pod's own (generic ephemeral)."""
+    found = []
+    for volume in (pod.get("spec") or {}).get("volumes") or []:
+        if volume.get("persistentVolumeClaim") is not None:
+            found.append((volume["persistentVolumeClaim"].get("claimName") or "", False))
+        elif volume.get("ephemeral") is not None:
+            found.append((f"{meta(pod)['name']}-{volume['name']}", True))
+    return found
+
+
+def storage_class_of(claim_or_volume: Manifest) -> str:
+    beta = annotations_of(claim_or_volume).get("volume.beta.kubernetes.io/storage-class")
+    return beta if beta is not None else (claim_or_volume.get("spec") or {}).get("storageClassName") or ""
+
+
+def _by_kind(manifests: Iterable[Manifest]) -> dict[str, dict[str, Manifest]]:
+    cluster_wide = {
+        "Node",
+        "Queue",
+        "PriorityClass",
+        "PersistentVolume",
+        "StorageClass",
+        "CSINode",
+        "CSIDriver",
+        "Namespace",
+    }
+    found: dict[str, dict[str, Manifest]] = {}
+    for manifest in manifests:
+        kind = manifest["kind"]
+        key = meta(manifest)["name"] if kind in cluster_wide else key_of(manifest)
+        found.setdefault(kind, {})[key] = manifest
+    return found
+
+
+def _queue(manifest: Manifest) -> Queue:
+    spec = manifest.get("spec") or {}
+    guarantee = (spec.get("guarantee") or {}).get("resource")
+    return Queue(
+        name=meta(manifest)["name"],
+        manifest=manifest,
+        weight=int(spec.get("weight", 1)),
+        priority=int(spec.get("priority") or 0),
+        open=((manifest.get("status") or {}).get("state") or "Open") == "Open",
+        capability=Resource.of(quantities(spec["capability"])) if spec.get("capability") else None,
+        guarantee=Resource.of(quantities(guarantee)) if guarantee else None,
+    )
+
+
+def _node(cluster: Cluster, manifest: Manifest) -> Node:
+    status = manifest.get("status") or {}
+    listed = quantities(status["allocatable"] if status.get("allocatable") is not None else status.get("capacity"))
+    name = meta(manifest)["name"]
+    for driver in ((cluster.find("CSINode", name) or {}).get("spec") or {}).get("drivers") or []:
+        count = (driver.get("allocatable") or {}).get("count")
+        listed[_attach_name(driver["name"])] = Fraction(UNLIMITED_VOLUMES if count is None else count, 1000)
+    allocatable = Resource.of(listed)
+    marks = annotations_of(manifest)
+    allocatable.cpu += _float(marks.get("volcano.sh/oversubscription-cpu"))
+    allocatable.memory += _float(marks.get("volcano.sh/oversubscription-memory"))
+    return Node(name, manifest, allocatable, whole(listed.get(PODS, Fraction(0))), listed)
+
+
+def _task(cluster: Cluster, pod: Manifest) -> Task:
+    request = Resource.of(pod_requests(pod, use_status=True))
+    request.add_scalar(PODS, 1)
+    for name, count in _csi_volumes(cluster, pod).items():
+        request.add_scalar(name, count)
+    spec, key = pod.get("spec") or {}, key_of(pod)
+    group = next((annotations_of(pod)[k] for k in GROUP_KEYS if annotations_of(pod).get(k)), "")
+    gates = spec.get("schedulingGates") or []
+    return Task(
+        pod=pod,
+        key=key,
+        uid=str(meta(pod).get("uid") or ""),
+        job=f"{key.split('/', 1)[0]}/{group}" if group else "",
+        role=annotations_of(pod).get(TASK_SPEC) or labels(pod).get(TASK_SPEC) or "",
+        priority=_task_priority(pod),
+        request=request,
+        status=_status(pod),
+        node=spec.get("nodeName") or "",
+        gated=bool(gates),
+        gated_by_queue_only=len(gates) == 1 and gates[0].get("name") == QUEUE_GATE,
+        best_effort=request.is_empty(),
+    )
+
+
+def _job(cluster: Cluster, key: str, group: Manifest) -> Job:
+    spec = group.get("spec") or {}
+    minima = {role: int(count) for role, count in (spec.get("minTaskMember") or {}).items()}
+    return Job(
+        key=key,
+        group=group,
+        queue=spec.get("queue") or DEFAULT_QUEUE,
+        phase=(group.get("status") or {}).get("phase") or "",
+        priority=_job_priority(cluster, spec.get("priorityClassName") or ""),
+        min_available=int(spec.get("minMember") or 0),
+        task_minima=minima,
+        min_resources=None if spec.get("minResources") is None else quantities(spec["minResources"]),
+    )
+
+
+def _implied_group(pod: Manifest, task: Task) -> Manifest:
+    """The group that Volcano's controller makes for a pod without one."""
+    owners = [o for o in meta(pod).get("ownerReferences") or [] if o.get("controller")]
+    identity = str(owners[0].get("uid")) if owners else task.uid or task.name
+    requests = pod_requests(pod, use_status=True)
+    minimum = {n: str(v) for n, v in requests.items() if n in (CPU, MEMORY, "ephemeral-storage")}
+    return {
+        "kind": "PodGroup",
+        "metadata": {
+            "name": f"podgroup-{identity}",
+            "namespace": task.namespace,
+            "creationTimestamp": meta(pod).get("creationTimestamp"),
+        },
+        "spec": {
+            "minMember": 1,
+            "queue": annotations_of(pod).get(QUEUE_KEY) or "",
+            "priorityClassName": task.spec.get("priorityClassName") or "",
+            "minResources": {**{n: _exact(requests[n]) for n in minimum}, PODS: "1"},
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def _exact(value: Fraction) -> str:
+    return f"{(value * 10**9).numerator // (value * 10**9).denominator}n"
+
+
+def _task_priority(pod: Manifest) -> int:
+    text = annotations_of(pod).get(TASK_PRIORITY)
+    if text is not None:
+        try:
+            value = int(text)
+        except ValueError:
+            value = 2**31
+        if -(2**31) <= value < 2**31:
+            return value
+    priority = (pod.get("spec") or {}).get("priority")
+    return 1 if priority is None else int(priority)
+
+
+def _job_priority(cluster: Cluster, name: str) -> int:
+    found = cluster.find("PriorityClass", name)
+    if found is None:
+        found = next((c for c in reversed(cluster.all("PriorityClass")) if c.get("globalDefault")), {})
+    return int(found.get("value") or 0)
+
+
+def _status(pod: Manifest) -> str:
+    phase = (pod.get("status") or {}).get("phase") or "Pending"
+    if phase in ("Running", "Pending"):
+        if meta(pod).get("deletionTimestamp"):
+            return "Releasing"
+        if phase == "Running":
+            return "Running"
+        return "Bound" if (pod.get("spec") or {}).get("nodeName") else "Pending"
+    return phase if phase in ("Succeeded", "Failed") else "Unknown"
+
+
+def _csi_volumes(cluster: Cluster, pod: Manifest) -> dict[str, int]:
+    """Attachable CSI volumes of a pod, by the name under which nodes list their limit."""
+    counts: dict[str, int] = {}
+    for name, _own in claim_names(pod):
+        claim = cluster.find("PersistentVolumeClaim", f"{key_of(pod).split('/', 1)[0]}/{name}")
+        if claim is None:
+            return {}
+        driver = _claim_driver(cluster, claim)
+        if driver:
+            counts[_attach_name(driver)] = counts.get(_attach_name(driver), 0) + 1
+    return counts
+
+
+def _claim_driver(cluster: Cluster, claim: Manifest) -> str:
+    volume = cluster.find("PersistentVolume", (claim.get("spec") or {}).get("volumeName") or "")
+    if volume is not None:
+        return ((volume.get("spec") or {}).get("csi") or {}).get("driver") or ""
+    storage_class = cluster.find("StorageClass", storage_class_of(claim)) or {}
+    parameters = storage_class.get("parameters") or {}
+    return parameters.get("csi.storage.k8s.io/csi-driver-name") or storage_class.get("provisioner") or ""
+
+
+def _attach_name(driver: str) -> str:
+    return "attachable-volumes-csi-" + driver.replace("/", "-")
+
+
+def _container_statuses(pod: Manifest) -> dict[str, dict[str, Any]]:
+    status = pod.get("status") or {}
+    both = (status.get("containerStatuses") or []) + (status.get("initContainerStatuses") or [])
+    return {item["name"]: item for item in both}
+
+
+def _resize_infeasible(pod: Manifest) -> bool:
+    for condition in (pod.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "PodResizePending":
+            return bool(condition.get("reason") == "Infeasible")
+    return False
+
+
+def _add(target: Quantities, more: Quantities) -> Quantities:
+    for name, value in more.items():
+        target[name] = target.get(name, Fraction(0)) + value
+    return target
+
+
+def _largest(lists: list[Quantities]) -> Quantities:
+    out: Quantities = {}
+    for items in lists:
+        for name, value in items.items():
+            out[name] = max(out.get(name, value), value)
+    return out
+
+
+def _float(text: str | None) -> float:
+    try:
+        return float(text) if text is not None else 0
+    except ValueError:
+        return 0

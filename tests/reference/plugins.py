@@ -1,0 +1,235 @@
+"""Plugins of jobs and queues: priority, gang, conformance, overcommit, drf, proportion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.reference.config import Arguments
+from tests.reference.model import ALLOCATED, Job, Queue, Task, total
+from tests.reference.session import PERMIT, REJECT, Session
+from tests.reference.values import UNLIMITED, Resource, maximum, share
+
+
+def priority(session: Session, arguments: Arguments) -> None:
+    """Higher priority first, of tasks and of jobs."""
+    session.register("taskOrder", "priority", lambda left, right: right.priority - left.priority)
+    session.register("jobOrder", "priority", lambda left, right: right.priority - left.priority)
+
+
+def gang(session: Session, arguments: Arguments) -> None:
+    """A job runs with its minimum or not at all."""
+
+    def valid(job: Job) -> str | None:
+        countable = job.having(*ALLOCATED, "Succeeded", "Pipelined", "Pending")
+        if job.checks_roles:
+            for role, minimum in sorted(job.task_minima.items()):
+                if minimum and sum(task.role == role for task in countable) < minimum:
+                    return "NotEnoughPodsOfTask"
+        return "NotEnoughTasks" if len(countable) < job.min_available else None
+
+    def enough_of_each_role(job: Job, *statuses: str) -> bool:
+        if not job.checks_roles:
+            return True
+        placed = job.having(*statuses) + [task for task in job.having("Pending") if task.best_effort]
+        return all(sum(t.role == role for t in placed) >= least for role, least in job.task_minima.items())
+
+    def ready(job: Job) -> bool:
+        return enough_of_each_role(job, *ALLOCATED, "Succeeded") and job.is_ready
+
+    def pipelined(job: Job) -> int:
+        enough = job.waiting_count + job.ready_count + job.pending_best_effort >= job.min_available
+        by_role = enough_of_each_role(job, *ALLOCATED, "Succeeded", "Pipelined")
+        return PERMIT if enough and by_role else REJECT
+
+    def close() -> None:
+        for key, job in session.cluster.jobs.items():
+            if job.tasks and not job.is_ready and not _only_terminating(job):
+                session.unschedulable.add(key)
+
+    session.register("jobValid", "gang", valid)
+    session.register("jobOrder", "gang", lambda left, right: int(left.is_ready) - int(right.is_ready))
+    session.register("jobReady", "gang", ready)
+    session.register("jobPipelined", "gang", pipelined)
+    session.closers.append(close)
+
+
+def conformance(session: Session, arguments: Arguments) -> None:
+    """Protects system pods from eviction: nothing to say where nothing is evicted."""
+
+
+def overcommit(session: Session, arguments: Arguments) -> None:
+    """Admits jobs while what is admitted stays within what the cluster has, times a factor."""
+    factor = arguments.number("overcommit-factor", 1.2)
+    if factor < 1.0:
+        factor = 1.2
+    nodes = [node for _, node in sorted(session.cluster.nodes.items())]
+    idle = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
+    inqueue = Resource()
+    for _, job in sorted(session.cluster.jobs.items()):
+        if job.min_resources is None:
+            continue
+        if job.phase == "Inqueue":
+            inqueue.add(job.without_gated(job.min_request))
+        elif job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available:
+            inqueue.add(job.without_gated(job.outstanding()))
+
+    def enqueueable(job: Job) -> int:
+        short = inqueue.clone().add(job.min_request).exceeding_requested(idle, job.min_request)
+        if short:
+            job.notes["gate"] = {"overcommit": short}
+        return REJECT if short else PERMIT
+
+    def enqueued(job: Job) -> None:
+        if job.min_resources is not None:
+            inqueue.add(job.without_gated(job.min_request))
+
+    session.register("jobEnqueueable", "overcommit", enqueueable)
+    session.register("jobEnqueued", "overcommit", enqueued)
+
+
+def drf(session: Session, arguments: Arguments) -> None:
+    """Jobs with the smaller dominant share first."""
+    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
+    allocated = {key: job.allocated for key, job in session.cluster.jobs.items()}
+    names = everything.names()
+
+    def dominant(key: str) -> float:
+        return max([0.0, *(share(allocated[key].get(name), everything.get(name)) for name in names)])
+
+    def order(left: Job, right: Job) -> int:
+        return (dominant(left.key) > dominant(right.key)) - (dominant(left.key) < dominant(right.key))
+
+    def allocate(task: Task) -> None:
+        allocated[task.job].add(task.request)
+
+    def deallocate(task: Task) -> None:
+        allocated[task.job].sub(task.request)
+
+    session.register("jobOrder", "drf", order)
+    session.handlers.append((allocate, deallocate))
+
+
+@dataclass
+class _Share:
+    """What a queue has, wants and deserves."""
+
+    weight: int
+    real_capability: Resource
+    guarantee: Resource
+    deserved: Resource = field(default_factory=Resource)
+    allocated: Resource = field(default_factory=Resource)
+    request: Resource = field(default_factory=Resource)
+    elastic: Resource = field(default_factory=Resource)
+    inqueue: Resource = field(default_factory=Resource)
+
+    @property
+    def share(self) -> float:
+        names = self.deserved.names()
+        return max([0.0, *(share(self.allocated.get(name), self.deserved.get(name)) for name in names)])
+
+
+def proportion(session: Session, arguments: Arguments) -> None:
+    """Divides the cluster among queues by weight, within capability and above guarantee."""
+    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
+    shares = _shares(session, everything)
+    _divide(shares, everything)
+
+    def order(left: Queue, right: Queue) -> int:
+        if left.priority != right.priority:
+            return right.priority - left.priority
+        mine, other = shares[left.name].share, shares[right.name].share
+        return (mine > other) - (mine < other)
+
+    def allocatable(queue: Queue, task: Task) -> bool:
+        future = shares[queue.name].allocated.clone().add(task.request)
+        return queue.open and not future.exceeding_requested(shares[queue.name].deserved, task.request)
+
+    def enqueueable(job: Job) -> int:
+        attr = shares[job.queue]
+        if not session.cluster.queues[job.queue].open:
+            job.notes["gate"] = {"proportion": ["queue is not open"]}
+            return REJECT
+        wanted = job.min_request.add(attr.allocated).add(attr.inqueue).sub(attr.elastic)
+        short = wanted.exceeding_requested(attr.real_capability, job.min_request)
+        if short:
+            job.notes["gate"] = {"proportion": short}
+        return REJECT if short else PERMIT
+
+    def enqueued(job: Job) -> None:
+        if job.min_resources is not None:
+            shares[job.queue].inqueue.add(job.without_gated(job.min_request))
+
+    def allocate(task: Task) -> None:
+        shares[session.cluster.jobs[task.job].queue].allocated.add(task.request)
+
+    def deallocate(task: Task) -> None:
+        shares[session.cluster.jobs[task.job].queue].allocated.sub(task.request)
+
+    session.register("queueOrder", "proportion", order)
+    session.register(
+        "overused", "proportion", lambda queue: shares[queue.name].deserved.fits(shares[queue.name].allocated)
+    )
+    session.register("allocatable", "proportion", allocatable)
+    session.register("jobEnqueueable", "proportion", enqueueable)
+    session.register("jobEnqueued", "proportion", enqueued)
+    session.handlers.append((allocate, deallocate))
+
+
+def _only_terminating(job: Job) -> bool:
+    """Whether pods that still end on their nodes fill the gang, with nothing left to place."""
+    ending = [task for task in job.having("Releasing") if task.node]
+    if not ending or job.having("Pending", "Pipelined"):
+        return False
+    return len(job.having("Running", "Bound", "Failed", "Succeeded")) + len(ending) >= job.min_available
+
+
+def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
+    """A share for each queue that has a job."""
+    guaranteed = total(q.guarantee for _, q in sorted(session.cluster.queues.items()) if q.guarantee is not None)
+    shares: dict[str, _Share] = {}
+    for _, job in sorted(session.cluster.jobs.items()):
+        if job.queue not in shares:
+            queue = session.cluster.queues[job.queue]
+            guarantee = queue.guarantee.clone() if queue.guarantee is not None else Resource()
+            real = everything.minus_floor(guaranteed).add(guarantee)
+            if queue.capability is not None:
+                limit = queue.capability.clone()
+                limit.cpu, limit.memory = limit.cpu or UNLIMITED, limit.memory or UNLIMITED
+                real.limit_to(limit, missing_is_unlimited=True)
+            shares[job.queue] = _Share(queue.weight, real, guarantee)
+        attr = shares[job.queue]
+        attr.allocated.add(job.allocated)
+        attr.request.add(job.allocated)
+        for task in job.having("Pending"):
+            attr.request.add(task.request)
+        if job.min_resources is not None and (
+            job.phase == "Inqueue" or (job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available)
+        ):
+            attr.inqueue.add(job.without_gated(job.outstanding()))
+        attr.elastic.add(job.allocated.minus_floor(job.min_request))
+    return shares
+
+
+def _divide(shares: dict[str, _Share], everything: Resource) -> None:
+    """Hand out the cluster by weight, round by round, until all are met or nothing moves."""
+    remaining, met = everything.clone(), set[str]()
+    while True:
+        weight = sum(attr.weight for name, attr in shares.items() if name not in met)
+        if weight == 0:
+            return
+        before, more, less = remaining.clone(), Resource(), Resource()
+        for name, attr in sorted(shares.items()):
+            if name in met:
+                continue
+            old = attr.deserved.clone()
+            attr.deserved.add(remaining.clone().multiply(attr.weight / weight))
+            attr.deserved.limit_to(attr.real_capability, missing_is_unlimited=True)
+            attr.deserved.limit_to(attr.request, missing_is_unlimited=False)
+            attr.deserved = maximum(attr.deserved, attr.guarantee)
+            if attr.request.fits(attr.deserved) or attr.deserved.same_as(old):
+                met.add(name)
+            more.add(attr.deserved.minus_floor(old))
+            less.add(old.minus_floor(attr.deserved))
+        remaining = remaining.clone().add(less).minus_floor(more)
+        if remaining.is_empty() or remaining.same_as(before):
+            return

@@ -1,0 +1,221 @@
+"""One session: extension points and how their answers combine, statements, and what comes out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from functools import cmp_to_key
+from typing import Any
+
+from tests.reference.config import Configuration, PluginOption
+from tests.reference.model import Cluster, Job, Node, Queue, Task, created
+
+PERMIT, ABSTAIN, REJECT = 1, 0, -1
+
+UNRESOLVABLE, UNSCHEDULABLE = "UnschedulableAndUnresolvable", "Unschedulable"
+
+
+class PredicateFailure(Exception):
+    """A task cannot go anywhere, found before any node is looked at."""
+
+
+class Session:
+    """Functions by extension point and plugin name, over a cluster that changes."""
+
+    def __init__(self, cluster: Cluster, configuration: Configuration, seed: int) -> None:
+        self.cluster, self.configuration, self.seed = cluster, configuration, seed
+        self.points: dict[str, dict[str, Callable[..., Any]]] = {}
+        self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
+        self.closers: list[Callable[[], None]] = []
+        self.binds: dict[str, str] = {}
+        self.assumed_volumes: dict[str, str] = {}
+        self.assumed_claims: dict[str, str] = {}
+        self.unschedulable: set[str] = set()
+        digests = {n: hashlib.blake2b(f"{seed}/{n}".encode(), digest_size=8).digest() for n in cluster.nodes}
+        self.node_order = sorted(cluster.nodes.values(), key=lambda n: (int.from_bytes(digests[n.name], "big"), n.name))
+
+    # -- extension points -------------------------------------------------
+
+    def register(self, point: str, plugin: str, function: Callable[..., Any]) -> None:
+        self.points.setdefault(point, {})[plugin] = function
+
+    def tiers(self, point: str, flag: str | None = None) -> list[list[Callable[..., Any]]]:
+        """A point's functions by tier, of plugins that have it and did not turn it off."""
+        found = self.points.get(point, {})
+
+        def on(option: PluginOption) -> bool:
+            return option.name in found and (flag or point) not in option.off
+
+        return [[found[option.name] for option in tier if on(option)] for tier in self.configuration.tiers]
+
+    def functions(self, point: str, flag: str | None = None) -> list[Callable[..., Any]]:
+        return [function for tier in self.tiers(point, flag) for function in tier]
+
+    def first_difference(self, point: str, left: Any, right: Any) -> int:
+        for function in self.functions(point):
+            if (answer := function(left, right)) != 0:
+                return int(answer)
+        return 0
+
+    def vote(self, point: str, subject: Any, flag: str | None = None) -> bool:
+        """Any reject of a tier refuses, else any permit of it grants; without votes: yes."""
+        for tier in self.tiers(point, flag):
+            answers = []
+            for function in tier:
+                answers.append(function(subject))
+                if answers[-1] < 0:
+                    return False
+            if any(answer > 0 for answer in answers):
+                return True
+        return True
+
+    # -- orders -----------------------------------------------------------
+
+    def queues_in_order(self, queues: list[Queue]) -> list[Queue]:
+        def compare(left: Queue, right: Queue) -> int:
+            return self.first_difference("queueOrder", left, right) or _order(_queue_key(left), _queue_key(right))
+
+        return sorted(queues, key=cmp_to_key(compare))
+
+    def jobs_in_order(self, jobs: list[Job]) -> list[Job]:
+        def compare(left: Job, right: Job) -> int:
+            return self.first_difference("jobOrder", left, right) or _order(_job_key(left), _job_key(right))
+
+        return sorted(jobs, key=cmp_to_key(compare))
+
+    def tasks_in_order(self, tasks: list[Task]) -> list[Task]:
+        """By plugins, then by index where every task has one, then by age."""
+        by_index = all(task.index is not None for task in tasks)
+
+        def key(task: Task) -> tuple[Any, ...]:
+            return (task.index if by_index else 0, created(task.pod), task.uid, task.key)
+
+        def compare(left: Task, right: Task) -> int:
+            return self.first_difference("taskOrder", left, right) or _order(key(left), key(right))
+
+        return sorted(tasks, key=cmp_to_key(compare))
+
+    # -- questions that actions ask ---------------------------------------
+
+    def job_valid(self, job: Job) -> str | None:
+        """Why the job cannot run at all, if so. Not governed by any flag."""
+        for tier in self.configuration.tiers:
+            for option in tier:
+                function = self.points.get("jobValid", {}).get(option.name)
+                if function is not None and (reason := function(job)) is not None:
+                    return str(reason)
+        return None
+
+    def job_ready(self, job: Job) -> bool:
+        return all(function(job) for function in self.functions("jobReady"))
+
+    def job_pipelined(self, job: Job) -> bool:
+        return self.vote("jobPipelined", job)
+
+    def overused(self, queue: Queue) -> bool:
+        return any(function(queue) for function in self.functions("overused"))
+
+    def allocatable(self, queue: Queue, task: Task) -> bool:
+        """Closed and closing queues get no placements, whichever plugins are on."""
+        return queue.open and all(function(queue, task) for function in self.functions("allocatable"))
+
+    def enqueueable(self, job: Job) -> bool:
+        return self.vote("jobEnqueueable", job, "jobEnqueued")
+
+    # -- nodes for a task -------------------------------------------------
+
+    def misfits(self, task: Task, node: Node, need_idle: bool = False) -> list[str]:
+        """Why the task cannot go to the node; nothing when it can."""
+        room = node.idle if need_idle else node.future_idle
+        short = task.request.exceeding(room)
+        if short:
+            return [f"Insufficient {short[0]}"]
+        for function in self.functions("predicate"):
+            if reasons := function(task, node):
+                return list(reasons)
+        return []
+
+    def feasible(self, task: Task, nodes: list[Node], need_idle: bool = False) -> tuple[list[Node], dict[str, int]]:
+        """Nodes that the task can go to, and for the others how many had which reason."""
+        fitting, reasons = [], Counter[str]()
+        for node in nodes:
+            found = self.misfits(task, node, need_idle)
+            if found:
+                reasons.update(found)
+            else:
+                fitting.append(node)
+        return fitting, dict(sorted(reasons.items()))
+
+    def pre_predicate(self, task: Task) -> None:
+        for function in self.functions("prePredicate", "predicate"):
+            function(task)
+
+    def best(self, task: Task, nodes: list[Node]) -> Node:
+        """The node of the highest score; of equals the first in the seeded order."""
+        if len(nodes) == 1:
+            return nodes[0]
+        totals = {node.name: 0 for node in nodes}
+        for function in self.functions("nodeOrder"):
+            for name, score in function(task, nodes).items():
+                totals[name] += round(score * 10**6)
+        highest = max(totals.values())
+        return next(node for node in self.node_order if totals.get(node.name) == highest)
+
+    # -- changes ----------------------------------------------------------
+
+    def place(self, task: Task, node: Node, status: str) -> None:
+        task.status, task.node = status, node.name
+        node.add(task)
+        for allocate, _ in self.handlers:
+            allocate(task)
+
+    def displace(self, task: Task) -> None:
+        task.status = "Pending"
+        self.cluster.nodes[task.node].remove(task)
+        for _, deallocate in self.handlers:
+            deallocate(task)
+        task.node = ""
+
+    def bind(self, task: Task) -> None:
+        task.status = "Binding"
+        self.binds[task.key] = task.node
+
+
+class Statement:
+    """Placements that hold together: committed whole or taken back whole."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.tasks: list[Task] = []
+
+    def allocate(self, task: Task, node: Node) -> None:
+        self.session.place(task, node, "Allocated")
+        self.tasks.append(task)
+
+    def pipeline(self, task: Task, node: Node) -> None:
+        self.session.place(task, node, "Pipelined")
+        self.tasks.append(task)
+
+    def commit(self) -> None:
+        for task in self.tasks:
+            if task.status == "Allocated":
+                self.session.bind(task)
+        self.tasks = []
+
+    def discard(self) -> None:
+        for task in reversed(self.tasks):
+            self.session.displace(task)
+        self.tasks = []
+
+
+def _order(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
+
+
+def _queue_key(queue: Queue) -> tuple[Any, ...]:
+    return (created(queue.manifest), queue.name)
+
+
+def _job_key(job: Job) -> tuple[Any, ...]:
+    return (created(job.group), job.key)

@@ -1,0 +1,446 @@
+"""The configuration file: what it means, what is wrong with it, and on which line."""
+
+from __future__ import annotations
+
+import hashlib
+from textwrap import dedent
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.points import FLAGS, POINTS
+from vcd.scheduling.policy import DEFAULT_POLICY, PluginOption, Policy, PolicyError, parse_policy
+
+ACTIONS = {
+    "allocate": (Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),),
+    "backfill": (),
+    "enqueue": (),
+}
+BINPACK = (
+    Argument("binpack.weight", "int", 1, "weight of the score", minimum=0),
+    Argument("binpack.resources.<resource>", "int", 1, "weight of a resource"),
+)
+PLUGINS = {
+    "binpack": BINPACK,
+    **dict.fromkeys(
+        ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder"), ()
+    ),
+}
+
+
+def parse(text: str | None) -> Policy:
+    return parse_policy(None if text is None else dedent(text), actions=ACTIONS, plugins=PLUGINS)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as caught:
+        parse(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def warnings(text: str) -> list[str]:
+    return [str(warning) for warning in parse(text).warnings]
+
+
+def plugin(entry: str) -> str:
+    """A file with one action and one plugin, whose entry begins on line 4."""
+    lines = dedent(entry).strip().splitlines()
+    return "\n".join(["actions: allocate", "tiers:", "- plugins:", "  - " + lines[0], *("    " + x for x in lines[1:])])
+
+
+def only_option(text: str) -> PluginOption:
+    ((option,),) = parse(text).tiers
+    return option
+
+
+# what a file means --------------------------------------------------------------------------------------------------
+
+
+def test_actions_keep_their_order() -> None:
+    assert parse('actions: "enqueue, backfill,allocate"').actions == ("enqueue", "backfill", "allocate")
+
+
+def test_action_may_run_twice() -> None:
+    assert parse("actions: allocate, allocate").actions == ("allocate", "allocate")
+
+
+def test_tiers_keep_the_order_of_their_plugins() -> None:
+    policy = parse(
+        """
+        actions: allocate
+        tiers:
+        - plugins:
+          - name: priority
+          - name: gang
+        - plugins:
+          - name: drf
+        """
+    )
+    assert [[option.name for option in tier] for tier in policy.tiers] == [["priority", "gang"], ["drf"]]
+
+
+def test_no_file_means_the_compiled_in_default() -> None:
+    assert parse(None) == parse(DEFAULT_POLICY)
+
+
+def test_the_compiled_in_default_has_no_warnings() -> None:
+    assert parse(None).warnings == ()
+
+
+def test_flag_of_the_file_holds() -> None:
+    assert not only_option(plugin("name: gang\nenablePreemptable: false")).is_on(POINTS["preemptable"])
+
+
+def test_flag_that_the_file_does_not_hold_has_its_default() -> None:
+    assert dict(only_option(plugin("name: gang")).enabled) == FLAGS
+
+
+def test_flag_without_a_value_has_its_default() -> None:
+    assert only_option(plugin("name: gang\nenableJobOrder:")).enabled["enableJobOrder"]
+
+
+def test_cluster_order_is_off_unless_asked_for() -> None:
+    assert not only_option(plugin("name: gang")).is_on(POINTS["cluster_order"])
+
+
+def test_point_without_a_flag_is_always_on() -> None:
+    entry = "name: gang\n" + "\n".join(f"{flag}: false" for flag in FLAGS)
+    assert only_option(plugin(entry)).is_on(POINTS["job_valid"])
+
+
+def test_arguments_of_a_plugin_are_kept_as_written() -> None:
+    option = only_option(plugin('name: binpack\narguments: {binpack.weight: "5"}'))
+    assert option.arguments == {"binpack.weight": "5"}
+
+
+def test_dynamic_argument_is_known() -> None:
+    text = plugin("name: binpack\narguments: {binpack.resources.nvidia.com/gpu: 8}")
+    assert parse(text).warnings == ()
+
+
+def test_configuration_of_an_action_is_kept() -> None:
+    policy = parse(
+        """
+        actions: allocate
+        configurations:
+        - name: allocate
+          arguments:
+            predicateErrorCacheEnable: false
+        """
+    )
+    assert policy.configurations == {"allocate": {"predicateErrorCacheEnable": False}}
+
+
+def test_first_of_two_configurations_of_an_action_holds() -> None:
+    policy = parse(
+        """
+        actions: allocate
+        configurations:
+        - name: allocate
+          arguments: {predicateErrorCacheEnable: false}
+        - name: allocate
+          arguments: {predicateErrorCacheEnable: true}
+        """
+    )
+    assert policy.configurations["allocate"]["predicateErrorCacheEnable"] is False
+
+
+def test_metrics_are_texts_as_written() -> None:
+    policy = parse("actions: allocate\nmetrics: {type: prometheus, interval: 30, tls.insecureSkipVerify: true}")
+    assert policy.metrics == {"type": "prometheus", "interval": "30", "tls.insecureSkipVerify": "true"}
+
+
+def test_digest_is_of_the_text() -> None:
+    assert parse("actions: allocate").digest == hashlib.blake2b(b"actions: allocate").hexdigest()
+
+
+def test_aliases_and_merged_mappings_are_followed() -> None:
+    text = """
+    actions: allocate
+    tiers:
+    - plugins:
+      - &base {name: gang, enableJobOrder: false}
+      - {<<: *base, name: drf}
+    """
+    assert [option.enabled["enableJobOrder"] for option in parse(text).tiers[0]] == [False, False]
+
+
+def test_a_key_given_anew_beside_a_merge_is_no_warning() -> None:
+    text = """
+    actions: allocate
+    tiers:
+    - plugins:
+      - &base {name: gang}
+      - {<<: *base, name: drf}
+    """
+    assert warnings(text) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("y", True), ("off", False), ("1e3", 1000.0), ("10:00", "10:00"), ("2026-01-01", "2026-01-01"), ("010", 8)],
+)
+def test_scalars_are_what_go_yaml_makes_of_them(written: str, value: object) -> None:
+    option = only_option(plugin(f"name: drf\narguments: {{key: {written}}}"))
+    assert (option.arguments["key"], type(option.arguments["key"])) == (value, type(value))
+
+
+# errors -------------------------------------------------------------------------------------------------------------
+
+
+def test_misspelt_action() -> None:
+    assert problems('actions: "enqueue, allocat"') == [
+        'line 1: actions: "enqueue, allocat": there is no action allocat; did you mean allocate?'
+    ]
+
+
+def test_misspelt_plugin() -> None:
+    assert problems(plugin("name: bnpack")) == [
+        'line 4: tiers[0].plugins[0].name: "bnpack": there is no plugin bnpack; did you mean binpack?'
+    ]
+
+
+def test_plugin_that_only_volcano_has() -> None:
+    assert problems(plugin("name: numa-aware")) == [
+        'line 4: tiers[0].plugins[0].name: "numa-aware": '
+        "plugin numa-aware is known to Volcano but not in this version of vcd"
+    ]
+
+
+def test_action_that_only_volcano_has() -> None:
+    assert problems("actions: gangpreempt") == [
+        'line 1: actions: "gangpreempt": action gangpreempt is known to Volcano but not in this version of vcd'
+    ]
+
+
+def test_value_that_an_argument_may_not_have() -> None:
+    assert problems(plugin("name: binpack\narguments:\n  binpack.weight: -1")) == [
+        'line 6: tiers[0].plugins[0].arguments.binpack.weight: "-1": must be an integer of at least 0'
+    ]
+
+
+def test_value_that_an_action_may_not_have() -> None:
+    text = "actions: allocate\nconfigurations:\n- name: allocate\n  arguments: {predicateErrorCacheEnable: 7}"
+    assert problems(text) == [
+        'line 4: configurations[0].arguments.predicateErrorCacheEnable: "7": must be true or false'
+    ]
+
+
+def test_every_problem_is_named_in_the_order_of_the_lines() -> None:
+    text = """\
+    metrics: []
+    actions: alocate
+    tiers:
+    - plugins:
+      - name: gnag
+      - name: binpack
+        enableJobOrder: maybe
+        arguments: {binpack.weight: many}
+    """
+    assert [problem.split(":")[0] for problem in problems(text)] == ["line 1", "line 2", "line 5", "line 7", "line 8"]
+
+
+def test_plugin_named_twice() -> None:
+    text = """\
+    actions: allocate
+    tiers:
+    - plugins:
+      - name: gang
+    - plugins:
+      - name: gang
+    """
+    assert problems(text) == ['line 6: tiers[1].plugins[0].name: "gang": is already on line 4']
+
+
+def test_hierarchical_drf_beside_proportion() -> None:
+    text = """\
+    actions: allocate
+    tiers:
+    - plugins:
+      - name: drf
+        enableHierarchy: true
+      - name: proportion
+    """
+    assert problems(text) == [
+        "line 4: tiers[0].plugins[0].enableHierarchy: true excludes the plugin proportion, which is in the same tier"
+    ]
+
+
+def test_hierarchical_drf_in_another_tier_than_proportion() -> None:
+    text = """\
+    actions: allocate
+    tiers:
+    - plugins: [{name: drf, enableHierarchy: true}]
+    - plugins: [{name: proportion}]
+    """
+    assert len(parse(text).tiers) == 2
+
+
+def test_flag_in_quotes() -> None:
+    assert problems(plugin('name: gang\nenableJobOrder: "true"')) == [
+        'line 5: tiers[0].plugins[0].enableJobOrder: "true": must be true or false, without quotes'
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "actions:\n", "tiers: []\n"])
+def test_file_without_actions(text: str) -> None:
+    assert problems(text) == ["line 1: actions: missing: names of actions with commas between them"]
+
+
+@pytest.mark.parametrize("text", ['actions: ""', "actions: allocate,", "actions: allocate,,backfill"])
+def test_action_without_a_name(text: str) -> None:
+    (problem,) = problems(text)
+    assert problem.endswith("an action without a name: write names with a comma between two")
+
+
+@pytest.mark.parametrize("entry", ["enableJobOrder: true", "name:", "~"])
+def test_plugin_without_a_name(entry: str) -> None:
+    assert [problem.rpartition(": ")[2] for problem in problems(plugin(entry))] == ["the plugin has no name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- allocate", "line 1: the file must be a mapping"),
+        ("actions: [allocate]", "line 1: actions: must be a text"),
+        ("actions: allocate\ntiers: {plugins: []}", "line 2: tiers: must be a list"),
+        ("actions: allocate\ntiers:\n- gang", 'line 3: tiers[0]: "gang": must be a mapping'),
+        ("actions: allocate\ntiers:\n- plugins: gang", 'line 3: tiers[0].plugins: "gang": must be a list'),
+        (plugin("gang"), 'line 4: tiers[0].plugins[0]: "gang": must be a mapping'),
+        (plugin("name: [gang]"), "line 4: tiers[0].plugins[0].name: must be a text"),
+        (plugin("name: gang\narguments: [1]"), "line 5: tiers[0].plugins[0].arguments: must be a mapping"),
+        ("actions: allocate\nmetrics: {type: [a]}", "line 2: metrics.type: must be a text"),
+        ("actions: allocate\n? [a]\n: b", "line 2: a key must be a text"),
+    ],
+)
+def test_wrong_type(text: str, problem: str) -> None:
+    assert problem in problems(text)
+
+
+def test_text_that_is_no_yaml() -> None:
+    (problem,) = problems('actions: "allocate\ntiers:')
+    assert problem.startswith("line 2: not YAML: ")
+
+
+def test_character_that_yaml_does_not_allow() -> None:
+    assert problems("actions: allocate\nmetrics: \x07") == [
+        r"line 2: not YAML: it holds '\x07', which YAML does not allow"
+    ]
+
+
+@pytest.mark.parametrize("value", ["!!python/name:os.system", "!!int ten", "!!bool maybe", "!!timestamp soon"])
+def test_tag_that_does_not_fit(value: str) -> None:
+    (problem,) = problems(plugin(f"name: gang\narguments: {{key: {value} }}"))
+    assert problem.startswith("line 5: not YAML: ")
+
+
+def test_too_many_brackets() -> None:
+    assert problems("actions: allocate\nmetrics: " + "[" * 2000 + "]" * 2000) == ["line 1: nested too deeply"]
+
+
+def test_value_that_holds_itself() -> None:
+    (problem,) = problems(plugin("name: gang\narguments: {key: &a [*a]}"))
+    assert problem == "line 5: not YAML: found unconstructable recursive node"
+
+
+def test_value_of_several_lines_is_shown_on_one() -> None:
+    (problem,) = problems('actions: "no\n\n  such"')
+    assert "\n" not in problem
+
+
+_fragments = [
+    "actions",
+    "tiers",
+    "plugins",
+    "name",
+    "arguments",
+    "configurations",
+    "gang",
+    "binpack.weight",
+    "<<",
+    "&a",
+]
+_fragments += ["*a", "!!int", "!!bool", "!!set", "!!timestamp", "~", "1e3", "-1", '"', "'", "\n", "\n ", "\n  ", "\n- "]
+_fragments += [": ", "- ", ", ", "? ", "[", "]", "{", "}", "#", "|", ">", "---", "\t", "\ufeff", "\ud800", "\x00", "%"]
+
+
+@given(st.lists(st.sampled_from(_fragments), max_size=30))
+def test_any_text_is_a_policy_or_an_error_with_lines(parts: list[str]) -> None:
+    text = "".join(parts)
+    try:
+        found = parse_policy(text, actions=ACTIONS, plugins=PLUGINS).warnings
+    except PolicyError as error:
+        found = error.problems
+    assert all(1 <= problem.line <= text.count("\n") + 2 for problem in found)
+
+
+def test_error_holds_the_warnings_too() -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse("actions: alocate\ntier: []")
+    assert "line 2: tier is not read; did you mean tiers?" in map(str, caught.value.warnings)
+
+
+# warnings -----------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_key_of_the_file() -> None:
+    text = plugin("name: gang") + "\nconfiguration: []"
+    assert warnings(text) == ["line 5: configuration is not read; did you mean configurations?"]
+
+
+def test_unknown_argument() -> None:
+    assert warnings(plugin("name: binpack\narguments:\n  binpack.wieght: 5")) == [
+        "line 6: tiers[0].plugins[0].arguments: binpack.wieght is not read; did you mean binpack.weight?"
+    ]
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("enableVictim", "enabledVictim"), ("enabledJobOrder", "enableJobOrder")])
+def test_flag_with_the_wrong_prefix(wrong: str, right: str) -> None:
+    assert warnings(plugin(f"name: gang\n{wrong}: false")) == [
+        f"line 5: tiers[0].plugins[0]: {wrong} is not read; Volcano spells it {right}"
+    ]
+
+
+def test_flag_with_the_wrong_prefix_has_no_effect() -> None:
+    assert only_option(plugin("name: gang\nenableVictim: false")).is_on(POINTS["victim_tasks"])
+
+
+def test_key_given_twice() -> None:
+    assert warnings(plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false")) == [
+        "line 6: tiers[0].plugins[0]: enableJobOrder is given twice; only the last one is read"
+    ]
+
+
+def test_last_of_a_key_given_twice_holds() -> None:
+    option = only_option(plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false"))
+    assert not option.enabled["enableJobOrder"]
+
+
+def test_configuration_of_an_action_that_only_volcano_has() -> None:
+    text = plugin("name: gang") + "\nconfigurations:\n- name: shuffle"
+    assert warnings(text) == [
+        "line 6: configurations[0]: action shuffle is known to Volcano but not in this version of vcd"
+    ]
+
+
+def test_file_without_plugins() -> None:
+    assert warnings("actions: allocate") == ["line 1: tiers: no plugin is on"]
+
+
+def test_second_document() -> None:
+    assert warnings(plugin("name: gang") + "\n---\nactions: x") == [
+        "line 6: only the first document of the file is read"
+    ]
+
+
+def test_default_policy_is_what_vc_scheduler_compiles_in() -> None:
+    assert yaml.safe_load(DEFAULT_POLICY) == {
+        "actions": "enqueue, allocate, backfill",
+        "tiers": [
+            {"plugins": [{"name": name} for name in ("priority", "gang", "conformance")]},
+            {"plugins": [{"name": name} for name in ("overcommit", "drf", "predicates", "proportion", "nodeorder")]},
+        ],
+    }

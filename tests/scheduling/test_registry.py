@@ -1,0 +1,198 @@
+"""How plugins and actions are found, and what is said of one that cannot be used."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import pytest
+
+from vcd.scheduling import registry
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
+from vcd.scheduling.registry import RegistryError, describe_policy, discover, read_policy
+
+PARENT = "from tests.scheduling.test_registry import Parent\n"
+GANG = PARENT + "class Gang(Parent):\n    name = 'gang'\n"
+DRF = PARENT + "class Drf(Parent):\n    name = 'drf'\n"
+MakePackage = Callable[[dict[str, str]], ModuleType]
+
+
+class Parent:
+    """What the extensions of these tests are subclasses of."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]] = ()
+
+
+class Outside(Parent):
+    """One that an entry point offers."""
+
+    name = "outside"
+
+
+@dataclass
+class FakeEntryPoint:
+    """An entry point that loads ``loaded``, or raises it."""
+
+    name: str
+    loaded: Any
+    value: str = "some.module:Class"
+
+    def load(self) -> Any:
+        if isinstance(self.loaded, Exception):
+            raise self.loaded
+        return self.loaded
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePackage:
+    """Makes importable packages of modules, given as name -> source."""
+    monkeypatch.syspath_prepend(tmp_path)
+    numbers = itertools.count()
+
+    def make(modules: dict[str, str]) -> ModuleType:
+        name = f"extensions_{tmp_path.name}_{next(numbers)}"
+        folder = tmp_path / name
+        folder.mkdir()
+        for module, source in {"__init__": "", **modules}.items():
+            (folder / f"{module}.py").write_text(source)
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+
+    return make
+
+
+def test_modules_of_the_package_are_found_in_the_order_of_names(package: MakePackage) -> None:
+    assert list(discover(Parent, package({"z": DRF, "a": GANG}), [])) == ["drf", "gang"]
+
+
+def test_class_that_a_module_only_imports_is_not_its_own(package: MakePackage) -> None:
+    source = "from tests.scheduling.test_registry import Outside\n" + GANG
+    assert list(discover(Parent, package({"gang": source}), [])) == ["gang"]
+
+
+def test_module_with_an_underscore_is_for_what_others_share(package: MakePackage) -> None:
+    assert list(discover(Parent, package({"_shared": "LIMIT = 1\n", "gang": GANG}), [])) == ["gang"]
+
+
+def test_module_without_a_class(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match=r"\.empty: it must define one Parent, and defines none"):
+        discover(Parent, package({"empty": ""}), [])
+
+
+def test_module_with_two_classes(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match="and defines Gang, Drf"):
+        discover(Parent, package({"both": GANG + DRF}), [])
+
+
+def test_class_without_a_name(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match="its class Nameless has no name"):
+        discover(Parent, package({"nameless": PARENT + "class Nameless(Parent):\n    pass\n"}), [])
+
+
+def test_two_modules_of_one_name(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match=r"\.two: the name gang is taken by module .*\.one"):
+        discover(Parent, package({"one": GANG, "two": GANG}), [])
+
+
+def test_entry_point_is_found(package: MakePackage) -> None:
+    assert discover(Parent, package({"gang": GANG}), [FakeEntryPoint("outside", Outside)])["outside"] is Outside
+
+
+def test_entry_point_that_does_not_load(package: MakePackage) -> None:
+    broken = FakeEntryPoint("outside", ImportError("no module named wanted"))
+    with pytest.raises(
+        RegistryError,
+        match=r"entry point outside = some\.module:Class: it does not load: ImportError: no module named wanted",
+    ):
+        discover(Parent, package({}), [broken])
+
+
+@pytest.mark.parametrize("loaded", [object, 5])
+def test_entry_point_of_something_else(package: MakePackage, loaded: object) -> None:
+    with pytest.raises(RegistryError, match=r"entry point outside = some\.module:Class: it is no Parent"):
+        discover(Parent, package({}), [FakeEntryPoint("outside", loaded)])
+
+
+def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
+    with pytest.raises(RegistryError, match="its class says that its name is outside"):
+        discover(Parent, package({}), [FakeEntryPoint("inside", Outside)])
+
+
+def test_entry_point_cannot_take_the_name_of_one_in_the_tree(package: MakePackage) -> None:
+    taken = type("Other", (Parent,), {"name": "gang"})
+    with pytest.raises(RegistryError, match=r"the name gang is taken by module .*\.gang"):
+        discover(Parent, package({"gang": GANG}), [FakeEntryPoint("gang", taken)])
+
+
+def test_every_plugin_in_the_tree_is_one_of_volcanos() -> None:
+    assert set(registry.plugins()) <= set(VOLCANO_PLUGINS)
+
+
+def test_every_action_in_the_tree_is_one_of_volcanos() -> None:
+    assert set(registry.actions()) <= set(VOLCANO_ACTIONS)
+
+
+def test_the_compiled_in_default_can_be_used_as_it_is() -> None:
+    assert read_policy(None).warnings == ()
+
+
+# what a policy comes to ---------------------------------------------------------------------------------------------
+
+
+class Sla(Parent):
+    """A plugin with an argument of each sort that is shown in its own way."""
+
+    name = "sla"
+    arguments = (
+        Argument("sla-waiting-time", "duration", None, "how long a job may wait"),
+        Argument("sla.resources", "strings", ("cpu",), "what counts"),
+        Argument("sla.<resource>", "mapping", None, "of one resource"),
+    )
+
+
+class Allocate(Parent):
+    """An action with an argument."""
+
+    name = "allocate"
+    arguments = (Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),)
+
+
+@pytest.fixture
+def describe(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
+    """What a file comes to where sla and allocate are all there is."""
+    monkeypatch.setattr(registry, "plugins", lambda: {"sla": Sla})
+    monkeypatch.setattr(registry, "actions", lambda: {"allocate": Allocate})
+    return lambda entry: describe_policy(read_policy(f"actions: allocate\ntiers: [{{plugins: [{entry}]}}]"))
+
+
+def test_default_of_an_argument_is_marked(describe: Callable[[str], dict[str, Any]]) -> None:
+    arguments = describe("{name: sla}")["tiers"][0][0]["arguments"]
+    assert arguments["sla.resources"] == {"value": ["cpu"], "default": True}
+
+
+def test_argument_of_the_file_is_marked(describe: Callable[[str], dict[str, Any]]) -> None:
+    arguments = describe("{name: sla, arguments: {sla-waiting-time: 90m}}")["tiers"][0][0]["arguments"]
+    assert arguments["sla-waiting-time"] == {"value": "1h30m", "default": False}
+
+
+def test_dynamic_argument_is_described(describe: Callable[[str], dict[str, Any]]) -> None:
+    arguments = describe("{name: sla, arguments: {sla.cpu: {a: [1]}}}")["tiers"][0][0]["arguments"]
+    assert arguments["sla.cpu"] == {"value": {"a": [1]}, "default": False}
+
+
+def test_flags_are_those_that_differ_from_the_default(describe: Callable[[str], dict[str, Any]]) -> None:
+    described = describe("{name: sla, enableJobOrder: false, enableQueueOrder: true, enableHierarchy: true}")
+    assert described["tiers"][0][0]["flags"] == {"enableJobOrder": False, "enableHierarchy": True}
+
+
+def test_argument_of_an_action_is_described(describe: Callable[[str], dict[str, Any]]) -> None:
+    assert describe("{name: sla}")["actions"] == [
+        {"name": "allocate", "arguments": {"predicateErrorCacheEnable": {"value": True, "default": True}}}
+    ]

@@ -1,0 +1,112 @@
+"""The arrows between the parts of vcd: the contracts of pyproject.toml hold, and they forbid every other arrow."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("model", "state", "scheduling", "eventlog", "kube", "timetravel", "daemon", "embedded", "api", "cli")
+
+# The arrows of the design, and of what lies below an arrow's end: state and model under scheduling, model under kube.
+ARROWS = {
+    "cli": {"api", "daemon", "embedded"},
+    "api": {"timetravel", "scheduling", "state", "model"},
+    "daemon": {"kube", "eventlog", "scheduling", "state", "model"},
+    "timetravel": {"eventlog", "scheduling", "state", "model"},
+    "scheduling": {"state", "model"},
+    "state": {"model"},
+    "eventlog": {"model"},
+    "kube": {"model"},
+    "embedded": set(),
+    "model": set(),
+}
+EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors")
+IMPURE = ("random", "asyncio", "aiohttp", "aiosqlite", "kubernetes_asyncio")
+
+
+def lint_imports(tree: Path) -> tuple[int, str]:
+    """Run the contracts on the `vcd` in `tree`; the exit code and the report, its lines not wrapped."""
+    env = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "500", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
+    done = subprocess.run(
+        [*command, "--no-cache", "--no-logo"], cwd=tree, env=env, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def write_tree(tree: Path, imports: dict[str, list[str]]) -> None:
+    """Write a vcd of empty parts under this project's contracts; `imports` gives each part's module the modules."""
+    package = tree / "vcd"
+    package.mkdir()
+    (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    (package / "__init__.py").touch()
+    for part in PARTS:
+        (package / part).mkdir()
+        (package / part / "__init__.py").touch()
+        lines = [f"import {name}\n" for name in imports.get(part, [])]
+        (package / part / "module.py").write_text("".join(lines))
+    for name in EMBEDDED_MAY_TAKE:
+        (tree / name.replace(".", "/")).with_suffix(".py").touch()
+
+
+def test_the_project_keeps_its_layers() -> None:
+    code, report = lint_imports(ROOT)
+    assert code == 0, report
+
+
+def test_every_part_of_the_package_has_a_contract() -> None:
+    ids = {c["id"] for c in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]}
+    found = {
+        path.stem for path in (ROOT / "vcd").iterdir() if (path / "__init__.py").is_file() or path.suffix == ".py"
+    } - {"__init__", "__main__"}
+    assert found <= ids
+
+
+def test_the_arrows_of_the_design_are_allowed(tmp_path: Path) -> None:
+    imports = {part: [f"vcd.{target}.module" for target in sorted(targets)] for part, targets in ARROWS.items()}
+    imports["embedded"] = list(EMBEDDED_MAY_TAKE)
+    imports["cli"].append("vcd")
+    write_tree(tmp_path, imports)
+    code, report = lint_imports(tmp_path)
+    assert code == 0, report
+
+
+@pytest.fixture(scope="module")
+def report_of_all_other_arrows(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The report on a tree in which each part imports every part that it must not, and what is impure."""
+    tree = tmp_path_factory.mktemp("other_arrows")
+    imports = {
+        part: [f"vcd.{other}.module" for other in PARTS if other != part and other not in ARROWS[part]]
+        + ["vcd", *IMPURE]
+        for part in PARTS
+    }
+    write_tree(tree, imports)
+    code, report = lint_imports(tree)
+    assert code == 1, report
+    return report
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported"), [(a, b) for a, b in permutations(PARTS, 2) if b not in ARROWS[a]], ids="->".join
+)
+def test_any_other_arrow_breaks_a_contract(report_of_all_other_arrows: str, importer: str, imported: str) -> None:
+    assert f"vcd.{importer}.module -> vcd.{imported}.module" in report_of_all_other_arrows
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "cli"])
+def test_only_cli_may_import_the_package_itself(report_of_all_other_arrows: str, part: str) -> None:
+    assert re.search(rf"vcd\.{part}\.module -> vcd \(", report_of_all_other_arrows)
+
+
+@pytest.mark.parametrize("part", ["model", "state", "scheduling"])
+@pytest.mark.parametrize("module", IMPURE)
+def test_what_decides_may_not_import_what_is_impure(report_of_all_other_arrows: str, part: str, module: str) -> None:
+    assert f"vcd.{part}.module -> {module}" in report_of_all_other_arrows

@@ -1,0 +1,164 @@
+"""``vcd conf``: is a configuration file right, and what does it come to?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vcd.api import Policy, PolicyError, Problem, RegistryError, describe_policy, read_policy
+
+_WIDTH_OF_A_PIPE = 160
+
+
+class _Unusable(click.ClickException):
+    """A file that cannot be read, or an installation that cannot check it."""
+
+    exit_code = 2
+
+
+class _Invalid(click.ClickException):
+    """A file that was read and holds problems; they are shown one a line."""
+
+    exit_code = 1
+
+    def __init__(self, name: str, error: PolicyError) -> None:
+        super().__init__(f"{name} cannot be used")
+        self._lines = [_line(name, "error", problem) for problem in error.problems]
+
+    def show(self, file: Any = None) -> None:
+        for line in self._lines:
+            click.echo(line, err=True)
+
+
+@click.group()
+def conf() -> None:
+    """Check and show the scheduler's configuration."""
+
+
+@conf.command()
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def check(file: str, output: str) -> None:
+    """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
+
+    Exits with 0 if it can be used (there may be warnings), with 1 if not, with 2 if it cannot be read.
+    """
+    problems: tuple[Problem, ...] = ()
+    try:
+        warnings = _policy(_text(file)).warnings
+    except PolicyError as error:
+        problems, warnings = error.problems, error.warnings
+    if output == "json":
+        found = {"problems": [_data(item) for item in problems], "warnings": [_data(item) for item in warnings]}
+        click.echo(json.dumps({"file": file, "usable": not problems, **found}, indent=2))
+    else:
+        _print_findings(file, problems, warnings)
+    sys.exit(1 if problems else 0)
+
+
+@conf.command()
+@click.argument("file", type=click.Path(allow_dash=True), required=False)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+def show(file: str | None, output: str) -> None:
+    """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
+
+    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    """
+    try:
+        policy = _policy(None if file is None else _text(file))
+    except PolicyError as error:
+        raise _Invalid(str(file), error) from None
+    described = describe_policy(policy)
+    if output == "json":
+        click.echo(json.dumps(described, indent=2))
+    elif output == "yaml":
+        click.echo(yaml.safe_dump(described, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        _print_policy(file or "compiled-in default", described)
+        for warning in policy.warnings:
+            click.echo(_line(str(file), "warning", warning), err=True)
+
+
+def _text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise _Unusable(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise _Unusable(f"{file}: not UTF-8 at byte {error.start}") from None
+
+
+def _policy(text: str | None) -> Policy:
+    try:
+        return read_policy(text)
+    except RegistryError as error:
+        raise _Unusable(str(error)) from None
+
+
+def _line(name: str, severity: str, problem: Problem) -> str:
+    return f"{name}:{problem.line}: {severity}: {problem.sentence}"
+
+
+def _data(problem: Problem) -> dict[str, Any]:
+    return {"line": problem.line, "key": problem.key, "value": problem.value, "message": problem.message}
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+
+
+def _print_findings(name: str, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:
+    console = _console()
+    rows = [(item.line, "error", "red", item) for item in problems]
+    rows += [(item.line, "warning", "yellow", item) for item in warnings]
+    for _, severity, style, item in sorted(rows, key=lambda row: row[0]):
+        console.print(Text(_line(name, severity, item), style=style), soft_wrap=True)
+    counts = f"errors: {len(problems)}, warnings: {len(warnings)}"
+    console.print(Text(f"{name}: {'cannot' if problems else 'can'} be used ({counts})"), soft_wrap=True)
+
+
+def _print_policy(name: str, described: Mapping[str, Any]) -> None:
+    console = _console()
+    console.print(Text(f"{name} (digest {described['digest'][:16]})", style="bold"), soft_wrap=True)
+    console.print(Text("actions: " + ", ".join(action["name"] for action in described["actions"])), soft_wrap=True)
+    table = Table("tier", "plugin", "flags", "argument", "value", "from")
+    for number, tier in enumerate(described["tiers"], 1):
+        for plugin in tier:
+            flags = ", ".join(f"{flag}: {_shown(on)}" for flag, on in plugin["flags"].items())
+            for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
+                table.add_row(*row)
+        table.add_section()
+    console.print(table)
+    if any(action["arguments"] for action in described["actions"]):
+        table = Table("action", "argument", "value", "from")
+        for action in described["actions"]:
+            for row in _rows((action["name"],), action["arguments"]):
+                table.add_row(*row)
+        console.print(table)
+    for key, value in described["metrics"].items():
+        console.print(Text(f"metrics.{key}: {value}"), soft_wrap=True)
+
+
+def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
+    """A row for each argument, defaults dim; what describes all of them stands in the first row only."""
+    if not arguments:
+        yield (*head, "", "", "")
+    for index, (key, argument) in enumerate(arguments.items()):
+        style = "dim" if argument["default"] else ""
+        origin = "default" if argument["default"] else "file"
+        cells = (Text(word, style=style) for word in (key, _shown(argument["value"]), origin))
+        yield (*(head if index == 0 else ("",) * len(head)), *cells)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,43 @@
+"""What a fresh cluster holds: namespaces, the system's priority classes, and Volcano's custom resource definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import yaml
+
+from vcd.embedded.resources import CRDS, PRIORITY_CLASSES
+
+Object = dict[str, Any]
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_SYSTEM_PRIORITIES: Final = (
+    ("system-cluster-critical", 2_000_000_000,
+     "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+    ("system-node-critical", 2_000_001_000,
+     "Used for system critical pods that must not be moved from their current node."),
+)  # fmt: skip
+
+
+@cache
+def volcano_definitions() -> tuple[Object, ...]:
+    """The custom resource definitions of Volcano's groups that the package ships, sorted by file name."""
+    folder = resources.files("vcd.embedded") / "crds"
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return tuple(
+        document for file in files for document in yaml.load_all(file.read_text(), Loader=loader) if document
+    )
+
+
+def objects(definitions: Sequence[Object] | None = None) -> Iterator[tuple[str, Object]]:
+    """(resource, object) of everything that a cluster begins with."""
+    for name in NAMESPACES:
+        yield "namespaces", {"metadata": {"name": name}}
+    for name, value, description in _SYSTEM_PRIORITIES:
+        yield PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, "description": description}
+    for definition in volcano_definitions() if definitions is None else definitions:
+        yield CRDS, definition

@@ -1,0 +1,136 @@
+"""The embedded cluster without its API server: store, clock, controllers and kubelets, wired and started together.
+
+It lives on one asyncio loop, beside the HTTP server or in a process of its own with it. It knows nothing of
+scheduling: who binds its pods comes in through the store's API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.controllers.admission import admission
+from vcd.embedded.controllers.base import COMMANDS, Manager, Obj
+from vcd.embedded.controllers.deployment import DeploymentController
+from vcd.embedded.controllers.disruption import DisruptionController
+from vcd.embedded.controllers.garbage import GarbageCollector, PodGarbageCollector
+from vcd.embedded.controllers.job import JobController
+from vcd.embedded.controllers.node import NodeLifecycleController
+from vcd.embedded.controllers.podgroup import PodGroupController
+from vcd.embedded.controllers.queue import QueueController
+from vcd.embedded.controllers.replicaset import ReplicaSetController
+from vcd.embedded.kubelet import Kubelets
+from vcd.embedded.store import Store
+
+
+def standard_controllers(
+    manager: Manager,
+    *,
+    scheduler_names: Sequence[str] = ("volcano",),
+    default_queue: str = "default",
+    start_delay: float = 1.0,
+    heartbeat: float | None = None,
+) -> None:
+    """Add the controllers that workloads need, and the kubelets, to a manager.
+
+    ``scheduler_names``: whose pods get a PodGroup. ``start_delay``: cluster seconds from a bind to Running.
+    ``heartbeat``: seconds between node heartbeats, None for none.
+    """
+    commands = manager.store.registry.get(COMMANDS) is not None
+    manager.add(
+        GarbageCollector(manager),
+        PodGarbageCollector(manager),
+        NodeLifecycleController(manager),
+        Kubelets(manager, start_delay=start_delay, heartbeat=heartbeat),
+        DeploymentController(manager),
+        ReplicaSetController(manager),
+        QueueController(manager, default_queue, commands),
+        PodGroupController(manager, tuple(scheduler_names)),
+        JobController(manager, commands),
+        DisruptionController(manager),
+    )
+
+
+class EmbeddedCluster:
+    """Store, clock and controllers of one cluster.
+
+    ``start`` lets controllers and clock run on the current asyncio loop, ``stop`` ends that; ``async with`` does both.
+    A test drives a cluster with a jumping clock by ``settle`` and ``advance`` instead, without a loop.
+    """
+
+    def __init__(self, store: Store, clock: ClusterClock, manager: Manager | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        if manager is None:
+            manager = Manager(store, clock)
+            standard_controllers(manager)
+        self.manager = manager
+        # Volcano's webhooks act where the store lets them.
+        hook = getattr(store, "admission", None)
+        if hook is not None:
+            hook.append(admission(store))
+        self._tasks: list[asyncio.Task[None]] = []
+        self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], self._happened)
+
+    def _happened(self, _event: str, _resource: str, _obj: Obj) -> None:
+        self.clock.touch()
+
+    async def start(self) -> None:
+        """Show the controllers what exists and let them and the clock run."""
+        self.manager.start()
+        for work in (self.manager.run(), self.clock.run()):
+            self._tasks.append(asyncio.create_task(work))
+
+    async def stop(self) -> None:
+        """End controllers and clock; the store keeps its objects. Raises what ended one of them by itself."""
+        self.manager.stop()
+        self._end_activity()
+        for task in self._tasks:
+            task.cancel()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def __aenter__(self) -> EmbeddedCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def at_rest(self) -> bool:
+        """Whether nothing is going on at the present time; timers may be due later."""
+        return await self.clock.at_rest()
+
+    async def wait_idle(self) -> None:
+        """Return once nothing is going on and nothing is due any more. Raises what ended a controller or the clock."""
+        idle = asyncio.create_task(self.clock.wait_idle())
+        try:
+            await asyncio.wait([idle, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+        finally:
+            idle.cancel()
+
+    def settle(self) -> None:
+        """Without a loop: let the controllers do all that is to be done at the present time."""
+        if not self.manager.started:
+            self.manager.start()
+        self.manager.settle()
+
+    def advance(self, seconds: float) -> None:
+        """Without a loop: move a jumping clock on, from timer to timer, letting the controllers work at each."""
+        end = self.clock.now() + seconds
+        self.settle()
+        while (due := self.clock.next_due(background=True)) is not None and due <= end:
+            self.clock.jump_to(due)
+            self.settle()
+        self.clock.jump_to(end)
+        self.settle()

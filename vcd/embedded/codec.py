@@ -1,0 +1,143 @@
+"""Objects as they come in and as they are kept: pruned and checked by their schema, in the API's field order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from vcd.embedded import schema as schemas
+from vcd.embedded.errors import ApiError, Cause, bad_request, invalid
+from vcd.embedded.resources import ResourceType
+from vcd.embedded.schema import Findings, Schema, dotted
+
+Object = dict[str, Any]
+
+encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
+decode: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
+
+_METADATA_ORDER: Final = (
+    "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
+    "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers",
+    "managedFields",
+)  # fmt: skip
+_DROPPED_WHEN_EMPTY: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
+_QUANTITY_FAULT: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+
+
+class Codec:
+    """Schemas by resource type, and reading objects by them."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[tuple[str, str], Schema] = {}
+
+    def schema(self, rtype: ResourceType) -> Schema:
+        """The schema of a type's objects."""
+        key = (rtype.resource, rtype.version)
+        if key not in self._schemas:
+            self._schemas[key] = self._load(rtype)
+        return self._schemas[key]
+
+    def forget(self, resource: str) -> None:
+        """A custom resource definition changed: read its schema anew."""
+        for key in [key for key in self._schemas if key[0] == resource]:
+            del self._schemas[key]
+
+    @staticmethod
+    def _load(rtype: ResourceType) -> Schema:
+        if rtype.definition is None:
+            return schemas.built_in(rtype.group, rtype.version, rtype.kind)
+        source = (rtype.definition.get("schema") or {}).get("openAPIV3Schema") or {}
+        return schemas.custom(source)
+
+    def read(self, rtype: ResourceType, source: Object) -> tuple[Object, list[str]]:
+        """An owned, cleaned copy of an object, and the paths of its unknown fields.
+
+        Raises ApiError 400 when a built-in kind cannot be decoded, 422 when a custom resource breaks its schema.
+        """
+        found = Findings()
+        cleaned = schemas.read(source, self.schema(rtype), found)
+        if found.faults:
+            raise self._refused(rtype, source, found)
+        unknown = [dotted(path) for path in found.unknown]
+        return ordered(cleaned), unknown
+
+    @staticmethod
+    def _refused(rtype: ResourceType, source: Object, found: Findings) -> ApiError:
+        if rtype.custom:
+            return _custom_refused(rtype, source, found)
+        fault = found.faults[0]
+        prefix = f'{rtype.kind} in version "{rtype.version}" cannot be handled as a {rtype.kind}: '
+        if fault.reason == "quantity":
+            return bad_request(prefix + _QUANTITY_FAULT)
+        if fault.reason == "type":
+            got = {"integer": "number", "boolean": "bool"}.get(schemas.type_name(fault.value), "")
+            got = got or schemas.type_name(fault.value)
+            return bad_request(
+                f"{prefix}json: cannot unmarshal {got} into Go struct field {rtype.kind}.{dotted(fault.path)} "
+                f"of type {fault.message}"
+            )
+        causes = [
+            Cause(fault.reason, fault.message, dotted(fault.path))
+            for fault in found.faults
+            if fault.reason not in ("quantity", "type")
+        ]
+        return invalid(rtype.kind, rtype.group, name_of(source), causes)
+
+
+def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> ApiError:
+    causes = []
+    for fault in found.faults:
+        where = dotted(fault.path)
+        if fault.reason == "type":
+            shown = f'"{schemas.type_name(fault.value)}"'
+            text = f"Invalid value: {shown}: {where} in body must be of type {fault.message}: {shown}"
+            causes.append(Cause("FieldValueTypeInvalid", text, where))
+        elif fault.reason == "quantity":
+            causes.append(Cause("FieldValueInvalid", f"Invalid value: {_QUANTITY_FAULT}", where))
+        else:
+            causes.append(Cause(fault.reason, fault.message, where))
+    return invalid(rtype.kind, rtype.group, name_of(source), causes)
+
+
+def name_of(source: Mapping[str, Any]) -> str:
+    """The object's name, empty when it has none."""
+    metadata = source.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
+    return name if isinstance(name, str) else ""
+
+
+def ordered(source: Object) -> Object:
+    """The object with kind, apiVersion and metadata first, and metadata in the API's order without empty members."""
+    metadata = source.get("metadata") or {}
+    result: Object = {"kind": source.get("kind"), "apiVersion": source.get("apiVersion")}
+    result["metadata"] = ordered_metadata(metadata)
+    for key, value in source.items():
+        if key not in result:
+            result[key] = value
+    return result
+
+
+def ordered_metadata(metadata: Mapping[str, Any]) -> Object:
+    """Metadata in the API's order; empty maps and lists are left out, as the API's own encoding does."""
+    result = {
+        key: metadata[key]
+        for key in _METADATA_ORDER
+        if key in metadata and (metadata[key] or key not in _DROPPED_WHEN_EMPTY)
+    }
+    for key, value in metadata.items():
+        if key not in _METADATA_ORDER:
+            result[key] = value
+    return result
+
+
+def copy(value: Any) -> Any:
+    """A deep copy of plain JSON data."""
+    if type(value) is dict:
+        return {key: copy(member) for key, member in value.items()}
+    if type(value) is list:
+        return [copy(member) for member in value]
+    return value

@@ -1,0 +1,349 @@
+"""What every controller is made of: one work queue for all of them, level-triggered reconciliation, indexes, Events.
+
+A controller looks at changes (``observe``), which only puts keys into the queue, and brings the world nearer to what
+an object asks for (``reconcile``). All of it runs on one thread against the store, so what ``reconcile`` reads is
+what it writes to, and no change is ever missed: there is no resync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final
+
+import structlog
+
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.errors import ApiError
+from vcd.embedded.shelf import ADDED as ADDED
+from vcd.embedded.shelf import DELETED as DELETED
+from vcd.embedded.store import Store, timestamp
+
+Obj = dict[str, Any]
+Key = tuple[str, ...]
+
+PODS: Final = "pods"
+NODES: Final = "nodes"
+NAMESPACES: Final = "namespaces"
+EVENTS: Final = "events"
+DEPLOYMENTS: Final = "deployments.apps"
+REPLICASETS: Final = "replicasets.apps"
+PDBS: Final = "poddisruptionbudgets.policy"
+PODGROUPS: Final = "podgroups.scheduling.volcano.sh"
+QUEUES: Final = "queues.scheduling.volcano.sh"
+JOBS: Final = "jobs.batch.volcano.sh"
+COMMANDS: Final = "commands.bus.volcano.sh"
+PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
+
+_SLICE_SECONDS = 0.005
+_FIRST_RETRY_SECONDS = 1.0
+_LAST_RETRY_SECONDS = 300.0
+
+log = structlog.get_logger("vcd.embedded")
+
+
+def key_of(obj: Obj) -> tuple[str, str]:
+    """``(namespace, name)``; the namespace is empty for what has none."""
+    meta = obj["metadata"]
+    return meta.get("namespace", ""), meta["name"]
+
+
+def annotations_of(obj: Obj) -> dict[str, str]:
+    """The annotations, empty when there are none."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def labels_of(obj: Obj) -> dict[str, str]:
+    """The labels, empty when there are none."""
+    return obj["metadata"].get("labels") or {}
+
+
+def is_deleting(obj: Obj) -> bool:
+    """Whether the object is on its way out."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def controller_of(obj: Obj) -> Obj | None:
+    """The owner reference of the controller, None when nobody controls the object."""
+    return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+
+
+def controller_reference(owner: Obj) -> Obj:
+    """The owner reference that makes ``owner`` the controller of another object."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def with_condition(conditions: Iterable[Obj], condition: Obj, now: str) -> list[Obj]:
+    """The conditions with one of its type replaced; the transition time changes only with the status."""
+    kept = list(conditions)
+    fresh = {**condition, "lastTransitionTime": now}
+    for index, old in enumerate(kept):
+        if old.get("type") == condition["type"]:
+            if old.get("status") == condition["status"]:
+                fresh["lastTransitionTime"] = old.get("lastTransitionTime", now)
+            kept[index] = fresh
+            return kept
+    return [*kept, fresh]
+
+
+class Controller(ABC):
+    """One control loop. ``resources`` are the dotted plurals whose changes it is shown."""
+
+    name: ClassVar[str]
+    resources: tuple[str, ...]
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self.store = manager.store
+        self.clock = manager.clock
+
+    @abstractmethod
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """Take note of a change (or of an object found at the start); must not write."""
+
+    @abstractmethod
+    def reconcile(self, key: Key) -> None:
+        """Bring about what the object under ``key`` asks for; raises ApiError to be tried again later."""
+
+    def enqueue(self, key: Key) -> None:
+        """Have ``key`` reconciled soon, once, however often it is asked for until then."""
+        self.manager.enqueue(self, key)
+
+    def find(self, resource: str, namespace: str, name: str) -> Obj | None:
+        """The object, None when there is none."""
+        try:
+            return self.store.get(resource, namespace, name)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def write_status(self, resource: str, obj: Obj, status: Obj) -> None:
+        """Write an object's status where it differs from the present one."""
+        if status != (obj.get("status") or {}):
+            self.store.update(resource, {**obj, "status": status}, "status")
+
+    def remove(self, resource: str, obj: Obj, **options: Any) -> None:
+        """Delete this very object; that it is gone already is fine."""
+        namespace, name = key_of(obj)
+        try:
+            self.store.delete(resource, namespace, name, uid=obj["metadata"]["uid"], **options)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def now_text(self) -> str:
+        """The present, as status and metadata carry it."""
+        return timestamp(self.clock.now())
+
+
+class ControlledIndex:
+    """The objects of one resource by the UID of their controller, always as the store has them."""
+
+    def __init__(self, store: Store, resource: str) -> None:
+        self._by_controller: dict[str, dict[Key, Obj]] = {}
+        self._controller: dict[Key, str] = {}
+        store.subscribe([resource], self._changed)
+        for obj in store.list(resource):
+            self._changed(ADDED, resource, obj)
+
+    def of(self, uid: str) -> list[Obj]:
+        """What ``uid`` controls, by key."""
+        held = self._by_controller.get(uid)
+        return [held[key] for key in sorted(held)] if held else []
+
+    def _changed(self, event: str, resource: str, obj: Obj) -> None:
+        key = key_of(obj)
+        ref = controller_of(obj)
+        uid = ref["uid"] if ref and event != DELETED else None
+        before = self._controller.pop(key, None)
+        if before is not None and before != uid:
+            held = self._by_controller[before]
+            del held[key]
+            if not held:
+                del self._by_controller[before]
+        if uid is not None:
+            self._controller[key] = uid
+            self._by_controller.setdefault(uid, {})[key] = obj
+
+
+class EventRecorder:
+    """Writes core/v1 Events; one that repeats is counted up instead of written anew.
+
+    An Event that the store refuses (its namespace is going) is logged and lost, as it would be on a real cluster.
+    """
+
+    def __init__(self, store: Store, clock: ClusterClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._names: dict[tuple[str, str, str, str], tuple[str, str]] = {}
+
+    def record(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
+        """Write an Event about ``obj``; ``kind`` is Normal or Warning."""
+        try:
+            self._write(component, obj, kind, reason, message)
+        except ApiError as error:
+            log.info("event not written", component=component, reason=reason, event=message, error=error.message)
+
+    def _write(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
+        namespace, name = key_of(obj)
+        now = timestamp(self._clock.now())
+        seen = (obj["metadata"]["uid"], component, reason, message)
+        if seen in self._names and self._count_up(*self._names[seen], now):
+            return
+        where = namespace or "default"
+        event = self._store.create(EVENTS, {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": where, "generateName": f"{name}."},
+            "involvedObject": {
+                "apiVersion": obj["apiVersion"],
+                "kind": obj["kind"],
+                "name": name,
+                "uid": obj["metadata"]["uid"],
+                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+                **({"namespace": namespace} if namespace else {}),
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": component},
+            "reportingComponent": component,
+            "reportingInstance": "",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        })
+        self._names[seen] = key_of(event)
+
+    def _count_up(self, namespace: str, name: str, now: str) -> bool:
+        try:
+            event = self._store.get(EVENTS, namespace, name)
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
+        self._store.update(EVENTS, {**event, "count": event.get("count", 1) + 1, "lastTimestamp": now})
+        return True
+
+
+class Manager:
+    """Runs the controllers: starts them on what exists, shows them what changes, works off their queue.
+
+    A key whose reconciliation the store refused is tried again after a delay that doubles from one second to five
+    minutes of cluster time, and at once when its object changes.
+    """
+
+    def __init__(self, store: Store, clock: ClusterClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.events = EventRecorder(store, clock)
+        self.controllers: list[Controller] = []
+        self._indexes: dict[str, ControlledIndex] = {}
+        self._queue: deque[tuple[Controller, Key]] = deque()
+        self._queued: set[tuple[str, Key]] = set()
+        self._failures: dict[tuple[str, Key], int] = {}
+        self._watched: dict[str, Callable[[], None]] = {}
+        self._wake = asyncio.Event()
+        clock.add_busy(self.busy)
+
+    def controlled(self, resource: str) -> ControlledIndex:
+        """The index of a resource by controller; controllers share it."""
+        if resource not in self._indexes:
+            self._indexes[resource] = ControlledIndex(self.store, resource)
+        return self._indexes[resource]
+
+    def add(self, *controllers: Controller) -> None:
+        """Add controllers; they see nothing before ``start``."""
+        self.controllers.extend(controllers)
+
+    def start(self) -> None:
+        """Show the controllers everything that exists, and from then on every change."""
+        for controller in self.controllers:
+            for resource in controller.resources:
+                self.watch(resource)
+
+    @property
+    def started(self) -> bool:
+        """Whether the controllers are shown what happens."""
+        return bool(self._watched)
+
+    def watch(self, resource: str) -> None:
+        """Watch a resource unless it is watched: those that want it see what exists and what changes."""
+        if resource in self._watched:
+            return
+        self._watched[resource] = self.store.subscribe([resource], self._changed)
+        for obj in self.store.list(resource):
+            self._changed(ADDED, resource, obj)
+
+    def stop(self) -> None:
+        """Show the controllers nothing more; what is queued stays undone."""
+        while self._watched:
+            _, unsubscribe = self._watched.popitem()
+            unsubscribe()
+
+    def enqueue(self, controller: Controller, key: Key) -> None:
+        """Put a controller's key into the queue unless it is in it."""
+        mark = (controller.name, key)
+        if mark not in self._queued:
+            self._queued.add(mark)
+            self._queue.append((controller, key))
+            self._wake.set()
+            self.clock.touch()
+
+    def busy(self) -> bool:
+        """Whether a controller has work left."""
+        return bool(self._queue)
+
+    def settle(self) -> None:
+        """Work off the queue until nothing is left to do at the present time."""
+        while self._queue:
+            self._next()
+
+    async def run(self) -> None:
+        """Work off the queue until cancelled, in short slices so that others on the loop get their turn."""
+        while True:
+            end = time.monotonic() + _SLICE_SECONDS
+            while self._queue and time.monotonic() < end:
+                self._next()
+            if not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            await asyncio.sleep(0)
+
+    def _changed(self, event: str, resource: str, obj: Obj) -> None:
+        for controller in self.controllers:
+            if resource in controller.resources:
+                controller.observe(event, resource, obj)
+
+    def _next(self) -> None:
+        controller, key = self._queue.popleft()
+        mark = (controller.name, key)
+        self._queued.discard(mark)
+        try:
+            controller.reconcile(key)
+        except ApiError as error:
+            self._retry(controller, key, error)
+        except (LookupError, TypeError, ValueError) as error:
+            # An object of a form that no controller can work with is set aside until it changes.
+            log.warning("object set aside", controller=controller.name, key=key, error=repr(error), exc_info=True)
+        else:
+            self._failures.pop(mark, None)
+
+    def _retry(self, controller: Controller, key: Key, error: ApiError) -> None:
+        mark = (controller.name, key)
+        failures = self._failures.get(mark, 0)
+        self._failures[mark] = failures + 1
+        delay = min(_FIRST_RETRY_SECONDS * 2.0**min(failures, 16), _LAST_RETRY_SECONDS)
+        log.info("reconcile again", controller=controller.name, key=key, error=error.message, delay=delay)
+        self.clock.call_later(delay, lambda: self.enqueue(controller, key), background=True)

@@ -1,0 +1,343 @@
+"""Deployment: a ReplicaSet for each template, and the roll from the old ones to the new one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import ClassVar, Final
+
+from vcd.embedded.clock import parse_timestamp
+from vcd.embedded.controllers.base import (
+    DELETED,
+    DEPLOYMENTS,
+    PODS,
+    REPLICASETS,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    controller_of,
+    controller_reference,
+    is_deleting,
+    key_of,
+    labels_of,
+    with_condition,
+)
+
+HASH_LABEL: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
+_OWN_ANNOTATIONS: Final = frozenset(
+    {REVISION, DESIRED, MAXIMUM, "kubectl.kubernetes.io/last-applied-configuration",
+     "deployment.kubernetes.io/revision-history"}
+)
+_HASH_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def template_hash(template: Obj) -> str:
+    """A short text that is the same for equal pod templates, of letters and digits that spell no words."""
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).digest()
+    return "".join(_HASH_LETTERS[byte % len(_HASH_LETTERS)] for byte in digest[:10])
+
+
+def percent_of(value: int | str, total: int, *, round_up: bool) -> int:
+    """A count given as such or as a percentage of ``total``. Raises ValueError for anything else."""
+    if isinstance(value, int):
+        return value
+    if not value.endswith("%"):
+        raise ValueError(f"{value!r} is neither a number nor a percentage")
+    share = int(value[:-1]) * total
+    return -(-share // 100) if round_up else share // 100
+
+
+def rolling_bounds(deployment: Obj) -> tuple[int, int]:
+    """How many pods more, and how many fewer, than wanted a roll may have: (maxSurge, maxUnavailable)."""
+    strategy = deployment["spec"].get("strategy") or {}
+    replicas = replicas_of(deployment)
+    if strategy.get("type") == "Recreate":
+        return 0, 0
+    rolling = strategy.get("rollingUpdate") or {}
+    surge = percent_of(rolling.get("maxSurge", "25%"), replicas, round_up=True)
+    unavailable = percent_of(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    return surge, min(unavailable, replicas)
+
+
+def replicas_of(obj: Obj) -> int:
+    """``spec.replicas``, one when it is not given."""
+    value = obj["spec"].get("replicas")
+    return 1 if value is None else int(value)
+
+
+def _count(obj: Obj, field: str) -> int:
+    return int((obj.get("status") or {}).get(field) or 0)
+
+
+class DeploymentController(Controller):
+    """Keeps the ReplicaSets of a Deployment: scales them within maxSurge and maxUnavailable, or recreates."""
+
+    name: ClassVar[str] = "deployment-controller"
+    resources = (DEPLOYMENTS, REPLICASETS, PODS)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self._replica_sets = manager.controlled(REPLICASETS)
+        self._pods = manager.controlled(PODS)
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A Deployment, one of its ReplicaSets, or a deleted pod of these (which a Recreate waits for)."""
+        if resource == DEPLOYMENTS:
+            if event != DELETED:
+                self.enqueue(key_of(obj))
+            return
+        ref = controller_of(obj)
+        namespace = obj["metadata"]["namespace"]
+        if resource == PODS:
+            if event != DELETED or not ref or ref["kind"] != "ReplicaSet":
+                return
+            replica_set = self.find(REPLICASETS, namespace, ref["name"])
+            ref = controller_of(replica_set) if replica_set else None
+        if ref and ref["kind"] == "Deployment":
+            self.enqueue((namespace, ref["name"]))
+
+    def reconcile(self, key: Key) -> None:
+        """Create, scale and clean up the ReplicaSets, one step; write the status."""
+        deployment = self.find(DEPLOYMENTS, *key)
+        if deployment is None:
+            return
+        if not is_deleting(deployment):
+            self._sync(deployment)
+            deployment = self.store.get(DEPLOYMENTS, *key)
+        self._write_status(deployment)
+
+    def _owned(self, deployment: Obj) -> list[Obj]:
+        owned = self._replica_sets.of(deployment["metadata"]["uid"])
+        return sorted(owned, key=lambda each: (parse_timestamp(each["metadata"]["creationTimestamp"]), key_of(each)))
+
+    def _current(self, deployment: Obj) -> Obj | None:
+        wanted = template_hash(deployment["spec"]["template"])
+        return next((each for each in self._owned(deployment) if labels_of(each).get(HASH_LABEL) == wanted), None)
+
+    def _old(self, deployment: Obj) -> list[Obj]:
+        current = self._current(deployment)
+        uid = current["metadata"]["uid"] if current else ""
+        return [each for each in self._owned(deployment) if each["metadata"]["uid"] != uid]
+
+    def _sync(self, deployment: Obj) -> None:
+        if deployment["spec"].get("paused"):
+            self._scale_in_proportion(deployment)
+            return
+        recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
+        if recreate and not self._emptied(deployment):
+            return
+        self._ensure_current(deployment)
+        if self._was_scaled(deployment):
+            self._scale_in_proportion(deployment)
+        elif recreate:
+            self._scale_current(deployment, replicas_of(deployment))
+        else:
+            self._roll(deployment)
+        self._clean_up(deployment)
+
+    def _emptied(self, deployment: Obj) -> bool:
+        """Scale the old ReplicaSets to nothing; whether all their pods are gone."""
+        for old in self._old(deployment):
+            self._scale(deployment, old, 0)
+        return not any(self._pods.of(old["metadata"]["uid"]) for old in self._old(deployment))
+
+    def _ensure_current(self, deployment: Obj) -> None:
+        current = self._current(deployment)
+        revision = 1 + max((int(annotations_of(old).get(REVISION, "0")) for old in self._old(deployment)), default=0)
+        inherited = {k: v for k, v in annotations_of(deployment).items() if k not in _OWN_ANNOTATIONS}
+        if current is None:
+            current = self.store.create(REPLICASETS, self._new_replica_set(deployment, inherited, revision))
+        else:
+            kept = int(annotations_of(current).get(REVISION, "0"))
+            revision = max(revision, kept)
+            wanted = {**annotations_of(current), **inherited, REVISION: str(revision)}
+            if wanted != annotations_of(current):
+                self.store.update(REPLICASETS, _with_annotations(current, wanted))
+        if annotations_of(deployment).get(REVISION) != str(revision):
+            fresh = self.store.get(DEPLOYMENTS, *key_of(deployment))
+            self.store.update(
+                DEPLOYMENTS, _with_annotations(fresh, {**annotations_of(fresh), REVISION: str(revision)})
+            )
+
+    def _new_replica_set(self, deployment: Obj, inherited: dict[str, str], revision: int) -> Obj:
+        spec = deployment["spec"]
+        mark = {HASH_LABEL: template_hash(spec["template"])}
+        template = dict(spec["template"])
+        meta = dict(template.get("metadata") or {})
+        template["metadata"] = {**meta, "labels": {**(meta.get("labels") or {}), **mark}}
+        selector = dict(spec["selector"])
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **mark}
+        surge, _ = rolling_bounds(deployment)
+        wanted = replicas_of(deployment)
+        room = wanted + surge - sum(map(replicas_of, self._owned(deployment)))
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {
+                "namespace": deployment["metadata"]["namespace"],
+                "name": f"{deployment['metadata']['name']}-{mark[HASH_LABEL]}",
+                "labels": template["metadata"]["labels"],
+                "annotations": {
+                    **inherited, REVISION: str(revision), DESIRED: str(wanted), MAXIMUM: str(wanted + surge)
+                },
+                "ownerReferences": [controller_reference(deployment)],
+            },
+            "spec": {
+                "replicas": max(0, min(wanted, room)),
+                "selector": selector,
+                "template": template,
+                **({"minReadySeconds": spec["minReadySeconds"]} if spec.get("minReadySeconds") else {}),
+            },
+        }
+
+    def _was_scaled(self, deployment: Obj) -> bool:
+        wanted = str(replicas_of(deployment))
+        active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
+        return any(annotations_of(each).get(DESIRED, wanted) != wanted for each in active)
+
+    def _scale_in_proportion(self, deployment: Obj) -> None:
+        """After a change of ``replicas`` in the middle of a roll: share it among the ReplicaSets by their size."""
+        wanted = replicas_of(deployment)
+        surge, _ = rolling_bounds(deployment)
+        active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
+        current = self._current(deployment)
+        if len(active) <= 1:
+            only = active[0] if active else current
+            if only is not None:
+                self._scale(deployment, only, wanted)
+            return
+        left = wanted + surge - sum(map(replicas_of, active))
+        for each in sorted(active, key=lambda one: -replicas_of(one)):
+            before = int(annotations_of(each).get(MAXIMUM, str(wanted + surge)))
+            share = math.floor(replicas_of(each) * (wanted + surge) / max(before, 1) + 0.5) - replicas_of(each)
+            share = max(min(share, left), 0) if left > 0 else min(max(share, left), 0)
+            left -= share
+            self._scale(deployment, each, replicas_of(each) + share)
+        if left and current is not None:
+            fresh = self.store.get(REPLICASETS, *key_of(current))
+            self._scale(deployment, fresh, max(0, replicas_of(fresh) + left))
+
+    def _roll(self, deployment: Obj) -> None:
+        surge, unavailable = rolling_bounds(deployment)
+        wanted = replicas_of(deployment)
+        current = self._current(deployment)
+        assert current is not None
+        if replicas_of(current) > wanted:
+            self._scale_current(deployment, wanted)
+        elif replicas_of(current) < wanted:
+            room = wanted + surge - sum(map(replicas_of, self._owned(deployment)))
+            self._scale_current(deployment, replicas_of(current) + max(0, min(room, wanted - replicas_of(current))))
+        else:
+            self._scale_current(deployment, wanted)
+        self._shrink_old(deployment, wanted - unavailable)
+
+    def _shrink_old(self, deployment: Obj, minimum: int) -> None:
+        """Take pods from the old ReplicaSets, those that are not available first, keeping ``minimum`` available."""
+        current = self._current(deployment)
+        assert current is not None
+        pods = sum(map(replicas_of, self._owned(deployment)))
+        not_yet = max(0, replicas_of(current) - _count(current, "availableReplicas"))
+        spare = pods - minimum - not_yet
+        for old in self._old(deployment):
+            unhealthy = max(0, replicas_of(old) - _count(old, "availableReplicas"))
+            taken = min(unhealthy, spare)
+            if taken > 0:
+                spare -= taken
+                self._scale(deployment, old, replicas_of(old) - taken)
+        available = sum(_count(each, "availableReplicas") for each in self._owned(deployment))
+        spare = min(spare, available - minimum)
+        for old in self._old(deployment):
+            taken = min(replicas_of(old), spare)
+            if taken > 0:
+                spare -= taken
+                self._scale(deployment, old, replicas_of(old) - taken)
+
+    def _scale_current(self, deployment: Obj, replicas: int) -> None:
+        current = self._current(deployment)
+        assert current is not None
+        self._scale(deployment, current, replicas)
+
+    def _scale(self, deployment: Obj, replica_set: Obj, replicas: int) -> None:
+        surge, _ = rolling_bounds(deployment)
+        wanted = replicas_of(deployment)
+        marks = {**annotations_of(replica_set), DESIRED: str(wanted), MAXIMUM: str(wanted + surge)}
+        if replicas == replicas_of(replica_set) and marks == annotations_of(replica_set):
+            return
+        changed = _with_annotations(replica_set, marks)
+        changed["spec"] = {**replica_set["spec"], "replicas": replicas}
+        self.store.update(REPLICASETS, changed)
+
+    def _clean_up(self, deployment: Obj) -> None:
+        limit = deployment["spec"].get("revisionHistoryLimit")
+        idle = [
+            old for old in self._old(deployment)
+            if replicas_of(old) == 0 and _count(old, "replicas") == 0 and not is_deleting(old)
+        ]
+        for old in idle[: max(0, len(idle) - (10 if limit is None else int(limit)))]:
+            self.remove(REPLICASETS, old)
+
+    def _write_status(self, deployment: Obj) -> None:
+        owned = self._owned(deployment)
+        current = self._current(deployment)
+        total = sum(_count(each, "replicas") for each in owned)
+        available = sum(_count(each, "availableReplicas") for each in owned)
+        counts = {
+            "replicas": total,
+            "updatedReplicas": _count(current, "replicas") if current else 0,
+            "readyReplicas": sum(_count(each, "readyReplicas") for each in owned),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, replicas_of(deployment) - available),
+        }
+        status: Obj = {name: count for name, count in counts.items() if count}
+        generation = deployment["metadata"].get("generation")
+        if generation is not None:
+            status["observedGeneration"] = generation
+        status["conditions"] = self._conditions(deployment, counts)
+        self.write_status(DEPLOYMENTS, deployment, status)
+
+    def _conditions(self, deployment: Obj, counts: dict[str, int]) -> list[Obj]:
+        wanted = replicas_of(deployment)
+        _, unavailable = rolling_bounds(deployment)
+        enough = counts["availableReplicas"] >= wanted - unavailable
+        done = counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted
+        subject = f'Deployment "{deployment["metadata"]["name"]}"'
+        now = self.now_text()
+        conditions = (deployment.get("status") or {}).get("conditions") or []
+        conditions = with_condition(conditions, {
+            "type": "Available",
+            "status": "True" if enough else "False",
+            "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+            "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+            "lastUpdateTime": now,
+        }, now)
+        conditions = with_condition(conditions, {
+            "type": "Progressing",
+            "status": "True",
+            "reason": "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
+            "message": f"{subject} {'has successfully progressed' if done else 'is progressing'}.",
+            "lastUpdateTime": now,
+        }, now)
+        return _unchanged_times((deployment.get("status") or {}).get("conditions") or [], conditions)
+
+
+def _unchanged_times(old: list[Obj], new: list[Obj]) -> list[Obj]:
+    """The new conditions, but an old one that says the same is kept with its update time."""
+    kept = {each.get("type"): each for each in old}
+
+    def same(each: Obj, before: Obj | None) -> bool:
+        return before is not None and {**each, "lastUpdateTime": before.get("lastUpdateTime")} == before
+
+    return [kept[each["type"]] if same(each, kept.get(each["type"])) else each for each in new]
+
+
+def _with_annotations(obj: Obj, annotations: dict[str, str]) -> Obj:
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}

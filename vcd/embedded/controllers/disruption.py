@@ -1,0 +1,150 @@
+"""PodDisruptionBudgets: how many of a budget's pods may be evicted at present."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from vcd.embedded.clock import parse_timestamp
+from vcd.embedded.controllers.base import (
+    DELETED,
+    DEPLOYMENTS,
+    PDBS,
+    PODS,
+    REPLICASETS,
+    Controller,
+    Key,
+    Obj,
+    controller_of,
+    is_deleting,
+    key_of,
+    labels_of,
+    with_condition,
+)
+from vcd.embedded.controllers.deployment import percent_of, replicas_of
+from vcd.embedded.controllers.pods import TERMINAL, is_ready, phase_of
+from vcd.model.selectors import LabelSelector, SelectorError
+
+DISRUPTED_SECONDS: Final = 120.0
+
+
+class NoScale(ValueError):
+    """A pod's controller has no scale, so that what the budget expects cannot be told."""
+
+
+class DisruptionController(Controller):
+    """Writes the status of each budget: expected and healthy pods, and the disruptions that these allow."""
+
+    name: ClassVar[str] = "disruption-controller"
+    resources = (PDBS, PODS, REPLICASETS, DEPLOYMENTS)
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A budget; or a pod, ReplicaSet or Deployment in a namespace with budgets."""
+        if resource == PDBS:
+            if event != DELETED:
+                self.enqueue(key_of(obj))
+            return
+        for budget in self.store.list(PDBS, obj["metadata"]["namespace"]):
+            if resource != PODS or self._selects(budget, obj):
+                self.enqueue(key_of(budget))
+
+    def reconcile(self, key: Key) -> None:
+        """Count the budget's pods and write its status; what cannot be counted allows no disruption."""
+        budget = self.find(PDBS, *key)
+        if budget is None or is_deleting(budget):
+            return
+        pods = [
+            pod for pod in self.store.list(PODS, key[0])
+            if self._selects(budget, pod) and phase_of(pod) not in TERMINAL
+        ]
+        try:
+            expected, desired = self._expectation(budget, pods)
+        except ValueError as error:
+            self._write_failure(budget, str(error))
+            return
+        self._write(budget, pods, expected, desired)
+
+    def _selects(self, budget: Obj, pod: Obj) -> bool:
+        try:
+            return LabelSelector.compile(budget["spec"].get("selector")).matches(labels_of(pod))
+        except SelectorError:
+            return False  # the API server refuses such a selector; one that came in otherwise selects nothing
+
+    def _expectation(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
+        """(expected pods, healthy pods that must remain). Raises NoScale or ValueError."""
+        spec = budget["spec"]
+        if spec.get("maxUnavailable") is not None:
+            expected = self._expected_scale(pods)
+            return expected, max(0, expected - percent_of(spec["maxUnavailable"], expected, round_up=True))
+        minimum = spec.get("minAvailable", 1)
+        if isinstance(minimum, int):
+            return len(pods), minimum
+        expected = self._expected_scale(pods)
+        return expected, percent_of(minimum, expected, round_up=True)
+
+    def _expected_scale(self, pods: list[Obj]) -> int:
+        scales: dict[str, int] = {}
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is not None and owner["uid"] not in scales:
+                scales.update(self._scale_of(pod["metadata"]["namespace"], owner))
+        return sum(scales.values())
+
+    def _scale_of(self, namespace: str, owner: Obj) -> dict[str, int]:
+        """The wanted replicas of a pod's controller, or of the Deployment above it; by UID."""
+        if owner["kind"] != "ReplicaSet":
+            raise NoScale(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
+        replica_set = self.find(REPLICASETS, namespace, owner["name"])
+        if replica_set is None:
+            raise NoScale(f"ReplicaSet {owner['name']} not found")
+        above = controller_of(replica_set)
+        deployment = self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
+        top = deployment or replica_set
+        return {top["metadata"]["uid"]: replicas_of(top)}
+
+    def _write(self, budget: Obj, pods: list[Obj], expected: int, desired: int) -> None:
+        disrupted = self._still_disrupted(budget, pods)
+        healthy = sum(
+            is_ready(pod) and not is_deleting(pod) and pod["metadata"]["name"] not in disrupted for pod in pods
+        )
+        allowed = max(0, healthy - desired) if expected > 0 else 0
+        condition = {
+            "type": "DisruptionAllowed",
+            "status": "True" if allowed else "False",
+            "reason": "SufficientPods" if allowed else "InsufficientPods",
+            "message": "",
+            "observedGeneration": budget["metadata"].get("generation", 0),
+        }
+        status = budget.get("status") or {}
+        self.write_status(PDBS, budget, {
+            "observedGeneration": budget["metadata"].get("generation", 0),
+            **({"disruptedPods": disrupted} if disrupted else {}),
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+            "conditions": with_condition(status.get("conditions") or (), condition, self.now_text()),
+        })
+
+    def _still_disrupted(self, budget: Obj, pods: list[Obj]) -> dict[str, str]:
+        """Evictions that were let through but are not seen yet; forgotten after two minutes."""
+        present = {pod["metadata"]["name"] for pod in pods if not is_deleting(pod)}
+        known = (budget.get("status") or {}).get("disruptedPods") or {}
+        until = {name: parse_timestamp(since) + DISRUPTED_SECONDS for name, since in known.items() if name in present}
+        kept = {name: known[name] for name in sorted(until) if until[name] > self.clock.now()}
+        if kept:
+            key = key_of(budget)
+            self.clock.call_at(min(until[name] for name in kept), lambda: self.enqueue(key), background=True)
+        return kept
+
+    def _write_failure(self, budget: Obj, message: str) -> None:
+        status = dict(budget.get("status") or {})
+        condition = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "reason": "SyncFailed",
+            "message": message,
+            "observedGeneration": budget["metadata"].get("generation", 0),
+        }
+        status["disruptionsAllowed"] = 0
+        status["conditions"] = with_condition(status.get("conditions") or (), condition, self.now_text())
+        self.write_status(PDBS, budget, status)

@@ -1,0 +1,415 @@
+"""Volcano Jobs: their PodGroup, their pods once the group is let in, and their way from Pending to an end."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from vcd.embedded.clock import parse_timestamp
+from vcd.embedded.controllers import jobspec
+from vcd.embedded.controllers.base import (
+    COMMANDS,
+    DELETED,
+    JOBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    controller_of,
+    controller_reference,
+    is_deleting,
+    key_of,
+    labels_of,
+)
+from vcd.embedded.controllers.jobpods import (
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_VERSION,
+    OUT_OF_SYNC,
+    PARTITION,
+    TASK_SPEC,
+    build_group,
+    build_pod,
+    count_pods,
+    group_name,
+    group_wishes,
+    is_out_of_sync,
+    pod_name,
+)
+from vcd.embedded.controllers.jobspec import duration_seconds, tasks_of
+from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, Step, Work, reaction, step
+from vcd.embedded.controllers.pods import is_ready, phase_of
+from vcd.embedded.errors import ApiError
+
+API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+SERVICES: Final = "services"
+
+
+class JobController(Controller):
+    """Keeps Volcano Jobs as Volcano's own job controller does.
+
+    Of the job plugins it has ``env`` (the task index as variable) and ``svc`` (host names and the headless Service; no
+    hosts file and no NetworkPolicy, which nothing on the embedded cluster would read). A job that asks for what is not
+    supported stays Pending with a message that says what it is.
+    """
+
+    name: ClassVar[str] = "vc-job-controller"
+
+    def __init__(self, manager: Manager, commands: bool) -> None:
+        super().__init__(manager)
+        self.resources = (JOBS, PODS, PODGROUPS, *((COMMANDS,) if commands else ()))
+        self._pods = manager.controlled(PODS)
+        self._phases: dict[str, str] = {}
+        self._group_phases: dict[str, str] = {}
+        self._events: dict[Key, list[JobEvent]] = {}
+        self._commands: dict[Key, Obj] = {}
+
+    # --- what happens ---
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A job; a pod or PodGroup that a job controls; a command to a job."""
+        if resource == JOBS:
+            if event != DELETED:
+                self.enqueue(key_of(obj))
+        elif resource == COMMANDS:
+            if event != DELETED and (obj.get("target") or {}).get("kind") == "Job":
+                self._commands[key_of(obj)] = obj
+                self.enqueue(("command", *key_of(obj)))
+        else:
+            owner = controller_of(obj)
+            if owner and owner["kind"] == "Job" and owner["apiVersion"] == API_VERSION:
+                key = (obj["metadata"]["namespace"], owner["name"])
+                kind = self._pod_event(event, obj) if resource == PODS else self._group_event(event, obj)
+                if kind:
+                    self._events.setdefault(key, []).append(_event_of(kind, obj, owner["uid"]))
+                self.enqueue(key)
+
+    def _pod_event(self, event: str, pod: Obj) -> str:
+        """What a pod's change means to the job's policies; empty when nothing."""
+        uid, phase = pod["metadata"]["uid"], phase_of(pod)
+        if event == DELETED:
+            self._phases.pop(uid, None)
+            return "" if is_out_of_sync(pod) else "PodEvicted"
+        before = self._phases.get(uid, "")
+        self._phases[uid] = phase
+        if is_out_of_sync(pod):
+            return ""
+        if phase == before:
+            return "TaskFailed" if phase in ("Pending", "Running") and self._restarted_too_often(pod) else ""
+        if phase == "Succeeded":
+            return "TaskCompleted" if self._task_completed(pod) else ""
+        return {"Failed": "PodFailed", "Pending": "PodPending"}.get(phase, "")
+
+    def _group_event(self, event: str, group: Obj) -> str:
+        uid, phase = group["metadata"]["uid"], (group.get("status") or {}).get("phase") or ""
+        before = self._group_phases.pop(uid, "")
+        if event != DELETED:
+            self._group_phases[uid] = phase
+        return "Unknown" if phase == "Unknown" and before != phase and event != DELETED else ""
+
+    def _siblings(self, pod: Obj) -> tuple[Obj | None, list[Obj]]:
+        """The task that a pod is of, and that task's pods."""
+        owner = controller_of(pod)
+        assert owner is not None
+        job = self.find(JOBS, pod["metadata"]["namespace"], owner["name"])
+        name = annotations_of(pod).get(TASK_SPEC)
+        task = next((each for each in tasks_of(job) if each.get("name") == name), None) if job else None
+        return task, [each for each in self._pods.of(owner["uid"]) if annotations_of(each).get(TASK_SPEC) == name]
+
+    def _task_completed(self, pod: Obj) -> bool:
+        task, pods = self._siblings(pod)
+        replicas = (task or {}).get("replicas", 0)
+        return bool(0 < replicas <= sum(phase_of(each) == "Succeeded" for each in pods))
+
+    def _restarted_too_often(self, pod: Obj) -> bool:
+        if not any(each.get("restartCount") for each in (pod.get("status") or {}).get("containerStatuses") or ()):
+            return False
+        task, pods = self._siblings(pod)
+        limit = (task or {}).get("maxRetry") or jobspec.DEFAULT_MAX_RETRY
+        restarts = sum(
+            each.get("restartCount", 0)
+            for one in pods if phase_of(one) in ("Pending", "Running")
+            for field in ("containerStatuses", "initContainerStatuses")
+            for each in (one.get("status") or {}).get(field) or ()
+        )
+        return bool(task) and limit != -1 and restarts >= limit
+
+    # --- what to do about it ---
+
+    def reconcile(self, key: Key) -> None:
+        """Answer what happened with the actions of the job's policies; then bring job and pods into line."""
+        if key[0] == "command" and len(key) == 3:
+            self._take_command(key[1:])
+            return
+        job = self._job(key)
+        events = self._events.pop(key, [])
+        if job is None or is_deleting(job) or self._refused(job):
+            return
+        for event in events:
+            action, timeout = reaction(job, event)
+            if action == SYNC:
+                continue
+            if timeout is not None and not event.action:
+                self._later(key, event, action, duration_seconds(timeout))
+                continue
+            self._execute(job, action, event)
+            job = self._job(key)
+            if job is None:
+                return
+        self._execute(job, SYNC, None)
+        self._expire(self._job(key))
+
+    def _job(self, key: Key) -> Obj | None:
+        job = self.find(JOBS, *key)
+        return None if job is None else jobspec.with_defaults(job)
+
+    def _take_command(self, key: Key) -> None:
+        command = self._commands.pop(key, None)
+        if command is None:
+            return
+        self.remove(COMMANDS, command)
+        job_key = (key[0], command["target"]["name"])
+        job = self._job(job_key)
+        if job is not None:
+            action = command.get("action") or SYNC
+            self.manager.events.record(self.name, job, "Normal", "CommandIssued", f"Start to execute command {action}")
+            self._events.setdefault(job_key, []).append(JobEvent("CommandIssued", action=action))
+            self.enqueue(job_key)
+
+    def _refused(self, job: Obj) -> bool:
+        """Whether the job is wrong or asks for what is not supported; its status and an Event say what."""
+        faults = jobspec.problems(job)
+        status = dict(job.get("status") or {})
+        state = status.get("state") or {}
+        message = "; ".join(faults)
+        if not faults:
+            return False
+        if state.get("message") != message:
+            status["state"] = {
+                "phase": "Pending", "reason": "Unsupported", "message": message, "lastTransitionTime": self.now_text()
+            }
+            self.write_status(JOBS, job, status)
+            self.manager.events.record(self.name, job, "Warning", "Unsupported", message)
+        return True
+
+    def _later(self, key: Key, event: JobEvent, action: str, delay: float) -> None:
+        """Take the action after the policy's timeout, unless what it answers has passed by then."""
+
+        def due() -> None:
+            pod = self.find(PODS, key[0], event.pod) if event.pod else None
+            phase = phase_of(pod) if pod else ""
+            same = pod is not None and pod["metadata"]["uid"] == event.pod_uid
+            if event.kind == "PodPending" and not (same and phase == "Pending"):
+                return
+            if event.kind in ("PodFailed", "PodEvicted") and phase == "Running":
+                return
+            self._events.setdefault(key, []).append(_delayed(event, action))
+            self.enqueue(key)
+
+        self.clock.call_later(delay, due)
+
+    def _execute(self, job: Obj, action: str, event: JobEvent | None) -> None:
+        phase = ((job.get("status") or {}).get("state") or {}).get("phase") or ""
+        todo = step(phase, action)
+        if action != SYNC:
+            self.manager.events.record(self.name, job, "Normal", "ExecuteAction", f"Start to execute action {action} ")
+        if todo.work is Work.SYNC:
+            # A job that is out of retries fails now; it must not get a new group first.
+            if phase != "Restarting" or job["status"].get("retryCount", 0) < job["spec"]["maxRetry"]:
+                job = self._sync(job)
+        else:
+            targets = None if todo.work is Work.KILL else self._targets(job, action, event)
+            job = self._kill(job, todo, targets)
+        self._write(job, todo)
+        if todo.work is Work.KILL:
+            self._remove_group(job)
+
+    def _own(self, job: Obj) -> list[Obj]:
+        return self._pods.of(job["metadata"]["uid"])
+
+    def _targets(self, job: Obj, action: str, event: JobEvent | None) -> list[Obj]:
+        if event is None:
+            return []
+        pods = [pod for pod in self._own(job) if annotations_of(pod).get(TASK_SPEC) == event.task]
+        if action == "RestartPod":
+            return [pod for pod in pods if pod["metadata"]["name"] == event.pod]
+        if action == "RestartPartition":
+            return [pod for pod in pods if labels_of(pod).get(PARTITION, "") == event.partition]
+        return pods
+
+    def _kill(self, job: Obj, todo: Step, targets: list[Obj] | None) -> Obj:
+        """Delete the targets, or all pods but those in a phase to keep; the job's version grows when all go."""
+        status = dict(job.get("status") or {})
+        if targets is None:
+            last = status.get("retryCount", 0) >= job["spec"]["maxRetry"] - 1
+            keep = KEEP_ENDED if last else todo.keep
+            targets = [pod for pod in self._own(job) if phase_of(pod) not in keep]
+            targets = [pod for pod in targets if not is_deleting(pod)]
+            if targets or todo.retries:
+                status["version"] = status.get("version", 0) + 1
+        for pod in targets:
+            self._take_away(pod)
+        return {**job, "status": status}
+
+    def _take_away(self, pod: Obj) -> None:
+        """Delete a pod so that its end is no event for the policies."""
+        if is_deleting(pod):
+            return
+        if not is_out_of_sync(pod):
+            namespace, name = key_of(pod)
+            patch = {"metadata": {"annotations": {OUT_OF_SYNC: "true"}}}
+            pod = self.store.patch(PODS, namespace, name, patch)
+        self.remove(PODS, pod)
+
+    def _sync(self, job: Obj) -> Obj:
+        """The PodGroup, and once that is let in the pods; returns the job with its first status."""
+        if not ((job.get("status") or {}).get("state") or {}).get("phase"):
+            job = self._initial(job)
+        if "svc" in (job["spec"].get("plugins") or {}):
+            self._ensure_service(job)
+        group = self._ensure_group(job)
+        if ((group.get("status") or {}).get("phase") or "Pending") == "Pending":
+            return job
+        pods = {pod["metadata"]["name"]: pod for pod in self._own(job)}
+        for task in tasks_of(job):
+            self._sync_task(job, task, pods)
+        for pod in pods.values():
+            self._take_away(pod)
+        return job
+
+    def _sync_task(self, job: Obj, task: Obj, pods: dict[str, Obj]) -> None:
+        """Create the task's missing pods; those that are right are taken out of ``pods``."""
+        ready = self._may_start(job, task)
+        for index in range(task["replicas"]):
+            name = pod_name(job, task["name"], index)
+            if name in pods:
+                if not is_out_of_sync(pods[name]):
+                    del pods[name]
+            elif ready:
+                self._create_pod(job, build_pod(job, task, index))
+
+    def _create_pod(self, job: Obj, pod: Obj) -> None:
+        try:
+            self.store.create(PODS, pod)
+        except ApiError as error:
+            if error.reason == "AlreadyExists":
+                return  # another owner's pod of that name, or one on its way out; its deletion brings us back
+            message = f"Error creating pods: failed to create pod {pod['metadata']['name']}, err: {error.message}"
+            self.manager.events.record(self.name, job, "Warning", "FailedCreate", message)
+            raise
+
+    def _may_start(self, job: Obj, task: Obj) -> bool:
+        """Whether the tasks that this one depends on are far enough: one of them for ``any``, else all."""
+        depends = task.get("dependsOn") or {}
+        names = depends.get("name") or []
+        reached = [self._is_reached(job, name) for name in names]
+        if len(names) > 1 and depends.get("iteration") == "any":
+            return any(reached)
+        return all(reached)
+
+    def _is_reached(self, job: Obj, name: str) -> bool:
+        task = next(each for each in tasks_of(job) if each["name"] == name)
+        pods = [pod for pod in self._own(job) if annotations_of(pod).get(TASK_SPEC) == name]
+        up = sum(phase_of(pod) == "Succeeded" or (phase_of(pod) == "Running" and is_ready(pod)) for pod in pods)
+        return up >= int(task["minAvailable"])
+
+    def _initial(self, job: Obj) -> Obj:
+        now = self.now_text()
+        status = {
+            **count_pods(job, ()),
+            "state": {"phase": "Pending", "lastTransitionTime": now},
+            "conditions": [{"status": "Pending", "lastTransitionTime": now}],
+        }
+        return {**job, "status": status}
+
+    def _ensure_group(self, job: Obj) -> Obj:
+        name = group_name(job)
+        namespace = job["metadata"]["namespace"]
+        group = self.find(PODGROUPS, namespace, name)
+        if group is None:
+            return self.store.create(PODGROUPS, build_group(job, self._priority_of))
+        wanted = {**group["spec"], **group_wishes(job, self._priority_of)}
+        if wanted != group["spec"]:
+            return self.store.update(PODGROUPS, {**group, "spec": wanted})
+        return group
+
+    def _remove_group(self, job: Obj) -> None:
+        group = self.find(PODGROUPS, job["metadata"]["namespace"], group_name(job))
+        if group is not None:
+            self.remove(PODGROUPS, group)
+
+    def _ensure_service(self, job: Obj) -> None:
+        namespace, name = key_of(job)
+        if self.find(SERVICES, namespace, name) is None:
+            self.store.create(SERVICES, {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"namespace": namespace, "name": name, "ownerReferences": [controller_reference(job)]},
+                "spec": {"clusterIP": "None", "selector": {JOB_NAME: name, JOB_NAMESPACE: namespace}},
+            })
+
+    def _priority_of(self, name: str) -> int:
+        found = self.find(PRIORITY_CLASSES, "", name) if name else None
+        return int(found["value"]) if found else 0
+
+    def _write(self, job: Obj, todo: Step) -> None:
+        """Write the status: new counts, and the phase that follows from them."""
+        fresh = self.store.get(JOBS, *key_of(job))
+        status = {**(job.get("status") or {}), **count_pods(job, self._own(job))}
+        before = (status.get("state") or {}).get("phase") or "Pending"
+        if todo.retries:
+            status["retryCount"] = status.get("retryCount", 0) + 1
+        phase = todo.next_phase(job, status)
+        if phase != before:
+            now = self.now_text()
+            status["state"] = {"phase": phase, "lastTransitionTime": now}
+            others = [each for each in status.get("conditions") or () if each["status"] != phase]
+            status["conditions"] = [*others, {"status": phase, "lastTransitionTime": now}]
+            if phase in FINISHED:
+                lasted = self.clock.now() - parse_timestamp(fresh["metadata"]["creationTimestamp"])
+                status["runningDuration"] = f"{int(lasted)}s"
+        self.write_status(JOBS, fresh, {name: value for name, value in status.items() if value not in (0, {})})
+
+    def _expire(self, job: Obj | None) -> None:
+        """Delete a finished job after its time to live, with all that it owns."""
+        if job is None:
+            return
+        status = job.get("status") or {}
+        state = status.get("state") or {}
+        ttl = job["spec"].get("ttlSecondsAfterFinished")
+        if ttl is None or state.get("phase") not in FINISHED:
+            return
+        due = parse_timestamp(state["lastTransitionTime"]) + ttl
+        if due <= self.clock.now():
+            self.remove(JOBS, job, propagation="Foreground")
+        else:
+            key = key_of(job)
+            self.clock.call_at(due, lambda: self.enqueue(key))
+
+
+def _event_of(kind: str, obj: Obj, job_uid: str) -> JobEvent:
+    if kind == "Unknown":
+        return JobEvent(kind, job_uid=job_uid)
+    statuses = (obj.get("status") or {}).get("containerStatuses") or [{}]
+    ended = (statuses[0].get("state") or {}).get("terminated") or {}
+    version = annotations_of(obj).get(JOB_VERSION, "0")
+    return JobEvent(
+        kind=kind,
+        task=annotations_of(obj).get(TASK_SPEC, ""),
+        pod=obj["metadata"]["name"],
+        pod_uid=obj["metadata"]["uid"],
+        partition=labels_of(obj).get(PARTITION, ""),
+        version=int(version) if version.isdigit() else 0,
+        exit_code=ended.get("exitCode", 0) if kind == "PodFailed" else 0,
+        job_uid=job_uid,
+    )
+
+
+def _delayed(event: JobEvent, action: str) -> JobEvent:
+    return JobEvent(
+        kind=event.kind, task=event.task, pod=event.pod, pod_uid=event.pod_uid, partition=event.partition,
+        version=event.version, job_uid=event.job_uid, action=action,
+    )

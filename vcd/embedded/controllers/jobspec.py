@@ -1,0 +1,179 @@
+"""The Volcano Job as its webhook fills it in and checks it, and what of it the embedded cluster does not support."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from vcd.embedded.controllers.base import Obj
+
+EVENTS: Final = ("*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed")
+ACTIONS: Final = (
+    "AbortJob", "RestartJob", "RestartTask", "RestartPod", "RestartPartition", "TerminateJob", "CompleteJob",
+    "ResumeJob",
+)
+PLUGINS: Final = ("env", "svc")
+DEFAULT_MAX_RETRY: Final = 3
+SCHEDULER: Final = "volcano"
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration_seconds(text: str) -> float:
+    """Seconds of a Go duration such as ``1h30m`` or ``500ms``. Raises ValueError for anything else."""
+    parts = list(_DURATION.finditer(text))
+    if not parts or "".join(part[0] for part in parts) != text:
+        raise ValueError(f"{text!r} is no duration such as 30s or 1h30m")
+    return sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
+
+
+def tasks_of(job: Obj) -> list[Obj]:
+    """The job's tasks."""
+    return job["spec"].get("tasks") or []
+
+
+def total_replicas(job: Obj) -> int:
+    """How many pods the job wants in all."""
+    return sum(task.get("replicas", 0) for task in tasks_of(job))
+
+
+def task_minimum(task: Obj) -> int:
+    """How many pods of a task the gang needs: its minAvailable, else its minimal partitions, else all replicas."""
+    if task.get("minAvailable") is not None:
+        return int(task["minAvailable"])
+    partition = task.get("partitionPolicy") or {}
+    return int(partition.get("minPartitions", 0) * partition.get("partitionSize", 0)) or int(task.get("replicas", 0))
+
+
+def policy_events(policy: Obj) -> list[str]:
+    """The events that a policy names, in ``event`` or ``events``."""
+    return [*(policy.get("events") or ()), *([policy["event"]] if policy.get("event") else [])]
+
+
+def with_defaults(job: Obj) -> Obj:
+    """A copy of the job with what Volcano's webhook and its definition fill in.
+
+    Queue ``default``, scheduler ``volcano``, three retries, names ``default<i>`` for tasks without one, and
+    minAvailable: of a task its replicas, of the job the sum of its tasks'.
+    """
+    spec = dict(job.get("spec") or {})
+    spec["tasks"] = [_task_with_defaults(index, task) for index, task in enumerate(spec.get("tasks") or [])]
+    spec["queue"] = spec.get("queue") or "default"
+    spec["schedulerName"] = spec.get("schedulerName") or SCHEDULER
+    spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
+    spec["minAvailable"] = spec.get("minAvailable") or sum(task["minAvailable"] for task in spec["tasks"])
+    return {**job, "spec": spec}
+
+
+def _task_with_defaults(index: int, task: Obj) -> Obj:
+    filled = {**task, "replicas": task.get("replicas", 0)}
+    filled["name"] = task.get("name") or f"default{index}"
+    filled["maxRetry"] = task.get("maxRetry") or DEFAULT_MAX_RETRY
+    filled["minAvailable"] = task_minimum(filled)
+    return filled
+
+
+def problems(job: Obj) -> list[str]:
+    """All that is wrong with a job (defaults filled in) or not supported here, one sentence each; empty when fine."""
+    return [*_shape_problems(job), *_support_problems(job)]
+
+
+def _shape_problems(job: Obj) -> Iterator[str]:
+    spec = job["spec"]
+    if spec["minAvailable"] < 0:
+        yield "job 'minAvailable' must be >= 0"
+    if spec["maxRetry"] < 0:
+        yield "'maxRetry' cannot be less than zero"
+    if (spec.get("ttlSecondsAfterFinished") or 0) < 0:
+        yield "'ttlSecondsAfterFinished' cannot be less than zero"
+    if not spec["tasks"]:
+        yield "No task specified in job spec"
+    names: set[str] = set()
+    for task in spec["tasks"]:
+        if task["name"] in names:
+            yield f"duplicated task name {task['name']}"
+        names.add(task["name"])
+        yield from _task_problems(task)
+    if total_replicas(job) < spec["minAvailable"]:
+        yield "job 'minAvailable' should not be greater than total replicas in tasks"
+    yield from _policy_problems("spec.policies", spec.get("policies") or [])
+    yield from _dependency_problems(spec["tasks"], names)
+
+
+def _task_problems(task: Obj) -> Iterator[str]:
+    name = task["name"]
+    if not _NAME.fullmatch(name) or len(name) > 63:
+        yield f"task name {name!r} must be a DNS label"
+    if task["replicas"] < 0:
+        yield f"'replicas' < 0 in task: {name}"
+    if not task["minAvailable"] >= 0:
+        yield f"'minAvailable' < 0 in task: {name}"
+    elif task["minAvailable"] > task["replicas"]:
+        yield f"'minAvailable' is greater than 'replicas' in task: {name}"
+    if not ((task.get("template") or {}).get("spec") or {}).get("containers"):
+        yield f"task {name}: template.spec.containers: Required value"
+    partition = task.get("partitionPolicy")
+    if partition and partition.get("totalPartitions", 0) * partition.get("partitionSize", 0) != task["replicas"]:
+        yield f"'Replicas' are not equal to TotalPartitions*PartitionSize in task: {name}"
+    yield from _policy_problems(f"task {name}: policies", task.get("policies") or [])
+
+
+def _policy_problems(where: str, policies: list[Obj]) -> Iterator[str]:
+    seen: list[Any] = []
+    for policy in policies:
+        events, code = policy_events(policy), policy.get("exitCode")
+        if events and code is not None:
+            yield f"{where}: must not specify event and exitCode simultaneously"
+        if not events and code is None:
+            yield f"{where}: either event and exitCode should be specified"
+        if code == 0:
+            yield f"{where}: 0 is not a valid error code"
+        unknown = [event for event in events if event not in EVENTS]
+        if unknown:
+            yield f"{where}: invalid policy event {unknown[0]!r}; valid events are {', '.join(EVENTS)}"
+        if policy.get("action") not in ACTIONS:
+            yield f"{where}: invalid policy action {policy.get('action')!r}; valid actions are {', '.join(ACTIONS)}"
+        for subject in dict.fromkeys([*events, *([code] if code is not None else [])]):
+            if subject in seen:
+                yield f"{where}: duplicate {'event' if isinstance(subject, str) else 'exitCode'} {subject}"
+            seen.append(subject)
+        yield from _timeout_problems(where, policy.get("timeout"))
+    if "*" in seen and sum(isinstance(subject, str) for subject in seen) > 1:
+        yield f"{where}: if there's * here, no other policy should be here"
+
+
+def _timeout_problems(where: str, timeout: str | None) -> Iterator[str]:
+    if timeout is None:
+        return
+    try:
+        duration_seconds(timeout)
+    except ValueError as error:
+        yield f"{where}: timeout: {error}"
+
+
+def _dependency_problems(tasks: list[Obj], names: set[str]) -> Iterator[str]:
+    waits = {task["name"]: list((task.get("dependsOn") or {}).get("name") or ()) for task in tasks}
+    for name, on in waits.items():
+        missing = [each for each in on if each not in names]
+        if missing:
+            yield f"task {name} depends on {missing[0]}, which is no task of the job"
+    settled: set[str] = set()
+    while ready := [name for name, on in waits.items() if name not in settled and settled.issuperset(on)]:
+        settled.update(ready)
+    if len(settled) < len(waits) and all(names.issuperset(on) for on in waits.values()):
+        yield "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
+
+
+def _support_problems(job: Obj) -> Iterator[str]:
+    for plugin in job["spec"].get("plugins") or {}:
+        if plugin not in PLUGINS:
+            yield f"job plugin {plugin} is not supported by the embedded cluster, which has {', '.join(PLUGINS)}"
+    for volume in job["spec"].get("volumes") or []:
+        if not volume.get("volumeClaimName"):
+            yield (
+                f"volume at {volume.get('mountPath', '?')}: a volumeClaim created by the job is not supported by the "
+                "embedded cluster; name an existing claim in volumeClaimName"
+            )

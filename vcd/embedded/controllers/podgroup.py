@@ -1,0 +1,184 @@
+"""PodGroups for pods that bring none, bare or of a ReplicaSet, as Volcano's podgroup controller makes them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from vcd.embedded.controllers.admission import QUEUE_ANNOTATION
+from vcd.embedded.controllers.base import (
+    ADDED,
+    DELETED,
+    DEPLOYMENTS,
+    PODGROUPS,
+    PODS,
+    REPLICASETS,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    controller_of,
+    controller_reference,
+    key_of,
+    labels_of,
+)
+from vcd.embedded.controllers.pods import quota_usage
+
+GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
+MIN_MEMBER_ANNOTATION: Final = "scheduling.volcano.sh/group-min-member"
+PREFIX: Final = "volcano.sh/"
+TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
+TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
+_POD_ANNOTATIONS: Final = (
+    "volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
+)
+_POD_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
+_POD, _REPLICA_SET = "Pod", "ReplicaSet"
+
+
+def group_name(pod: Obj) -> str:
+    """``podgroup-<uid>`` of the pod's controller, or of the pod when it has none."""
+    owner = controller_of(pod)
+    return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
+
+
+def min_member(annotations: dict[str, str]) -> int:
+    """The workload's minimal number of members by annotation; one where it says none or nonsense."""
+    text = annotations.get(MIN_MEMBER_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() else 1
+
+
+class PodGroupController(Controller):
+    """Makes a PodGroup for each pod of our schedulers that has none, and names it in the pod's annotation.
+
+    Annotations and labels under ``volcano.sh/`` are copied from the workload: the pod itself when it is bare, its
+    ReplicaSet (which has its Deployment's annotations) otherwise. Keys are (kind, namespace, name).
+    """
+
+    name: ClassVar[str] = "pg-controller"
+    resources = (PODS, REPLICASETS)
+
+    def __init__(self, manager: Manager, scheduler_names: tuple[str, ...]) -> None:
+        super().__init__(manager)
+        self._scheduler_names = scheduler_names
+        self._pods = manager.controlled(PODS)
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A new pod, or a change of a ReplicaSet."""
+        if resource == REPLICASETS and event != DELETED:
+            self.enqueue((_REPLICA_SET, *key_of(obj)))
+        elif resource == PODS and event == ADDED and self._is_ours(obj):
+            self.enqueue((_POD, *key_of(obj)))
+
+    def reconcile(self, key: Key) -> None:
+        """Make the group of a pod; of a ReplicaSet make, update or remove it."""
+        kind, namespace, name = key
+        if kind == _POD:
+            pod = self.find(PODS, namespace, name)
+            if pod is not None and self._is_ours(pod):
+                self._ensure(pod, update=False)
+            return
+        replica_set = self.find(REPLICASETS, namespace, name)
+        if replica_set is not None:
+            self._sync_replica_set(replica_set)
+
+    def _is_ours(self, pod: Obj) -> bool:
+        return pod["spec"].get("schedulerName") in self._scheduler_names and not annotations_of(pod).get(
+            GROUP_ANNOTATION
+        )
+
+    def _sync_replica_set(self, replica_set: Obj) -> None:
+        uid, namespace = replica_set["metadata"]["uid"], replica_set["metadata"]["namespace"]
+        if replica_set["spec"].get("replicas") == 0:
+            group = self.find(PODGROUPS, namespace, f"podgroup-{uid}")
+            if group is not None:
+                self.remove(PODGROUPS, group)
+            return
+        pods = self._pods.of(uid)
+        if pods and self._is_ours(pods[0]):
+            self._ensure(pods[0], update=True)
+
+    def _ensure(self, pod: Obj, *, update: bool) -> None:
+        namespace = pod["metadata"]["namespace"]
+        wanted = self._group_of(pod)
+        name = wanted["metadata"]["name"]
+        group = self.find(PODGROUPS, namespace, name)
+        if group is None:
+            self.store.create(PODGROUPS, wanted)
+        elif update:
+            self._update(group, wanted)
+        patch = {"metadata": {"annotations": {GROUP_ANNOTATION: name}}}
+        self.store.patch(PODS, namespace, pod["metadata"]["name"], patch)
+
+    def _update(self, group: Obj, wanted: Obj) -> None:
+        fresh = {
+            **group,
+            "metadata": {
+                **group["metadata"],
+                "annotations": wanted["metadata"]["annotations"],
+                "labels": wanted["metadata"]["labels"],
+            },
+            "spec": {**group["spec"], **wanted["spec"]},
+        }
+        self.store.update(PODGROUPS, fresh)
+
+    def _group_of(self, pod: Obj) -> Obj:
+        annotations, labels = self._inherited(pod)
+        members = min_member(annotations)
+        owner = controller_of(pod)
+        of_pod = {key: annotations_of(pod)[key] for key in _POD_ANNOTATIONS if key in annotations_of(pod)}
+        spec: Obj = {"minMember": members, "minResources": quota_usage(pod["spec"], members)}
+        if pod["spec"].get("priorityClassName"):
+            spec["priorityClassName"] = pod["spec"]["priorityClassName"]
+        if QUEUE_ANNOTATION in annotations_of(pod):
+            spec["queue"] = annotations_of(pod)[QUEUE_ANNOTATION]
+        topology = _topology(annotations_of(pod))
+        if topology:
+            spec["networkTopology"] = topology
+        return {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {
+                "namespace": pod["metadata"]["namespace"],
+                "name": group_name(pod),
+                "annotations": {**_volcano(annotations), **of_pod},
+                "labels": {**labels, **{k: v for k, v in labels_of(pod).items() if k in _POD_LABELS}},
+                "ownerReferences": (
+                    pod["metadata"]["ownerReferences"] if owner else [controller_reference({**pod, "kind": "Pod"})]
+                ),
+            },
+            "spec": spec,
+            "status": {"phase": "Pending"},
+        }
+
+    def _inherited(self, pod: Obj) -> tuple[dict[str, str], dict[str, str]]:
+        """The workload's annotations, all of them, and its labels under ``volcano.sh/``."""
+        owner = controller_of(pod)
+        if owner is None:
+            return _volcano(annotations_of(pod)), _volcano(labels_of(pod))
+        if owner["kind"] != _REPLICA_SET:
+            return {}, {}
+        namespace = pod["metadata"]["namespace"]
+        replica_set = self.find(REPLICASETS, namespace, owner["name"])
+        if replica_set is None:
+            return {}, {}
+        above = controller_of(replica_set)
+        deployment = self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
+        labels = {**(labels_of(deployment) if deployment else {}), **labels_of(replica_set)}
+        return dict(annotations_of(replica_set)), _volcano(labels)
+
+
+def _volcano(marks: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in marks.items() if key.startswith(PREFIX)}
+
+
+def _topology(annotations: dict[str, str]) -> Obj:
+    """The network topology that a pod asks for by annotation, empty when it asks for none."""
+    mode, tier = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_TIER)
+    if mode is None and tier is None:
+        return {}
+    wanted: Obj = {"mode": (mode or "").lower() if (mode or "").lower() in ("hard", "soft") else "hard"}
+    if tier is not None and tier.isascii() and tier.isdigit():
+        wanted["highestTierAllowed"] = int(tier)
+    return wanted

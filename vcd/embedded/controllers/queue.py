@@ -1,0 +1,173 @@
+"""Queues: their state, the counts of their groups, and the two queues that always exist."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from vcd.embedded.controllers.base import (
+    COMMANDS,
+    DELETED,
+    PODGROUPS,
+    QUEUES,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    key_of,
+)
+
+ROOT: Final = "root"
+OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
+CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
+_COUNTED: Final = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
+_SHUT: Final = (CLOSED, CLOSING)
+
+
+def state_after(state: str, action: str, groups: int) -> str:
+    """The state of a queue after an action (OpenQueue, CloseQueue, or anything else to look again).
+
+    A queue that is closed while it has groups is Closing until the last one is gone.
+    """
+    shut = CLOSING if groups else CLOSED
+    if action == "OpenQueue":
+        return OPEN
+    if action == "CloseQueue":
+        return CLOSED if state == CLOSED else shut
+    if state in ("", OPEN):
+        return OPEN
+    if state == CLOSING:
+        return shut
+    return state if state == CLOSED else UNKNOWN
+
+
+class QueueController(Controller):
+    """Keeps each queue's state and counts, opens and closes queues with their children, and makes the first two.
+
+    Queues are opened and closed by Command objects (OpenQueue, CloseQueue) where the cluster serves them
+    (``commands``), or by writing their status.
+    """
+
+    name: ClassVar[str] = "queue-controller"
+
+    def __init__(self, manager: Manager, default_queue: str, commands: bool) -> None:
+        super().__init__(manager)
+        self.resources = (QUEUES, PODGROUPS, *((COMMANDS,) if commands else ()))
+        self._default_queue = default_queue
+        self._phase: dict[str, dict[Key, str]] = {}
+        self._queue_of: dict[Key, str] = {}
+        self._actions: dict[str, str] = {}
+        self._commands: dict[Key, Obj] = {}
+        self.enqueue(("", default_queue))
+        self.enqueue(("", ROOT))
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A queue (and with it its children), a group that is new, gone, or of another phase, or a command."""
+        if resource == QUEUES:
+            name = obj["metadata"]["name"]
+            if event != DELETED:
+                self.enqueue(("", name))
+            for child in self._children(name):
+                self.enqueue(key_of(child))
+        elif resource == PODGROUPS:
+            self._note_group(event, obj)
+        elif event != DELETED and (obj.get("target") or {}).get("kind") == "Queue":
+            self._commands[key_of(obj)] = obj
+            self.enqueue(key_of(obj))
+
+    def reconcile(self, key: Key) -> None:
+        """Carry out a command, or bring a queue's parent, state and counts up to date."""
+        if key in self._commands:
+            self._take_command(key)
+            return
+        queue = self.find(QUEUES, *key)
+        if queue is None:
+            if key[1] in (ROOT, self._default_queue):
+                self._create(key[1])
+            return
+        queue = self._with_parent(queue)
+        self._write(queue, self._actions.pop(key[1], ""))
+
+    def _note_group(self, event: str, group: Obj) -> None:
+        key = key_of(group)
+        before = self._queue_of.pop(key, None)
+        phase_before = self._phase[before].pop(key) if before is not None else None
+        if event == DELETED:
+            if before is not None:
+                self.enqueue(("", before))
+            return
+        queue = (group.get("spec") or {}).get("queue") or self._default_queue
+        phase = (group.get("status") or {}).get("phase") or ""
+        self._queue_of[key] = queue
+        self._phase.setdefault(queue, {})[key] = phase
+        if (before, phase_before) != (queue, phase):
+            self.enqueue(("", queue))
+            if before is not None and before != queue:
+                self.enqueue(("", before))
+
+    def _take_command(self, key: Key) -> None:
+        command = self._commands.pop(key)
+        self.remove(COMMANDS, command)
+        self._ask(command["target"]["name"], command.get("action", ""))
+
+    def _ask(self, name: str, action: str) -> None:
+        self._actions[name] = action
+        self.enqueue(("", name))
+
+    def _create(self, name: str) -> None:
+        self.store.create(QUEUES, {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"weight": 1, "reclaimable": name != ROOT},
+        })
+
+    def _with_parent(self, queue: Obj) -> Obj:
+        if queue["metadata"]["name"] == ROOT or (queue.get("spec") or {}).get("parent"):
+            return queue
+        return self.store.patch(QUEUES, "", queue["metadata"]["name"], {"spec": {"parent": ROOT}})
+
+    def _children(self, name: str) -> list[Obj]:
+        return [each for each in self.store.list(QUEUES) if (each.get("spec") or {}).get("parent") == name]
+
+    def _write(self, queue: Obj, action: str) -> None:
+        name = queue["metadata"]["name"]
+        phases = list(self._phase.get(name, {}).values())
+        status = queue.get("status") or {}
+        before = status.get("state") or ""
+        if action == "CloseQueue" and name == ROOT:
+            self.manager.events.record(self.name, queue, "Warning", action, "Root queue cannot be closed")
+            action = ""
+        if action == "OpenQueue" and self._parent_state(queue) in _SHUT:
+            message = f"Failed to open queue {name} because its parent queue is closing or closed."
+            self.manager.events.record(self.name, queue, "Warning", action, message)
+            action = ""
+        state = state_after(before, action or self._forced_by_parent(queue, before), len(phases))
+        wanted = {"state": state, **{phase.lower(): phases.count(phase) for phase in _COUNTED}}
+        changed = {field: value for field, value in wanted.items() if value != status.get(field, 0)}
+        if changed:
+            self.store.patch(QUEUES, "", name, {"status": changed}, "status")
+        if action == "OpenQueue":
+            self._mark(queue, "false")
+
+    def _parent_state(self, queue: Obj) -> str:
+        parent = self.find(QUEUES, "", (queue.get("spec") or {}).get("parent") or ROOT)
+        return ((parent or {}).get("status") or {}).get("state") or OPEN
+
+    def _forced_by_parent(self, queue: Obj, state: str) -> str:
+        """The action that the parent's state asks of an open queue, or of one that its parent had closed."""
+        if queue["metadata"]["name"] == ROOT:
+            return ""
+        above = self._parent_state(queue)
+        if above in _SHUT and state not in _SHUT:
+            self._mark(queue, "true")
+            return "CloseQueue"
+        if above == OPEN and state in _SHUT and annotations_of(queue).get(CLOSED_BY_PARENT) == "true":
+            self._mark(queue, "false")
+            return "OpenQueue"
+        return ""
+
+    def _mark(self, queue: Obj, value: str) -> None:
+        if annotations_of(queue).get(CLOSED_BY_PARENT) != value:
+            patch = {"metadata": {"annotations": {CLOSED_BY_PARENT: value}}}
+            self.store.patch(QUEUES, "", queue["metadata"]["name"], patch)

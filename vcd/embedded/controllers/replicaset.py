@@ -1,0 +1,142 @@
+"""ReplicaSet: keeps the wanted number of pods of one template."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from vcd.embedded.clock import parse_timestamp
+from vcd.embedded.controllers.base import (
+    DELETED,
+    PODS,
+    REPLICASETS,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    controller_of,
+    controller_reference,
+    is_deleting,
+    key_of,
+    labels_of,
+    with_condition,
+)
+from vcd.embedded.controllers.pods import available_at, is_active, is_ready, node_of, phase_of
+from vcd.embedded.errors import ApiError
+
+BURST: Final = 500
+_PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+class ReplicaSetController(Controller):
+    """Creates the pods that are missing (500 a pass), deletes the ones too many, and counts them."""
+
+    name: ClassVar[str] = "replicaset-controller"
+    resources = (REPLICASETS, PODS)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__(manager)
+        self._pods = manager.controlled(PODS)
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A ReplicaSet, or a pod of one."""
+        if resource == REPLICASETS:
+            if event != DELETED:
+                self.enqueue(key_of(obj))
+            return
+        ref = controller_of(obj)
+        if ref and ref["kind"] == "ReplicaSet":
+            self.enqueue((obj["metadata"]["namespace"], ref["name"]))
+
+    def reconcile(self, key: Key) -> None:
+        """Bring the number of pods to ``spec.replicas`` and write the status."""
+        replica_set = self.find(REPLICASETS, *key)
+        if replica_set is None:
+            return
+        failure: ApiError | None = None
+        if not is_deleting(replica_set):
+            failure = self._scale(replica_set)
+        self._write_counts(replica_set, failure)
+        if failure is not None:
+            raise failure
+
+    def _active(self, replica_set: Obj) -> list[Obj]:
+        return [pod for pod in self._pods.of(replica_set["metadata"]["uid"]) if is_active(pod)]
+
+    def _scale(self, replica_set: Obj) -> ApiError | None:
+        pods = self._active(replica_set)
+        missing = int(replica_set["spec"].get("replicas", 1)) - len(pods)
+        if missing > 0:
+            try:
+                for _ in range(min(missing, BURST)):
+                    self.store.create(PODS, pod_of_template(replica_set))
+            except ApiError as error:
+                message = f"Error creating: {error.message}"
+                self.manager.events.record(self.name, replica_set, "Warning", "FailedCreate", message)
+                return error
+            if missing > BURST:
+                self.enqueue(key_of(replica_set))
+        for pod in sorted(pods, key=deletion_rank)[: max(0, -missing)]:
+            self.remove(PODS, pod)
+        return None
+
+    def _write_counts(self, replica_set: Obj, failure: ApiError | None) -> None:
+        pods = self._active(replica_set)
+        spec = replica_set["spec"]
+        labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        times = [available_at(pod, spec.get("minReadySeconds") or 0) for pod in pods]
+        now = self.clock.now()
+        counts = {
+            "replicas": len(pods),
+            "fullyLabeledReplicas": sum(labels.items() <= labels_of(pod).items() for pod in pods),
+            "readyReplicas": sum(map(is_ready, pods)),
+            "availableReplicas": sum(when is not None and when <= now for when in times),
+        }
+        status = {name: count for name, count in counts.items() if count or name == "replicas"}
+        generation = replica_set["metadata"].get("generation")
+        if generation is not None:
+            status["observedGeneration"] = generation
+        conditions = _conditions(replica_set, failure, self.now_text())
+        self.write_status(REPLICASETS, replica_set, {**status, **({"conditions": conditions} if conditions else {})})
+        later = [when for when in times if when is not None and when > now]
+        if later:
+            key = key_of(replica_set)
+            self.clock.call_at(min(later), lambda: self.enqueue(key))
+
+
+def _conditions(replica_set: Obj, failure: ApiError | None, now: str) -> list[Obj]:
+    old = (replica_set.get("status") or {}).get("conditions") or []
+    if failure is None:
+        return [each for each in old if each.get("type") != "ReplicaFailure"]
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure.message}
+    return with_condition(old, condition, now)
+
+
+def pod_of_template(owner: Obj) -> Obj:
+    """A pod of the owner's template, named after the owner with a random ending and controlled by it."""
+    template = owner["spec"]["template"]
+    meta = template.get("metadata") or {}
+    kept = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **kept,
+            "namespace": owner["metadata"]["namespace"],
+            "generateName": f"{owner['metadata']['name']}-",
+            "ownerReferences": [controller_reference(owner)],
+        },
+        "spec": dict(template["spec"]),
+    }
+
+
+def deletion_rank(pod: Obj) -> tuple[int, int, int, int, float, str]:
+    """Which pods go first: not bound, then pending, then not ready, then cheapest by annotation, then youngest."""
+    cost = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")
+    return (
+        1 if node_of(pod) else 0,
+        _PHASE_ORDER.get(phase_of(pod), 1),
+        1 if is_ready(pod) else 0,
+        int(cost) if cost.lstrip("-").isdigit() else 0,
+        -parse_timestamp(pod["metadata"]["creationTimestamp"]),
+        pod["metadata"]["name"],
+    )

@@ -1,0 +1,304 @@
+"""What the API server fills in where an object says nothing: the defaults of ``v1`` kinds, and pods' admission.
+
+Functions change the object that they are given; they are called with copies that the store owns.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from vcd.model.quantity import QuantityError, parse_milli
+
+Object = dict[str, Any]
+
+
+def _set(target: Object, **values: Any) -> None:
+    for key, value in values.items():
+        target.setdefault(key, value)
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+def pod_spec(spec: Object) -> None:
+    """Defaults of a pod's specification, also inside a workload's template."""
+    _set(spec, restartPolicy="Always", terminationGracePeriodSeconds=30, dnsPolicy="ClusterFirst", securityContext={})
+    _set(spec, schedulerName="default-scheduler")
+    if spec.get("serviceAccountName"):
+        _set(spec, serviceAccount=spec["serviceAccountName"])
+    for member in ("initContainers", "containers"):
+        for container in spec.get(member) or ():
+            _container(container)
+            if spec.get("hostNetwork"):
+                for port in container.get("ports") or ():
+                    port.setdefault("hostPort", port.get("containerPort"))
+    for volume in spec.get("volumes") or ():
+        _volume(volume)
+
+
+def _container(container: Object) -> None:
+    image = container.get("image") or ""
+    tag = image.rpartition("/")[2]
+    latest = "@" not in tag and (":" not in tag or tag.endswith(":latest"))
+    _set(container, resources={}, terminationMessagePath="/dev/termination-log", terminationMessagePolicy="File")
+    if image:
+        _set(container, imagePullPolicy="Always" if latest else "IfNotPresent")
+    for port in container.get("ports") or ():
+        _set(port, protocol="TCP")
+    resources = container["resources"]
+    limits = resources.get("limits")
+    if limits:
+        requests = resources.setdefault("requests", {})
+        for name, amount in limits.items():
+            requests.setdefault(name, amount)
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if container.get(probe):
+            _probe(container[probe])
+    for variable in container.get("env") or ():
+        field_ref = (variable.get("valueFrom") or {}).get("fieldRef")
+        if field_ref:
+            _set(field_ref, apiVersion="v1")
+
+
+def _probe(probe: Object) -> None:
+    _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+    if probe.get("httpGet"):
+        _set(probe["httpGet"], path="/", scheme="HTTP")
+
+
+def _volume(volume: Object) -> None:
+    sources = [key for key in volume if key != "name"]
+    if not sources:
+        volume["emptyDir"] = {}
+    for source in ("configMap", "secret", "downwardAPI", "projected"):
+        if volume.get(source):
+            _set(volume[source], defaultMode=420)
+    if volume.get("hostPath"):
+        _set(volume["hostPath"], type="")
+
+
+def _pod(pod: Object) -> None:
+    spec = pod.get("spec")
+    if isinstance(spec, dict):
+        pod_spec(spec)
+        _set(spec, enableServiceLinks=True)
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        _set(condition, lastProbeTime=None, lastTransitionTime=None)
+
+
+_TOLERATED_SECONDS: Final = 300
+
+
+def tolerate_outages(pod: Object) -> None:
+    """DefaultTolerationSeconds admission: a node may be not ready or unreachable for five minutes."""
+    tolerations = list(pod["spec"].get("tolerations") or ())
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(
+            toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")
+            for toleration in tolerations
+        ):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
+            )
+    pod["spec"]["tolerations"] = tolerations
+
+
+def _amounts(container: Object, member: str) -> Object:
+    return (container.get("resources") or {}).get(member) or {}
+
+
+def qos_class(pod: Object) -> str:
+    """Guaranteed, Burstable or BestEffort, from the cpu and memory of every container."""
+    containers = [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]
+    asked = False
+    guaranteed = True
+    for container in containers:
+        requests, limits = _amounts(container, "requests"), _amounts(container, "limits")
+        for name in ("cpu", "memory"):
+            asked = asked or _positive(requests.get(name)) or _positive(limits.get(name))
+            same = _positive(limits.get(name)) and _milli(requests.get(name)) == _milli(limits.get(name))
+            guaranteed = guaranteed and same
+    if not asked:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _milli(amount: str | None) -> int:
+    if amount is None:
+        return 0
+    try:
+        return parse_milli(amount)
+    except QuantityError:
+        return 1  # beyond int64: not zero, which is all that is asked here
+
+
+def _positive(amount: str | None) -> bool:
+    return _milli(amount) > 0
+
+
+# --- other kinds ----------------------------------------------------------------------------------------------------
+
+
+def _node(node: Object) -> None:
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    for condition in status.get("conditions") or ():
+        _set(condition, lastHeartbeatTime=None, lastTransitionTime=None)
+    _set(status, daemonEndpoints={"kubeletEndpoint": {"Port": 0}})
+    info = status.setdefault("nodeInfo", {})
+    for name in (
+        "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
+        "kubeProxyVersion", "operatingSystem", "architecture",
+    ):  # fmt: skip
+        info.setdefault(name, "")
+
+
+def _template(workload: Object) -> Object:
+    spec: Object = workload.setdefault("spec", {})
+    template = spec.get("template")
+    if isinstance(template, dict):
+        template.setdefault("metadata", {})
+        if isinstance(template.get("spec"), dict):
+            pod_spec(template["spec"])
+    return spec
+
+
+def _deployment(deployment: Object) -> None:
+    spec = _template(deployment)
+    _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
+    strategy = spec.setdefault("strategy", {})
+    _set(strategy, type="RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        _set(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
+
+
+def _replica_set(replica_set: Object) -> None:
+    _set(_template(replica_set), replicas=1)
+
+
+def _service(service: Object) -> None:
+    spec = service.setdefault("spec", {})
+    _set(spec, type="ClusterIP", sessionAffinity="None", internalTrafficPolicy="Cluster")
+    if spec["type"] != "ExternalName":
+        _set(spec, ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
+    for port in spec.get("ports") or ():
+        _set(port, protocol="TCP", targetPort=port.get("port"))
+
+
+def _secret(secret: Object) -> None:
+    _set(secret, type="Opaque")
+    plain = secret.pop("stringData", None)
+    if plain:
+        data = secret.setdefault("data", {})
+        data.update({key: base64.b64encode(text.encode()).decode() for key, text in plain.items()})
+
+
+def _namespace(namespace: Object) -> None:
+    namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
+    _set(namespace.setdefault("spec", {}), finalizers=["kubernetes"])
+
+
+def _claim(claim: Object) -> None:
+    _set(claim.setdefault("spec", {}), volumeMode="Filesystem")
+
+
+def _volume_object(volume: Object) -> None:
+    _set(volume.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+
+
+def _storage_class(storage_class: Object) -> None:
+    _set(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+
+
+def _csi_driver(driver: Object) -> None:
+    _set(
+        driver.setdefault("spec", {}), attachRequired=True, podInfoOnMount=False, fsGroupPolicy="ReadWriteOnceWithFSType",
+        storageCapacity=False, volumeLifecycleModes=["Persistent"], requiresRepublish=False, seLinuxMount=False,
+    )  # fmt: skip
+
+
+def _event(event: Object) -> None:
+    _set(event, source={}, firstTimestamp=None, lastTimestamp=None, eventTime=None)
+    _set(event, reportingComponent="", reportingInstance="")
+
+
+def _priority_class(priority_class: Object) -> None:
+    _set(priority_class, value=0, preemptionPolicy="PreemptLowerPriority")
+
+
+def _role_binding(binding: Object) -> None:
+    _set(binding.get("roleRef") or {}, apiGroup="rbac.authorization.k8s.io")
+    for subject in binding.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            _set(subject, apiGroup="rbac.authorization.k8s.io")
+
+
+def _definition(crd: Object) -> None:
+    names = crd["spec"].setdefault("names", {})
+    _set(names, singular=str(names.get("kind", "")).lower(), listKind=f"{names.get('kind', '')}List")
+    _set(crd["spec"], conversion={"strategy": "None"})
+
+
+DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
+    "pods": _pod,
+    "nodes": _node,
+    "deployments.apps": _deployment,
+    "replicasets.apps": _replica_set,
+    "services": _service,
+    "secrets": _secret,
+    "namespaces": _namespace,
+    "persistentvolumeclaims": _claim,
+    "persistentvolumes": _volume_object,
+    "storageclasses.storage.k8s.io": _storage_class,
+    "csidrivers.storage.k8s.io": _csi_driver,
+    "events": _event,
+    "priorityclasses.scheduling.k8s.io": _priority_class,
+    "rolebindings.rbac.authorization.k8s.io": _role_binding,
+    "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,
+    "customresourcedefinitions.apiextensions.k8s.io": _definition,
+}
+
+# Non-empty zero values that the API's own encoding writes even for a new object, so that nobody owns them.
+ZERO: Final[dict[str, Object]] = {
+    "pods": {"spec": {"containers": []}},
+    "events": {"source": {}, "involvedObject": {}, "eventTime": None, "firstTimestamp": None, "lastTimestamp": None,
+               "reportingComponent": "", "reportingInstance": ""},
+    "deployments.apps": {"spec": {"strategy": {}, "template": {"metadata": {}, "spec": {"containers": []}}}},
+    "replicasets.apps": {"spec": {"template": {"metadata": {}, "spec": {"containers": []}}}},
+}  # fmt: skip
+
+
+def zero(resource: str, custom: bool) -> Object:
+    """The object that a first write is compared with, to tell what the writer set."""
+    if custom:
+        return {"metadata": {}}
+    return {"metadata": {}, "spec": {}, "status": {}, **ZERO.get(resource, {})}
+
+
+def new_status(resource: str) -> Object | None:
+    """The status of a freshly created object of a built-in kind; None where it has none."""
+    made = _NEW_STATUS.get(resource)
+    return made() if made else None
+
+
+_NEW_STATUS: Final[dict[str, Callable[[], Object]]] = {
+    "deployments.apps": dict,
+    "replicasets.apps": lambda: {"replicas": 0},
+    "services": lambda: {"loadBalancer": {}},
+    "namespaces": lambda: {"phase": "Active"},
+    "persistentvolumeclaims": lambda: {"phase": "Pending"},
+    "persistentvolumes": lambda: {"phase": "Pending"},
+    "resourcequotas": dict,
+    "poddisruptionbudgets.policy": lambda: {
+        "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0
+    },
+}  # fmt: skip
+
+
+def containers_of(pod: Object) -> Iterator[tuple[str, int, Object]]:
+    """(member, index, container) of a pod's specification."""
+    for member in ("initContainers", "containers"):
+        for index, container in enumerate(pod["spec"].get(member) or ()):
+            yield member, index, container

@@ -1,0 +1,127 @@
+"""What the API server answers when it refuses: one exception, carrying the Status object of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Cause(NamedTuple):
+    """One field's fault: the API's cause type, the message after the field's path, and the path."""
+
+    reason: str
+    message: str
+    field: str
+
+
+class ApiError(Exception):
+    """A request that is refused, with the HTTP status and the Status object that say why.
+
+    ``headers`` are sent with the answer (``Retry-After``).
+    """
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.metadata = dict(metadata or {})
+        self.headers = dict(headers or {})
+
+    def status(self) -> dict[str, Any]:
+        """The ``v1.Status`` of the answer."""
+        body: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details is not None:
+            body["details"] = dict(self.details)
+        body["code"] = self.code
+        return body
+
+
+def success(code: int | None = None, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A ``v1.Status`` that says Success."""
+    body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        body["details"] = dict(details)
+    if code is not None:
+        body["code"] = code
+    return body
+
+
+def details_of(resource: str, name: str, **more: Any) -> dict[str, Any]:
+    """Status details for a dotted plural (``pods``, ``jobs.batch.volcano.sh``): name, group when there is one, kind."""
+    plural, _, group = resource.partition(".")
+    named = {"name": name} if name else {}
+    return {**named, **({"group": group} if group else {}), "kind": plural, **more}
+
+
+def not_found(resource: str, name: str) -> ApiError:
+    """404: no such object."""
+    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details_of(resource, name))
+
+
+def already_exists(resource: str, name: str) -> ApiError:
+    """409: the name is taken."""
+    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', details_of(resource, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(resource: str, name: str, why: str = MODIFIED) -> ApiError:
+    """409: the object is not what the caller took it for."""
+    message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details_of(resource, name))
+
+
+def forbidden(resource: str, name: str, why: str) -> ApiError:
+    """403: admission or authorization said no."""
+    return ApiError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}', details_of(resource, name))
+
+
+def bad_request(message: str) -> ApiError:
+    """400: the request cannot be understood."""
+    return ApiError(400, "BadRequest", message)
+
+
+def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
+    """422: fields that validation refuses."""
+    faults = list(causes)
+    parts = [f"{fault.field}: {fault.message}" for fault in faults]
+    text = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = {
+        "name": name,
+        **({"group": group} if group else {}),
+        "kind": kind,
+        "causes": [fault._asdict() for fault in faults],
+    }
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details)
+
+
+def expired(message: str, metadata: Mapping[str, Any] | None = None) -> ApiError:
+    """410: history from before a compaction was asked for."""
+    return ApiError(410, "Expired", message, metadata=metadata)
+
+
+def method_not_allowed() -> ApiError:
+    """405: the resource has no such verb."""
+    return ApiError(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+    )

@@ -1,0 +1,35 @@
+"""Events in their two forms: as stored (core/v1), and as ``events.k8s.io/v1`` shows the same objects."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Object = dict[str, Any]
+
+# core/v1 name -> events.k8s.io/v1 name
+_RENAMED: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_BACK: Final = {new: old for old, new in _RENAMED.items()}
+CORE: Final = "v1"
+GROUP: Final = "events.k8s.io/v1"
+
+
+def to_group(event: Object) -> Object:
+    """A stored event as ``events.k8s.io/v1``."""
+    made = {_RENAMED.get(key, key): value for key, value in event.items()}
+    made["apiVersion"] = GROUP
+    return made
+
+
+def to_core(event: Object) -> Object:
+    """An ``events.k8s.io/v1`` event as it is stored."""
+    made = {_BACK.get(key, key): value for key, value in event.items()}
+    made["apiVersion"] = CORE
+    return made

@@ -1,0 +1,408 @@
+"""Who manages which field: field sets in the API's ``FieldsV1`` form, their arithmetic, and server-side apply.
+
+A set is a nested dict as in ``metadata.managedFields[].fieldsV1``: ``{}`` is a field that is a member itself,
+``{"f:a": ...}`` one whose parts are, ``{".": {}, "f:a": ...}`` both. ``f:`` names a field, ``k:`` a list item by its
+keys, ``v:`` an item of a set by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from vcd.embedded.errors import ApiError
+from vcd.embedded.schema import ANY, ANYTHING, ARRAY, OBJECT, Schema
+
+FieldSet = dict[str, Any]
+Managers = list[dict[str, Any]]
+
+SELF: Final = "."
+_SERVER_METADATA: Final = (
+    "f:name", "f:namespace", "f:uid", "f:resourceVersion", "f:generation", "f:creationTimestamp", "f:selfLink",
+    "f:deletionTimestamp", "f:deletionGracePeriodSeconds", "f:managedFields",
+)  # fmt: skip
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+# --- sets -----------------------------------------------------------------------------------------------------------
+
+
+def member(node: FieldSet) -> bool:
+    """Whether the field itself is in the set, apart from its parts."""
+    return not node or SELF in node
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Fields in one or both."""
+    if left == right:
+        return left
+    result = dict(left)
+    for key, part in right.items():
+        if key != SELF:
+            result[key] = union(result[key], part) if key in result else part
+    return _with_self(result, member(left) or member(right))
+
+
+def subtract(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    """Fields of ``left`` that are not in ``right``; None when none is left."""
+    kept: FieldSet = {}
+    for key, part in left.items():
+        if key == SELF:
+            continue
+        rest = part if key not in right else subtract(part, right[key])
+        if rest is not None:
+            kept[key] = rest
+    stays = member(left) and not member(right)
+    if not kept and not stays:
+        return None
+    return _with_self(kept, stays)
+
+
+def intersect(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    """Fields in both; None when there is none."""
+    kept: FieldSet = {}
+    for key, part in left.items():
+        if key != SELF and key in right and (both := intersect(part, right[key])) is not None:
+            kept[key] = both
+    in_both = member(left) and member(right)
+    if not kept and not in_both:
+        return None
+    return _with_self(kept, in_both)
+
+
+def _with_self(parts: FieldSet, itself: bool) -> FieldSet:
+    children = {key: part for key, part in parts.items() if key != SELF}
+    if not children:
+        return {}
+    return {SELF: {}, **children} if itself else children
+
+
+def leaves(node: FieldSet, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of the members, as tuples of ``f:``/``k:``/``v:`` parts, in the set's order."""
+    if member(node) and path:
+        yield path
+    for key, part in node.items():
+        if key != SELF:
+            yield from leaves(part, (*path, key))
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def item_key(item: Any, schema: Schema) -> str:
+    """The ``k:`` or ``v:`` part that names an item of a list."""
+    if schema.keys and isinstance(item, dict):
+        return "k:" + _encode_sorted({key: item[key] for key in schema.keys if key in item}).decode()
+    return "v:" + _encode_sorted(item).decode()
+
+
+def parts_of(value: Any, schema: Schema) -> list[tuple[str, Any, Schema]] | None:
+    """(part, value, schema) of a value's own fields or items; None when it is one piece (a scalar or atomic)."""
+    if schema.type == ANY and type(value) is dict and not schema.atomic:
+        return [(f"f:{key}", part, ANYTHING) for key, part in value.items()]
+    if schema.atomic:
+        return None
+    if schema.type == OBJECT and type(value) is dict:
+        known, values = schema.properties, schema.values or ANYTHING
+        return [(f"f:{key}", part, known.get(key, values)) for key, part in value.items() if part is not None or known]
+    if schema.type == ARRAY and type(value) is list:
+        items = schema.items or ANYTHING
+        return [(item_key(item, schema), item, items if schema.keys else ANYTHING) for item in value]
+    return None
+
+
+def set_of(value: Any, schema: Schema) -> FieldSet:
+    """The set of all fields that a value has."""
+    parts = parts_of(value, schema)
+    if not parts:
+        return {}
+    return {SELF: {}, **{key: set_of(part, below) for key, part, below in parts}}
+
+
+def applied_set(value: Any, schema: Schema) -> FieldSet:
+    """The set of what an apply names: leaves and list items; a map or object that holds some is not itself in it."""
+    parts = parts_of(value, schema)
+    if not parts:
+        return {}
+    named = {key: applied_set(part, below) for key, part, below in parts}
+    return {key: _with_self(part, True) if key.startswith("k:") else part for key, part in named.items()}
+
+
+class Difference(NamedTuple):
+    """What changed: fields set or added, fields taken away; None for none."""
+
+    changed: FieldSet | None
+    removed: FieldSet | None
+
+
+_SAME: Final = Difference(None, None)
+
+
+def compare(old: Any, new: Any, schema: Schema) -> Difference:
+    """The fields in which two values differ. A missing ``old`` is None."""
+    if old is new or old == new:
+        return _SAME
+    if old is None:
+        return Difference(set_of(new, schema), None)
+    before, after = parts_of(old, schema), parts_of(new, schema)
+    if before is None or after is None:
+        return Difference({}, None)
+    had = {key: (part, below) for key, part, below in before}
+    changed: FieldSet = {}
+    removed: FieldSet = {}
+    for key, part, below in after:
+        previous = had.pop(key, None)
+        if previous is None:
+            if part is not None:
+                changed[key] = set_of(part, below)
+            continue
+        inner = compare(previous[0], part, below)
+        if inner.changed is not None:
+            changed[key] = inner.changed
+        if inner.removed is not None:
+            removed[key] = inner.removed
+    for key, (part, below) in had.items():
+        removed[key] = set_of(part, below)
+    return Difference(changed or None, removed or None)
+
+
+def owned(fields: FieldSet | None, reset: tuple[str, ...]) -> FieldSet | None:
+    """A set without what the server manages itself, and without the parts that this request cannot write."""
+    if not fields:
+        return None
+    kept = {
+        key: part for key, part in fields.items()
+        if key not in (SELF, "f:apiVersion", "f:kind") and key[2:] not in reset
+    }  # fmt: skip
+    if "f:metadata" in kept:
+        metadata = {
+            key: part for key, part in kept["f:metadata"].items() if key not in _SERVER_METADATA and key != SELF
+        }
+        if metadata:
+            kept["f:metadata"] = metadata
+        else:
+            del kept["f:metadata"]
+    return kept or None
+
+
+# --- managers -------------------------------------------------------------------------------------------------------
+
+
+class Manager(NamedTuple):
+    """Who writes: name, operation (Update or Apply), version written in, and subresource."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    def owns(self, entry: dict[str, Any]) -> bool:
+        """Whether a managedFields entry is this manager's."""
+        return (
+            entry.get("manager") == self.name
+            and entry.get("operation") == self.operation
+            and entry.get("apiVersion") == self.api_version
+            and entry.get("subresource", "") == self.subresource
+        )
+
+    def entry(self, fields: FieldSet, time: str) -> dict[str, Any]:
+        """The managedFields entry."""
+        made = {
+            "manager": self.name, "operation": self.operation, "apiVersion": self.api_version, "time": time,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }  # fmt: skip
+        if self.subresource:
+            made["subresource"] = self.subresource
+        return made
+
+
+def _order(entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    return (
+        entry.get("operation", ""), entry.get("time", ""), entry.get("manager", ""), entry.get("apiVersion", ""),
+        entry.get("subresource", ""),
+    )  # fmt: skip
+
+
+def after_update(managers: Managers, who: Manager, difference: Difference, now: str) -> Managers:
+    """The managers after ``who`` changed an object: what was changed is its own now, what was removed is nobody's."""
+    changed, removed = difference
+    mine: FieldSet | None = None
+    kept: Managers = []
+    own: dict[str, Any] | None = None
+    for entry in managers:
+        fields: FieldSet | None = entry["fieldsV1"]
+        if who.owns(entry):
+            own, mine = entry, fields
+            continue
+        for gone in (changed, removed):
+            fields = subtract(fields, gone) if fields is not None and gone else fields
+        if fields is not None:
+            kept.append(entry if fields is entry["fieldsV1"] or fields == entry["fieldsV1"]
+                        else {**entry, "fieldsV1": fields})  # fmt: skip
+    if changed:
+        mine = changed if mine is None else union(mine, changed)
+    if mine is not None and removed:
+        mine = subtract(mine, removed)
+    if mine is not None:
+        same = own is not None and mine == own["fieldsV1"]
+        kept.append(own if same and own is not None else who.entry(mine, now))
+    return sorted(kept, key=_order)
+
+
+# --- server-side apply ----------------------------------------------------------------------------------------------
+
+
+class Applied(NamedTuple):
+    """The outcome of an apply: the merged object (managedFields not in it), and its managers."""
+
+    merged: Any
+    managers: Managers
+
+
+def apply(
+    live: dict[str, Any] | None,
+    managers: Managers,
+    config: dict[str, Any],
+    schema: Schema,
+    who: Manager,
+    *,
+    force: bool,
+    now: str,
+    reset: tuple[str, ...] = (),
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda merged: merged,
+) -> Applied:
+    """Server-side apply of ``config`` to ``live``: what it names is set and owned, what it named before and no more goes.
+
+    Raises ApiError 409 with every field that another manager holds at another value, unless ``force``.
+    """
+    wanted = owned(applied_set(config, schema), reset) or {}
+    before = next((entry["fieldsV1"] for entry in managers if who.owns(entry)), None)
+    others = [entry for entry in managers if not who.owns(entry)]
+    merged = merge(live, config, schema) if live is not None else config
+    dropped = subtract(before, wanted) if before else None
+    for entry in others:
+        dropped = subtract(dropped, entry["fieldsV1"]) if dropped else None
+    if dropped:
+        merged = without(merged, dropped, schema)
+    merged = prepare(merged)
+    changed = owned(compare(live or {}, merged, schema).changed, reset)
+    if changed and others:
+        others = _resolve(others, intersect(changed, wanted), force)
+    entries = list(others)
+    if wanted:
+        previous = next((entry for entry in managers if who.owns(entry)), None)
+        unchanged = previous is not None and previous["fieldsV1"] == wanted
+        entries.append(previous if unchanged and previous is not None else who.entry(wanted, now))
+    return Applied(merged, sorted(entries, key=_order))
+
+
+def _resolve(others: Managers, claimed: FieldSet | None, force: bool) -> Managers:
+    if not claimed:
+        return others
+    faults = [
+        (_described(entry), path)
+        for entry in others
+        if (both := intersect(claimed, entry["fieldsV1"])) is not None
+        for path in leaves(both)
+    ]
+    if faults and not force:
+        raise _conflicts(faults)
+    kept = []
+    for entry in others:
+        fields = subtract(entry["fieldsV1"], claimed)
+        if fields is not None:
+            kept.append({**entry, "fieldsV1": fields})
+    return kept
+
+
+def _described(entry: dict[str, Any]) -> str:
+    name = f'"{entry["manager"]}"'
+    if entry.get("subresource"):
+        name += f' with subresource "{entry["subresource"]}"'
+    if entry["operation"] == "Update":
+        name += f" using {entry['apiVersion']}"
+        name += f" at {entry['time']}" if entry.get("time") else ""
+    return name
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """``.spec.containers[name="main"].image`` for a path of a set."""
+    text = ""
+    for part in path:
+        if part.startswith("f:"):
+            text += f".{part[2:]}"
+        elif part.startswith("k:"):
+            keys = msgspec.json.decode(part[2:])
+            text += "[" + ",".join(f"{key}={msgspec.json.encode(keys[key]).decode()}" for key in keys) + "]"
+        else:
+            text += f"[={part[2:]}]"
+    return text
+
+
+def _conflicts(faults: list[tuple[str, tuple[str, ...]]]) -> ApiError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path_text(path)}
+        for who, path in faults
+    ]
+    if len(faults) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {faults[0][0]}: {path_text(faults[0][1])}"
+    else:
+        message = f"Apply failed with {len(faults)} conflicts:"
+        for who in dict.fromkeys(who for who, _ in faults):
+            paths = [path_text(path) for owner, path in faults if owner == who]
+            listed = "".join(f"\n- {path}" for path in paths)
+            message += f" conflict with {who}: {paths[0]}" if len(paths) == 1 else f" conflicts with {who}:{listed}"
+    return ApiError(409, "Conflict", message, {"causes": causes})
+
+
+def merge(live: Any, config: Any, schema: Schema) -> Any:
+    """``config`` laid over ``live``: fields one by one, list items by their keys, atomic values whole."""
+    if schema.atomic or live is None:
+        return config
+    if isinstance(config, dict) and isinstance(live, dict) and schema.type in (OBJECT, ANY):
+        result = dict(live)
+        for key, part in config.items():
+            result[key] = merge(live.get(key), part, schema.properties.get(key, schema.values or ANYTHING))
+        return result
+    if schema.type == ARRAY and isinstance(config, list) and isinstance(live, list):
+        items = schema.items or ANYTHING
+        wanted = {item_key(item, schema): item for item in config}
+        result_items = []
+        for item in live:
+            key = item_key(item, schema)
+            result_items.append(merge(item, wanted.pop(key), items) if key in wanted else item)
+        return [*result_items, *wanted.values()]
+    return config
+
+
+def without(value: Any, dropped: FieldSet, schema: Schema) -> Any:
+    """``value`` without the members of a set; a container that the set names goes when nothing is left in it."""
+    parts = parts_of(value, schema)
+    if parts is None:
+        return value
+    kept: list[tuple[Any, Any]] = []
+    for index, (key, part, below) in enumerate(parts):
+        position = index if isinstance(value, list) else key[2:]
+        gone = dropped.get(key)
+        if gone is None:
+            kept.append((position, part))
+            continue
+        if parts_of(part, below) is None and member(gone):
+            continue
+        rest = without(part, gone, below)
+        if not (member(gone) and _emptied(rest, below, gone)):
+            kept.append((position, rest))
+    return [part for _, part in kept] if isinstance(value, list) else dict(kept)
+
+
+def _emptied(rest: Any, schema: Schema, gone: FieldSet) -> bool:
+    """Whether nothing but the keys of the removed item itself is left."""
+    if not rest:
+        return True
+    return isinstance(rest, dict) and any(key == SELF for key in gone) and not (set(rest) - _key_fields(gone))
+
+
+def _key_fields(gone: FieldSet) -> set[str]:
+    return {key[2:] for key in gone if key.startswith("f:")}

@@ -1,0 +1,329 @@
+"""The kubelets of all nodes: they start the pods bound to their node, end them, and remove the deleted ones.
+
+How long a pod runs stands in its annotation ``vcd.sim/run-seconds`` (none: until it is deleted), and how it ends in
+``vcd.sim/exit-code`` (0, the default: Succeeded; anything else: Failed). The pod ends as a whole: restartPolicy is not
+asked. One object stands for all kubelets, with a timer a pod and no task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from vcd.embedded.clock import Timer, parse_timestamp
+from vcd.embedded.controllers.base import (
+    DELETED,
+    NODES,
+    PODS,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    is_deleting,
+    key_of,
+    with_condition,
+)
+from vcd.embedded.controllers.pods import TERMINAL, Amounts, condition_of, node_of, phase_of, requests_of
+from vcd.model.quantity import format_resource, resource_value
+
+RUN_SECONDS: Final = "vcd.sim/run-seconds"
+EXIT_CODE: Final = "vcd.sim/exit-code"
+_NODE, _POD = "Node", "Pod"
+_HEALTHY: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+_ADDRESSES: Final = 1 << 23
+
+
+@dataclass(slots=True)
+class _Stay:
+    """A pod's stay on its node: what it takes there, and the timer of what happens to it next."""
+
+    key: Key
+    node: str
+    requests: Amounts
+    ip: str = ""
+    doing: str = ""
+    timer: Timer | None = None
+
+
+class Kubelets(Controller):
+    """All kubelets of the cluster. Keys are (kind, namespace, name).
+
+    ``start_delay``: cluster seconds from the bind to Running. ``heartbeat``: seconds between the heartbeats in the
+    nodes' conditions, None for none after the first (a heartbeat is a write a node).
+    """
+
+    name: ClassVar[str] = "kubelet"
+    resources = (NODES, PODS)
+
+    def __init__(self, manager: Manager, *, start_delay: float = 1.0, heartbeat: float | None = None) -> None:
+        super().__init__(manager)
+        self._start_delay = start_delay
+        self._heartbeat = heartbeat
+        self._stays: dict[str, _Stay] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
+        self._used: dict[str, Amounts] = {}
+        self._allocatable: dict[str, Amounts] = {}
+        self._addresses = 0
+        if heartbeat is not None:
+            self.clock.call_later(heartbeat, self._beat, background=True)
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A node, or a pod bound to one."""
+        if resource == NODES:
+            name = obj["metadata"]["name"]
+            if event == DELETED:
+                self._allocatable.pop(name, None)
+            else:
+                self.enqueue((_NODE, "", name))
+            return
+        uid = obj["metadata"]["uid"]
+        if event == DELETED:
+            self._leave(uid)
+        elif node_of(obj):
+            self._on_node.setdefault(node_of(obj), {})[uid] = None
+            if uid not in self._stays:
+                self._stays[uid] = _Stay(key_of(obj), node_of(obj), {})
+            self.enqueue((_POD, *key_of(obj)))
+
+    def reconcile(self, key: Key) -> None:
+        """See to a node's conditions, or to the next step in a pod's life."""
+        kind, namespace, name = key
+        if kind == _NODE:
+            node = self.find(NODES, "", name)
+            if node is not None:
+                self._register(node)
+            return
+        pod = self.find(PODS, namespace, name)
+        if pod is not None and node_of(pod) in self._allocatable:
+            self._see_to(pod)
+
+    # --- nodes ---
+
+    def _register(self, node: Obj) -> None:
+        """Know the node's room and report it healthy; the pods that waited for the node get their turn."""
+        name = node["metadata"]["name"]
+        status = node.get("status") or {}
+        room = status.get("allocatable") or status.get("capacity") or {}
+        known = name in self._allocatable
+        self._allocatable[name] = {resource: resource_value(resource, text) for resource, text in room.items()}
+        fresh = {**status, "conditions": self._first_conditions(status.get("conditions") or [])}
+        if status.get("capacity") and not status.get("allocatable"):
+            fresh["allocatable"] = dict(status["capacity"])
+        if not status.get("addresses"):
+            fresh["addresses"] = [
+                {"type": "InternalIP", "address": self._next_address(172)}, {"type": "Hostname", "address": name}
+            ]
+        self.write_status(NODES, node, fresh)
+        if not known:
+            for uid in self._on_node.get(name, ()):
+                self.enqueue((_POD, *self._stays[uid].key))
+
+    def _first_conditions(self, conditions: list[Obj]) -> list[Obj]:
+        """The conditions with those added that nobody has set."""
+        present = {each.get("type") for each in conditions}
+        now = self.now_text()
+        for kind, state, reason, message in _HEALTHY:
+            if kind not in present:
+                fresh = {"type": kind, "status": state, "reason": reason, "message": message, "lastHeartbeatTime": now}
+                conditions = with_condition(conditions, fresh, now)
+        return conditions
+
+    def _beat(self) -> None:
+        now = self.now_text()
+        for name in list(self._allocatable):
+            node = self.find(NODES, "", name)
+            if node is not None:
+                status = node.get("status") or {}
+                beats = [{**each, "lastHeartbeatTime": now} for each in status.get("conditions") or ()]
+                self.write_status(NODES, node, {**status, "conditions": beats})
+        assert self._heartbeat is not None
+        self.clock.call_later(self._heartbeat, self._beat, background=True)
+
+    def _next_address(self, network: int) -> str:
+        self._addresses = (self._addresses + 1) % _ADDRESSES
+        number = self._addresses
+        return f"{network}.{16 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+
+    # --- pods ---
+
+    def _see_to(self, pod: Obj) -> None:
+        stay = self._stays[pod["metadata"]["uid"]]
+        phase = phase_of(pod)
+        if phase in TERMINAL:
+            self._release(stay)
+        if is_deleting(pod):
+            self._see_off(pod, stay)
+        elif phase in TERMINAL:
+            self._plan(stay, "")
+        elif phase == "Running":
+            self._take(stay, pod)
+            if RUN_SECONDS in annotations_of(pod):
+                end = _started_at(pod) + float(annotations_of(pod)[RUN_SECONDS])
+                self._plan(stay, "finish", end, self._finish)
+        elif stay.doing != "start" and self._admit(pod, stay):
+            self._plan(stay, "start", self.clock.now() + self._start_delay, self._start)
+
+    def _see_off(self, pod: Obj, stay: _Stay) -> None:
+        """Remove a deleted pod: at once if nothing of it runs, else when its grace period is over."""
+        if phase_of(pod) == "Running":
+            until = parse_timestamp(pod["metadata"]["deletionTimestamp"])
+            if until > self.clock.now():
+                self._plan(stay, f"remove at {until}", until, self._remove)
+                return
+        self._plan(stay, "")
+        self._remove(pod)
+
+    def _admit(self, pod: Obj, stay: _Stay) -> bool:
+        """Take the pod in if the node has room for it, as the kubelet checks; a pod that does not fit fails."""
+        wanted = {**requests_of(pod["spec"]), "pods": 1}
+        used, room = self._used.get(stay.node, {}), self._allocatable[stay.node]
+        for resource, amount in wanted.items():
+            if resource in room and used.get(resource, 0) + amount > room[resource]:
+                figures = (amount, used.get(resource, 0), room[resource])
+                asked, taken, limit = (format_resource(resource, figure) for figure in figures)
+                self._write_status(pod, {
+                    "phase": "Failed",
+                    "reason": f"OutOf{resource}",
+                    "message": f"Pod was rejected: Node didn't have enough resource: {resource}, requested: {asked}, "
+                    f"used: {taken}, capacity: {limit}",
+                    "startTime": self.now_text(),
+                })
+                return False
+        self._take(stay, pod)
+        return True
+
+    def _take(self, stay: _Stay, pod: Obj) -> None:
+        if not stay.requests:
+            stay.requests = {**requests_of(pod["spec"]), "pods": 1}
+            used = self._used.setdefault(stay.node, {})
+            for resource, amount in stay.requests.items():
+                used[resource] = used.get(resource, 0) + amount
+
+    def _release(self, stay: _Stay) -> None:
+        used = self._used.get(stay.node, {})
+        for resource, amount in stay.requests.items():
+            used[resource] -= amount
+        stay.requests = {}
+
+    def _leave(self, uid: str) -> None:
+        stay = self._stays.pop(uid, None)
+        if stay is None:
+            return
+        self._plan(stay, "")
+        self._release(stay)
+        here = self._on_node[stay.node]
+        del here[uid]
+        if not here:
+            del self._on_node[stay.node]
+
+    def _plan(
+        self, stay: _Stay, doing: str, when: float = 0.0, act: Callable[[Obj], None] | None = None
+    ) -> None:
+        """Have ``act`` done to the pod then, instead of what was planned; the same plan again changes nothing."""
+        if stay.doing == doing:
+            return
+        if stay.timer is not None:
+            stay.timer.cancel()
+        stay.doing = doing
+        stay.timer = None
+        if act is not None:
+            stay.timer = self.clock.call_at(when, lambda: self._act(stay, act))
+
+    def _act(self, stay: _Stay, act: Callable[[Obj], None]) -> None:
+        stay.timer = None
+        pod = self.find(PODS, *stay.key)
+        if pod is not None:
+            act(pod)
+
+    def _start(self, pod: Obj) -> None:
+        stay = self._stays[pod["metadata"]["uid"]]
+        stay.ip = stay.ip or self._next_address(10)
+        now = self.now_text()
+        conditions: list[Obj] = list((pod.get("status") or {}).get("conditions") or [])
+        if condition_of(pod, "PodScheduled") is None:
+            conditions = with_condition(conditions, {"type": "PodScheduled", "status": "True"}, now)
+        for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
+            conditions = with_condition(conditions, {"type": kind, "status": "True"}, now)
+        self._write_status(pod, {
+            "phase": "Running",
+            "conditions": conditions,
+            "hostIP": self._host_ip(stay.node),
+            "podIP": stay.ip,
+            "podIPs": [{"ip": stay.ip}],
+            "startTime": now,
+            "containerStatuses": list(_running_containers(pod, now)),
+            **_init_statuses(pod, now),
+        })
+
+    def _host_ip(self, node: str) -> str:
+        found = self.find(NODES, "", node) or {}
+        addresses = (found.get("status") or {}).get("addresses") or ()
+        return next((each["address"] for each in addresses if each.get("type") == "InternalIP"), "")
+
+    def _finish(self, pod: Obj) -> None:
+        code = int(annotations_of(pod).get(EXIT_CODE, "0"))
+        now = self.now_text()
+        conditions = list((pod.get("status") or {}).get("conditions") or [])
+        reason = "PodFailed" if code else "PodCompleted"
+        for kind in ("Ready", "ContainersReady"):
+            conditions = with_condition(conditions, {"type": kind, "status": "False", "reason": reason}, now)
+        statuses = (pod.get("status") or {}).get("containerStatuses") or []
+        self._write_status(pod, {
+            "phase": "Failed" if code else "Succeeded",
+            "conditions": conditions,
+            "containerStatuses": [_ended_container(each, code, now) for each in statuses],
+        })
+
+    def _remove(self, pod: Obj) -> None:
+        self.remove(PODS, pod, grace_period=0)
+
+    def _write_status(self, pod: Obj, changed: Obj) -> None:
+        self.write_status(PODS, pod, {**(pod.get("status") or {}), **changed})
+
+
+def _started_at(pod: Obj) -> float:
+    """When the pod's first running container started; for a pod that says nothing of the kind, when it was made."""
+    for each in pod["status"].get("containerStatuses") or ():
+        since = ((each.get("state") or {}).get("running") or {}).get("startedAt")
+        if since:
+            return parse_timestamp(since)
+    return parse_timestamp(pod["status"].get("startTime") or pod["metadata"]["creationTimestamp"])
+
+
+def _running_containers(pod: Obj, now: str) -> Iterator[Obj]:
+    for container in pod["spec"].get("containers") or ():
+        yield {**_container(container), "state": {"running": {"startedAt": now}}}
+
+
+def _init_statuses(pod: Obj, now: str) -> Obj:
+    """Init containers have ended, sidecars run."""
+    made = []
+    for container in pod["spec"].get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            made.append({**_container(container), "state": {"running": {"startedAt": now}}})
+        else:
+            made.append({**_ended_container(_container(container), 0, now), "ready": True})
+    return {"initContainerStatuses": made} if made else {}
+
+
+def _container(container: Obj) -> Obj:
+    image = container.get("image", "")
+    return {
+        "name": container["name"], "image": image, "imageID": image, "ready": True, "started": True, "restartCount": 0,
+        "lastState": {},
+    }
+
+
+def _ended_container(status: Obj, code: int, now: str) -> Obj:
+    started = ((status.get("state") or {}).get("running") or {}).get("startedAt", now)
+    ended = {
+        "exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started, "finishedAt": now
+    }
+    return {**status, "ready": False, "started": False, "state": {"terminated": ended}}

@@ -1,0 +1,229 @@
+"""The three patches that change a document: JSON patch, merge patch and strategic merge patch."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from vcd.embedded.codec import copy
+from vcd.embedded.errors import ApiError, bad_request
+from vcd.embedded.schema import ANYTHING, ARRAY, OBJECT, Schema
+
+# --- RFC 7386 -------------------------------------------------------------------------------------------------------
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386: objects merge, null removes, everything else replaces. Neither argument is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge_patch(result.get(key), value)
+    return result
+
+
+# --- RFC 6902 -------------------------------------------------------------------------------------------------------
+
+_REJECTED: Final = "the server rejected our request due to an error in our request"
+
+
+def _rejected() -> ApiError:
+    return ApiError(422, "Invalid", _REJECTED, {})
+
+
+def json_patch(target: Any, operations: Any) -> Any:
+    """RFC 6902. Raises ApiError 400 for what is no patch, 422 for one that cannot be applied or whose test fails."""
+    if not isinstance(operations, list) or not all(isinstance(op, dict) and "op" in op for op in operations):
+        raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Patch")
+    document = copy(target)
+    for operation in operations:
+        document = _apply(document, operation)
+    return document
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    verb = operation["op"]
+    path = operation.get("path")
+    if verb not in ("add", "replace", "remove", "test", "move", "copy") or not isinstance(path, str):
+        raise _rejected()
+    parts = _pointer(path)
+    if verb == "test":
+        if _at(document, parts) != operation.get("value"):
+            raise _rejected()
+        return document
+    if verb == "remove":
+        return _set(document, parts, None, "remove")
+    if verb in ("add", "replace"):
+        return _set(document, parts, copy(operation.get("value")), verb)
+    source = _pointer(operation.get("from", ""))
+    value = copy(_at(document, source))
+    if verb == "move":
+        document = _set(document, source, None, "remove")
+    return _set(document, parts, value, "add")
+
+
+def _pointer(path: str) -> list[str]:
+    if path and not path.startswith("/"):
+        raise _rejected()
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def _at(document: Any, parts: list[str]) -> Any:
+    for part in parts:
+        if isinstance(document, dict) and part in document:
+            document = document[part]
+        elif isinstance(document, list):
+            document = document[_index(document, part, len(document) - 1)]
+        else:
+            raise _rejected()
+    return document
+
+
+def _index(items: list[Any], part: str, last: int) -> int:
+    if part == "-" and last == len(items):
+        return last
+    if not part.lstrip("-").isdigit() or not -len(items) <= int(part) <= last:
+        raise _rejected()
+    return int(part)
+
+
+def _set(document: Any, parts: list[str], value: Any, verb: str) -> Any:
+    if not parts:
+        return value
+    holder = _at(document, parts[:-1])
+    last = parts[-1]
+    if isinstance(holder, dict):
+        if verb in ("replace", "remove") and last not in holder:
+            raise _rejected()
+        if verb == "remove":
+            del holder[last]
+        else:
+            holder[last] = value
+    elif isinstance(holder, list):
+        index = _index(holder, last, len(holder) if verb == "add" else len(holder) - 1)
+        if verb == "add":
+            holder.insert(index, value)
+        elif verb == "replace":
+            holder[index] = value
+        else:
+            del holder[index]
+    else:
+        raise _rejected()
+    return document
+
+
+# --- strategic merge patch ------------------------------------------------------------------------------------------
+
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+
+
+def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
+    """Kubernetes' strategic merge patch: as a merge patch, but lists with a merge key merge item by item.
+
+    Directives: ``$patch`` (replace, delete, merge), ``$retainKeys``, ``$setElementOrder/<list>`` and
+    ``$deleteFromPrimitiveList/<list>``. Neither argument is changed. Raises ApiError 400 for a directive that the API
+    does not know or an item without its merge key.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    if _DIRECTIVE in patch:
+        return _directed(target, patch, schema)
+    result = dict(target) if isinstance(target, dict) else {}
+    if isinstance(patch.get(_RETAIN), list):
+        result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            continue
+        part = schema.properties.get(key, schema.values or ANYTHING)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict) and (part.type == OBJECT or isinstance(result.get(key), dict)):
+            merged = strategic_merge(result.get(key), value, part)
+            if merged is None:
+                result.pop(key, None)
+            else:
+                result[key] = merged
+        elif isinstance(value, list) and part.type == ARRAY and part.merge:
+            result[key] = _merge_list(result.get(key) or [], value, part, patch.get(_ORDER + key))
+        else:
+            result[key] = copy(value)
+    _directed_lists(result, patch, schema)
+    return result
+
+
+def _directed(target: Any, patch: dict[str, Any], schema: Schema) -> Any:
+    verb = patch[_DIRECTIVE]
+    rest = {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if verb == "replace":
+        return rest
+    if verb == "delete":
+        return None
+    if verb == "merge":
+        return strategic_merge(target, rest, schema)
+    raise bad_request(f"Unknown patch type found: {verb}")
+
+
+def _directed_lists(result: dict[str, Any], patch: dict[str, Any], schema: Schema) -> None:
+    """Directives that stand beside a list: values to delete, and an order for lists that the patch leaves alone."""
+    for key, value in patch.items():
+        if key.startswith(_DELETE_PRIMITIVES):
+            name = key.removeprefix(_DELETE_PRIMITIVES)
+            result[name] = [item for item in result.get(name) or [] if item not in value]
+            if not result[name]:
+                del result[name]
+        elif key.startswith(_ORDER):
+            name = key.removeprefix(_ORDER)
+            if name not in patch and name in result:
+                part = schema.properties.get(name, ANYTHING)
+                result[name] = _in_order(result[name], value, result[name], part.merge_key)
+
+
+def _merge_list(live: list[Any], patch: list[Any], schema: Schema, order: list[Any] | None) -> list[Any]:
+    items = schema.items or ANYTHING
+    key = schema.merge_key
+    if items.type != OBJECT or not key:
+        merged = [*live, *(item for item in patch if item not in live)]
+        return _in_order(merged, order or patch, live, "")
+    replaced = [item for item in patch if isinstance(item, dict) and item.get(_DIRECTIVE) == "replace"]
+    if replaced:
+        return [item for item in patch if item not in replaced]
+    merged = list(live)
+    named = []
+    for item in patch:
+        if not isinstance(item, dict) or key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        at = next((place for place, old in enumerate(merged) if old.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            merged = [old for old in merged if old.get(key) != item[key]]
+            continue
+        named.append(item)
+        made = strategic_merge(merged[at] if at is not None else {}, item, items)
+        if at is None:
+            merged.append(made)
+        else:
+            merged[at] = made
+    return _in_order(merged, order or named, live, key)
+
+
+def _identity(item: Any, key: str) -> Any:
+    return item.get(key) if key and isinstance(item, dict) else item
+
+
+def _in_order(merged: list[Any], wanted: list[Any], live: list[Any], key: str) -> list[Any]:
+    """The items that the patch names in its order, the others in the live order, interleaved by the live order."""
+    order = [_identity(item, key) for item in wanted]
+    before = [_identity(item, key) for item in live]
+    ours = sorted((item for item in merged if _identity(item, key) in order),
+                  key=lambda item: order.index(_identity(item, key)))  # fmt: skip
+    theirs = [item for item in merged if _identity(item, key) not in order]
+    result = []
+    while ours and theirs:
+        left, right = _identity(theirs[0], key), _identity(ours[0], key)
+        theirs_first = left in before and right in before and before.index(left) < before.index(right)
+        result.append((theirs if theirs_first else ours).pop(0))
+    return [*result, *theirs, *ours]

@@ -1,0 +1,186 @@
+"""One request, taken apart: the resource that its path means, its verb, its body and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import yaml
+
+from vcd.embedded.codec import decode
+from vcd.embedded.errors import ApiError, bad_request, method_not_allowed
+from vcd.embedded.resources import Registry, ResourceType, Subresource
+
+Object = dict[str, Any]
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+PATCHES: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+_VERBS: Final = {
+    ("GET", True): "get", ("GET", False): "list", ("POST", False): "create", ("PUT", True): "update",
+    ("PATCH", True): "patch", ("DELETE", True): "delete", ("DELETE", False): "deletecollection",
+    ("HEAD", True): "get", ("HEAD", False): "list",
+}  # fmt: skip
+
+
+class Call(NamedTuple):
+    """What authorization looks at: verb, dotted plural, subresource (or "") and namespace (None: not in one)."""
+
+    verb: str
+    resource: str
+    subresource: str
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names: a resource type, perhaps a namespace, an object and a subresource of it."""
+
+    rtype: ResourceType
+    namespace: str | None
+    name: str
+    subresource: Subresource | None
+
+    @property
+    def part(self) -> str:
+        """Name of the subresource, empty when there is none."""
+        return self.subresource.name if self.subresource else ""
+
+
+def target_of(registry: Registry, path: str) -> Target | None:
+    """The target of ``/api/v1/...`` or ``/apis/<group>/<version>/...``; None when nothing is served there."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace: str | None = None
+    if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    rtype = registry.at(group, version, rest[0])
+    if rtype is None or len(rest) > 3 or (namespace is not None and not rtype.namespaced):
+        return None
+    name = rest[1] if len(rest) > 1 else ""
+    if name and rtype.namespaced and namespace is None:
+        return None
+    part = None
+    if len(rest) > 2:
+        part = rtype.subresource(rest[2])
+        if part is None:
+            if rtype.custom:
+                raise ApiError(
+                    404, "NotFound", f'{rtype.resource} "{name}" not found',
+                    {"name": name, "group": rtype.group, "kind": rtype.plural},
+                )  # fmt: skip
+            return None
+    return Target(rtype, namespace, name, part)
+
+
+def verb_of(target: Target, method: str, query: Mapping[str, str]) -> str:
+    """The API verb of a request. Raises ApiError 405 for one that the resource has not."""
+    verb = "create" if method == "POST" and target.subresource else _VERBS.get((method, bool(target.name)), "")
+    allowed = target.subresource.verbs if target.subresource else target.rtype.verbs
+    if verb not in allowed:
+        raise method_not_allowed()
+    if verb in ("list", "get") and not target.subresource and query.get("watch") in ("1", "true"):
+        return "watch"
+    return verb
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def media_type(content_type: str) -> str:
+    """A Content-Type without its parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def read_body(content_type: str, raw: bytes, kind: str) -> Object:
+    """The object in a request's body, JSON or YAML. Raises ApiError: 400 malformed, 415 another type."""
+    media = media_type(content_type)
+    if media in ("application/yaml", "application/x-yaml", "text/yaml"):
+        return _mapping(read_yaml(raw), kind)
+    if media not in ("application/json", "", "application/octet-stream"):
+        raise ApiError(
+            415, "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: application/json, "
+            "application/yaml",
+        )  # fmt: skip
+    try:
+        return _mapping(decode(raw), kind)
+    except msgspec.DecodeError as error:
+        why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
+        shown = raw.decode(errors="replace")[:256]
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            f"json parse error: {why} ({shown})"
+        ) from None
+
+
+def _mapping(value: Any, kind: str) -> Object:
+    if not isinstance(value, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind}): it is no object")
+    return value
+
+
+def read_yaml(raw: bytes) -> Any:
+    """The document in a YAML (or JSON) body. Raises ApiError 400."""
+    try:
+        return decode(raw)
+    except msgspec.DecodeError:
+        pass  # not JSON, so YAML: the more general form, read by the slower parser
+    try:
+        return yaml.load(raw, Loader=_PlainLoader)
+    except yaml.YAMLError as error:
+        raise bad_request(f"error decoding YAML: {error}") from None
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML as JSON sees it: times stay text."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def expect_matching(target: Target, obj: Object) -> None:
+    """Check kind, version, namespace and name of a body against the path, and put the namespace in.
+
+    Raises ApiError 400 where they differ.
+    """
+    rtype = target.rtype
+    kind, version = obj.get("kind") or rtype.kind, obj.get("apiVersion") or rtype.api_version
+    if version != rtype.api_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({rtype.api_version})"
+        )
+    if kind != rtype.kind:
+        raise bad_request(f"{kind} in version \"{rtype.version}\" cannot be handled as a {rtype.kind}: no kind "
+                          f"\"{kind}\" is registered for version \"{rtype.api_version}\"")  # fmt: skip
+    metadata = obj.get("metadata")
+    if metadata is None:
+        metadata = obj["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise bad_request(f'{rtype.kind} in version "{rtype.version}" cannot be handled as a {rtype.kind}: '
+                          "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta")  # fmt: skip
+    if target.namespace is not None:
+        if (metadata.get("namespace") or target.namespace) != target.namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata["namespace"] = target.namespace
+    if target.name:
+        if (metadata.get("name") or target.name) != target.name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+            )
+        metadata["name"] = target.name

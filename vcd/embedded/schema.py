@@ -1,0 +1,399 @@
+"""Schemas of the served kinds, from one of two sources: the client library's models, or a custom resource definition.
+
+One tree of Schema nodes is what everything else reads: pruning and type checks, defaults, merge keys of a strategic
+merge patch, list keys of server-side apply, and the OpenAPI documents that kubectl explains from.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Path = tuple[Any, ...]
+
+OBJECT, ARRAY, STRING, INTEGER, NUMBER, BOOLEAN, ANY = (
+    "object", "array", "string", "integer", "number", "boolean", "any",
+)  # fmt: skip
+QUANTITY: Final = "quantity"
+INT_OR_STRING: Final = "int-or-string"
+_QUANTITY_FORM: Final = re.compile(r"^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$")
+
+
+@dataclass(slots=True)
+class Schema:
+    """One node: its type, its members, how it merges, and (for custom resources) what its value must meet.
+
+    ``properties`` are an object's known fields, ``values`` the schema of a map's values, ``items`` of a list's.
+    ``keys`` identify an item of a list (server-side apply), ``unique`` makes a list a set, ``atomic`` makes an object
+    or list one value; ``merge_key`` is the key of a strategic merge patch, ``""`` with ``merge`` for a list of
+    plain values. ``checks`` holds a custom resource's value constraints under their JSON schema names.
+    """
+
+    type: str = ANY
+    name: str = ""
+    description: str = ""
+    properties: dict[str, Schema] = field(default_factory=dict)
+    values: Schema | None = None
+    items: Schema | None = None
+    required: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    unique: bool = False
+    atomic: bool = False
+    merge: bool = False
+    merge_key: str = ""
+    format: str = ""
+    preserve_unknown: bool = False
+    nullable: bool = False
+    default: Any = None
+    checks: Mapping[str, Any] = field(default_factory=dict)
+
+
+ANYTHING: Final = Schema(preserve_unknown=True, atomic=True)
+
+# --- built-in kinds -------------------------------------------------------------------------------------------------
+
+# How lists merge, as the API's reference states it ("patch strategy" and "list type"): model.field -> list keys; the
+# first is the merge key of a strategic merge patch. A list that is not here is atomic.
+_LIST_KEYS: Final[dict[str, tuple[str, ...]]] = {
+    "V1ObjectMeta.ownerReferences": ("uid",),
+    "V1PodSpec.containers": ("name",),
+    "V1PodSpec.initContainers": ("name",),
+    "V1PodSpec.ephemeralContainers": ("name",),
+    "V1PodSpec.volumes": ("name",),
+    "V1PodSpec.imagePullSecrets": ("name",),
+    "V1PodSpec.hostAliases": ("ip",),
+    "V1PodSpec.resourceClaims": ("name",),
+    "V1PodSpec.schedulingGates": ("name",),
+    "V1PodSpec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "V1Container.env": ("name",),
+    "V1Container.ports": ("containerPort", "protocol"),
+    "V1Container.volumeMounts": ("mountPath",),
+    "V1Container.volumeDevices": ("devicePath",),
+    "V1EphemeralContainer.env": ("name",),
+    "V1EphemeralContainer.ports": ("containerPort", "protocol"),
+    "V1EphemeralContainer.volumeMounts": ("mountPath",),
+    "V1EphemeralContainer.volumeDevices": ("devicePath",),
+    "V1ResourceRequirements.claims": ("name",),
+    "V1PodStatus.conditions": ("type",),
+    "V1PodStatus.podIPs": ("ip",),
+    "V1PodStatus.resourceClaimStatuses": ("name",),
+    "V1NodeStatus.addresses": ("type",),
+    "V1NodeStatus.conditions": ("type",),
+    "V1ServiceSpec.ports": ("port", "protocol"),
+    "V1ServiceStatus.conditions": ("type",),
+    "V1ServiceAccount.secrets": ("name",),
+    "V1NamespaceStatus.conditions": ("type",),
+    "V1PersistentVolumeClaimStatus.conditions": ("type",),
+    "V1DeploymentStatus.conditions": ("type",),
+    "V1ReplicaSetStatus.conditions": ("type",),
+    "V1PodDisruptionBudgetStatus.conditions": ("type",),
+    "V1CSINodeSpec.drivers": ("name",),
+    "V1CustomResourceDefinitionStatus.conditions": ("type",),
+}
+_SETS: Final = frozenset({"V1ObjectMeta.finalizers", "V1NodeSpec.podCIDRs", "V1CSIDriverSpec.volumeLifecycleModes"})
+_ATOMIC: Final = frozenset({
+    "V1LabelSelector", "V1ObjectReference", "CoreV1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",
+    "V1NodeSelectorTerm", "V1TypedLocalObjectReference", "V1ConfigMapKeySelector", "V1SecretKeySelector",
+    "V1ObjectFieldSelector", "V1ResourceFieldSelector", "V1SecretReference", "V1ScopeSelector",
+    "V1ScopedResourceSelectorRequirement", "V1TopologySelectorTerm", "V1OwnerReference", "V1RoleRef",
+    "V1PodSpec.nodeSelector", "V1ServiceSpec.selector",
+})  # fmt: skip
+_QUANTITY_FIELDS: Final = frozenset({
+    "V1ResourceRequirements.requests", "V1ResourceRequirements.limits", "V1VolumeResourceRequirements.requests",
+    "V1VolumeResourceRequirements.limits", "V1PodSpec.overhead", "V1NodeStatus.capacity", "V1NodeStatus.allocatable",
+    "V1PersistentVolumeSpec.capacity", "V1PersistentVolumeClaimStatus.capacity", "V1ResourceQuotaSpec.hard",
+    "V1PersistentVolumeClaimStatus.allocatedResources", "V1ResourceQuotaStatus.hard", "V1ResourceQuotaStatus.used",
+    "V1ContainerStatus.allocatedResources", "V1PodStatus.allocatedResources", "V1EmptyDirVolumeSource.sizeLimit",
+    "V1ResourceFieldSelector.divisor", "V1CSIStorageCapacity.capacity", "V1CSIStorageCapacity.maximumVolumeSize",
+})  # fmt: skip
+# Models that describe themselves recursively, or carry any JSON.
+_FREE_FORM: Final = frozenset({"V1JSONSchemaProps"})
+_MODEL_NAMES: Final = {("", "Event"): "CoreV1Event", ("events.k8s.io", "Event"): "EventsV1Event"}
+_SCALARS: Final = {"str": STRING, "int": INTEGER, "float": NUMBER, "bool": BOOLEAN}
+
+
+def _models() -> Any:
+    """The client library's models; imported when first needed, as that takes half a second."""
+    return importlib.import_module("kubernetes_asyncio.client.models")
+
+
+def built_in(group: str, version: str, kind: str) -> Schema:
+    """The schema of a built-in kind; raises KeyError when the client library has no model of it."""
+    name = _MODEL_NAMES.get((group, kind), f"{version[0].upper()}{version[1:]}{kind}")
+    if not hasattr(_models(), name):
+        raise KeyError(name)
+    return model(name)
+
+
+@functools.cache
+def model(name: str) -> Schema:
+    """The schema of one model class of the client library, members included."""
+    if name in _FREE_FORM:
+        return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
+    cls = getattr(_models(), name)
+    node = Schema(OBJECT, name=name, atomic=name in _ATOMIC, description=_class_text(cls))
+    required = []
+    for attribute, declared in cls.openapi_types.items():
+        json_name = cls.attribute_map[attribute]
+        accessor = getattr(cls, attribute)
+        node.properties[json_name] = _member(f"{name}.{json_name}", declared, _text(accessor.__doc__))
+        if any("must not be `None`" in part for part in accessor.fset.__code__.co_consts if isinstance(part, str)):
+            required.append(json_name)
+    node.required = tuple(required)
+    return node
+
+
+def _member(where: str, declared: str, description: str) -> Schema:
+    quantity = where in _QUANTITY_FIELDS
+    if declared.startswith("list["):
+        keys = _LIST_KEYS.get(where, ())
+        unique = where in _SETS
+        return Schema(
+            ARRAY, description=description, items=_plain(declared[5:-1], False), keys=keys, unique=unique,
+            atomic=not keys and not unique, merge=bool(keys) or unique, merge_key=keys[0] if keys else "",
+        )  # fmt: skip
+    if declared.startswith("dict("):
+        values = _plain(declared[5:-1].split(",", 1)[1].strip(), quantity)
+        return Schema(OBJECT, description=description, values=values, atomic=where in _ATOMIC)
+    node = _plain(declared, quantity)
+    if node.type == OBJECT and node.name:
+        return node if not description else _described(node, description)
+    return Schema(
+        node.type, description=description, format=node.format, preserve_unknown=node.preserve_unknown,
+        atomic=node.atomic,
+    )
+
+
+def _described(node: Schema, description: str) -> Schema:
+    """The same object under another description; members are shared."""
+    return Schema(
+        OBJECT, node.name, description, node.properties, required=node.required, atomic=node.atomic,
+        preserve_unknown=node.preserve_unknown,
+    )
+
+
+def _plain(declared: str, quantity: bool) -> Schema:
+    if quantity:
+        return Schema(QUANTITY)
+    if declared in _SCALARS:
+        return Schema(_SCALARS[declared])
+    if declared == "datetime":
+        return Schema(STRING, format="date-time")
+    if declared == "object":
+        return ANYTHING
+    if declared.startswith("list["):
+        return Schema(ARRAY, items=_plain(declared[5:-1], False), atomic=True)
+    return model(declared)
+
+
+def _class_text(cls: Any) -> str:
+    name = re.sub(r"^(Core|Events|Storage|Rbac)?V\d+(?:(?:alpha|beta)\d+)?", "", cls.__name__)
+    return f"{name} of the Kubernetes API."
+
+
+def _text(docstring: str | None) -> str:
+    """The description in a generated accessor's docstring."""
+    lines = [line.split("# noqa")[0].strip() for line in (docstring or "").splitlines()]
+    body = [line for line in lines[1:] if line]
+    return body[0] if body and not body[0].startswith(":") else ""
+
+
+# --- custom resources -----------------------------------------------------------------------------------------------
+
+_CHECKS: Final = (
+    "enum", "minimum", "maximum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
+    "maxProperties",
+)  # fmt: skip
+
+
+def custom(source: Mapping[str, Any]) -> Schema:
+    """The schema of a custom resource from its definition's ``openAPIV3Schema``, with the API's own metadata."""
+    node = structural(source)
+    node.type = OBJECT
+    node.properties = {
+        "apiVersion": Schema(STRING, description="The versioned schema of this representation of an object."),
+        "kind": Schema(STRING, description="The REST resource this object represents."),
+        **node.properties,
+        "metadata": model("V1ObjectMeta"),
+    }
+    return node
+
+
+def structural(source: Mapping[str, Any]) -> Schema:
+    """A node of a structural schema, as ``apiextensions.k8s.io/v1`` defines it."""
+    kind = source.get("type", "")
+    node = Schema(
+        INT_OR_STRING if source.get("x-kubernetes-int-or-string") else kind or ANY,
+        description=source.get("description", ""),
+        required=tuple(source.get("required") or ()),
+        format=source.get("format", ""),
+        nullable=bool(source.get("nullable")),
+        default=source.get("default"),
+        preserve_unknown=bool(source.get("x-kubernetes-preserve-unknown-fields"))
+        or bool(source.get("x-kubernetes-embedded-resource")),
+        checks={name: source[name] for name in _CHECKS if name in source},
+    )
+    node.properties = {name: structural(part) for name, part in (source.get("properties") or {}).items()}
+    values = source.get("additionalProperties")
+    if isinstance(values, Mapping):
+        node.values = structural(values)
+    elif values:
+        node.preserve_unknown = True
+    if kind == ARRAY:
+        node.items = structural(source.get("items") or {})
+        list_type = source.get("x-kubernetes-list-type", "atomic")
+        node.keys = tuple(source.get("x-kubernetes-list-map-keys") or ()) if list_type == "map" else ()
+        node.unique = list_type == "set"
+        node.atomic = list_type == "atomic"
+    elif source.get("x-kubernetes-map-type") == "atomic":
+        node.atomic = True
+    return node
+
+
+# --- reading an object ----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Fault:
+    """A value that its schema refuses: where, the API's cause type, the message, and the value."""
+
+    path: Path
+    reason: str
+    message: str
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Findings:
+    """What reading an object brought up: fields that no schema knows, and values that do not fit."""
+
+    unknown: list[Path] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def dotted(path: Path) -> str:
+    """``spec.containers[0].name`` for a path made by ``read``."""
+    parts: list[str] = []
+    while path:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def read(value: Any, schema: Schema, found: Findings, path: Path = ()) -> Any:
+    """A copy of ``value`` without unknown fields and, outside custom resources, without nulls; defaults filled in.
+
+    Unknown fields and values of a wrong type are put into ``found``; nothing is raised.
+    """
+    kind = schema.type
+    if kind == OBJECT:
+        if type(value) is dict:
+            return _read_object(value, schema, found, path)
+    elif kind == ARRAY:
+        if type(value) is list:
+            items = schema.items or ANYTHING
+            if schema.checks:
+                _check(value, schema, found, path)
+            return [read(item, items, found, (path, index)) for index, item in enumerate(value)]
+    elif kind == ANY or (kind == STRING and type(value) is str):
+        pass
+    elif kind == QUANTITY:
+        if type(value) is str and _QUANTITY_FORM.match(value.strip()):
+            return value
+        if type(value) in (int, float):
+            return str(value)
+        found.faults.append(Fault(path, "quantity", "", value))
+        return value
+    elif not _scalar_fits(value, kind):
+        found.faults.append(Fault(path, "type", kind, value))
+        return value
+    if kind not in (OBJECT, ARRAY):
+        if schema.checks:
+            _check(value, schema, found, path)
+        return value
+    if not (value is None and schema.nullable):
+        found.faults.append(Fault(path, "type", kind, value))
+    return value
+
+
+def _read_object(value: dict[str, Any], schema: Schema, found: Findings, path: Path) -> dict[str, Any]:
+    known = schema.properties
+    result: dict[str, Any] = {}
+    values = schema.values
+    for key, member in value.items():
+        part = known.get(key, values)
+        if part is None:
+            if schema.preserve_unknown:
+                result[key] = member
+            else:
+                found.unknown.append((path, key))
+        elif member is None:
+            if part.nullable or (part.type == ANY and part is not ANYTHING):
+                result[key] = None
+        else:
+            result[key] = read(member, part, found, (path, key))
+    for key, part in known.items():
+        if part.default is not None and key not in result:
+            result[key] = read(part.default, part, found, (path, key))
+    if schema.checks or (schema.required and not schema.name):  # a built-in kind's rules are its strategy's
+        _check(result, schema, found, path)
+    return result
+
+
+def _scalar_fits(value: Any, kind: str) -> bool:
+    if kind == STRING:
+        return isinstance(value, str)
+    if kind == BOOLEAN:
+        return isinstance(value, bool)
+    if isinstance(value, bool):
+        return False
+    if kind == INTEGER:
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if kind == INT_OR_STRING:
+        return isinstance(value, (int, str))
+    return isinstance(value, (int, float))
+
+
+def type_name(value: Any) -> str:
+    """The JSON schema name of a value's type."""
+    names = {dict: OBJECT, list: ARRAY, str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, type(None): "null"}
+    return names.get(type(value), ANY)
+
+
+def _check(value: Any, schema: Schema, found: Findings, path: Path) -> None:
+    """A custom resource's value constraints, in the API's words."""
+    where = dotted(path)
+    for name in schema.required if isinstance(value, dict) else ():
+        if name not in value:
+            found.faults.append(Fault((path, name), "FieldValueRequired", "Required value"))
+    for name, limit in schema.checks.items():
+        fault = _CHECK_TABLE[name](value, limit)
+        if fault == "enum":
+            shown = ", ".join(f'"{option}"' for option in limit)
+            message = f'Unsupported value: {_quoted(value)}: supported values: {shown}'
+            found.faults.append(Fault(path, "FieldValueNotSupported", message, value))
+        elif fault:
+            message = f"Invalid value: {_quoted(value)}: {where} in body should {fault}"
+            found.faults.append(Fault(path, "FieldValueInvalid", message, value))
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+_CHECK_TABLE: Final[dict[str, Any]] = {
+    "enum": lambda value, options: "" if value in options else "enum",
+    "minimum": lambda value, limit: "" if value >= limit else f"be greater than or equal to {limit}",
+    "maximum": lambda value, limit: "" if value <= limit else f"be less than or equal to {limit}",
+    "pattern": lambda value, pattern: "" if type(value) is not str or re.search(pattern, value) else f"match '{pattern}'",
+    "minLength": lambda value, limit: "" if len(value) >= limit else f"be at least {limit} chars long",
+    "maxLength": lambda value, limit: "" if len(value) <= limit else f"be at most {limit} chars long",
+    "minItems": lambda value, limit: "" if len(value) >= limit else f"have at least {limit} items",
+    "maxItems": lambda value, limit: "" if len(value) <= limit else f"have at most {limit} items",
+    "minProperties": lambda value, limit: "" if len(value) >= limit else f"have at least {limit} properties",
+    "maxProperties": lambda value, limit: "" if len(value) <= limit else f"have at most {limit} properties",
+}

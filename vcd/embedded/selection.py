@@ -1,0 +1,85 @@
+"""Which objects a list or watch means: its label and field selectors, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vcd.embedded.errors import bad_request
+from vcd.embedded.resources import ResourceType
+from vcd.model.selectors import FieldSelector, Selector, SelectorError, parse_field_selector, parse_label_selector
+
+Object = Mapping[str, Any]
+
+_ANY_KIND: Final = ("metadata.name", "metadata.namespace")
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "pods": (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.nominatedNodeName",
+    ),
+    "nodes": ("spec.unschedulable",),
+    "events": (
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+        "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+        "reportingComponent", "source", "type",
+    ),
+    "secrets": ("type",),
+    "namespaces": ("status.phase",),
+    "replicasets.apps": ("status.replicas",),
+}  # fmt: skip
+_FALSE_WHEN_ABSENT: Final = ("spec.unschedulable", "spec.hostNetwork")
+
+
+def _value(obj: Object, field: str) -> str:
+    value: Any = obj
+    for part in ("source", "component") if field == "source" else field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None:
+        return "false" if field in _FALSE_WHEN_ABSENT else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+class Selection:
+    """Label and field selectors of one request; ``matches`` tells whether an object is meant."""
+
+    def __init__(self, labels: Selector | None, fields: FieldSelector | None) -> None:
+        self._labels = labels
+        self._fields = fields
+        self._names = tuple(need.field for need in fields.requirements) if fields else ()
+        self.everything = labels is None and fields is None
+
+    def matches(self, obj: Object) -> bool:
+        """Whether the object is selected."""
+        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
+            return False
+        if self._fields is None:
+            return True
+        return self._fields.matches({name: _value(obj, name) for name in self._names})
+
+
+def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> Selection:
+    """The selection of a request's query, narrowed to one name where the path has one.
+
+    Raises ApiError 400 for a selector that cannot be read, or a field that the kind cannot be selected by.
+    """
+    try:
+        labels = parse_label_selector(query["labelSelector"]) if query.get("labelSelector") else None
+        text = ",".join(part for part in (query.get("fieldSelector", ""), f"metadata.name={name}" if name else "") if part)
+        fields = parse_field_selector(text) if text else None
+    except SelectorError as error:
+        raise bad_request(f"unable to parse requirement: {error}") from None
+    allowed = (*_ANY_KIND, *_FIELDS.get(rtype.storage, ()), *_selectable(rtype))
+    for need in fields.requirements if fields else ():
+        if need.field not in allowed:
+            raise bad_request(f"field label not supported: {need.field}")
+    return Selection(labels, fields)
+
+
+def _selectable(rtype: ResourceType) -> tuple[str, ...]:
+    declared = (rtype.definition or {}).get("selectableFields") or ()
+    return tuple(field["jsonPath"].removeprefix(".") for field in declared)
+
+
+Matcher = Callable[[Object], bool]

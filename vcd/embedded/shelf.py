@@ -1,0 +1,147 @@
+"""One resource's objects, sorted by key, and the changes that made them: what lists, pages and watches read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+from vcd.embedded.codec import encode
+from vcd.embedded.errors import expired
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
+DELETED: Final = "DELETED"
+
+TOO_OLD: Final = "The resourceVersion for the provided list is too old."
+
+
+class Entry:
+    """An object as it was at one resourceVersion; never changed once stored. Its JSON is made once, when needed."""
+
+    __slots__ = ("_json", "key", "obj", "version")
+
+    def __init__(self, key: Key, version: int, obj: Object) -> None:
+        self.key = key
+        self.version = version
+        self.obj = obj
+        self._json: bytes | None = None
+
+    @property
+    def json(self) -> bytes:
+        """The object as JSON, kind and apiVersion first."""
+        if self._json is None:
+            self._json = encode(self.obj)
+        return self._json
+
+
+class Change:
+    """One write: its resourceVersion, kind (ADDED, MODIFIED, DELETED), the object after it and before it."""
+
+    __slots__ = ("_line", "entry", "kind", "previous", "version")
+
+    def __init__(self, kind: str, entry: Entry, previous: Entry | None) -> None:
+        self.version = entry.version
+        self.kind = kind
+        self.entry = entry
+        self.previous = previous
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The watch event, one line of JSON; shared by all watchers."""
+        if self._line is None:
+            self._line = watch_line(self.kind, self.entry.json)
+        return self._line
+
+
+def watch_line(kind: str, json: bytes) -> bytes:
+    """A watch event of an encoded object."""
+    return b'{"type":"%s","object":%s}\n' % (kind.encode(), json)
+
+
+class Shelf:
+    """Objects and history of one resource. ``floor``: changes up to this resourceVersion may be forgotten."""
+
+    def __init__(self, floor: int, keep: int) -> None:
+        self.entries: dict[Key, Entry] = {}
+        self.changes: deque[Change] = deque()
+        self.floor = floor
+        self._keys: list[Key] = []
+        self._keep = keep
+
+    def record(self, change: Change) -> None:
+        """Take in one change; the oldest go when more are kept than asked for."""
+        key = change.entry.key
+        if change.kind == DELETED:
+            del self.entries[key]
+            del self._keys[bisect_left(self._keys, key)]
+        else:
+            if key not in self.entries:
+                insort(self._keys, key)
+            self.entries[key] = change.entry
+        self.changes.append(change)
+        if len(self.changes) > self._keep:
+            self.floor = self.changes.popleft().version
+
+    def compact(self, version: int) -> None:
+        """Forget the changes up to a resourceVersion."""
+        self.floor = max(self.floor, version)
+        while self.changes and self.changes[0].version <= version:
+            self.changes.popleft()
+
+    def since(self, version: int) -> list[Change]:
+        """The changes after a resourceVersion, oldest first. Raises ApiError 410 when they are forgotten."""
+        if version < self.floor:
+            raise expired(f"too old resource version: {version} ({self.floor})")
+        if not self.changes or self.changes[-1].version <= version:
+            return []
+        recent = []
+        for change in reversed(self.changes):
+            if change.version <= version:
+                break
+            recent.append(change)
+        return recent[::-1]
+
+    def all(self, namespace: str | None = None, after: Key | None = None) -> Iterator[Entry]:
+        """Entries by key, of one namespace or of all, those behind ``after``."""
+        keys, entries = self._keys, self.entries
+        first, last = self._range(namespace)
+        if after is not None:
+            first = max(first, bisect_right(keys, after))
+        return (entries[key] for key in islice(keys, first, last))
+
+    def count(self, namespace: str | None = None) -> int:
+        """How many objects there are."""
+        first, last = self._range(namespace)
+        return last - first
+
+    def _range(self, namespace: str | None) -> tuple[int, int]:
+        if namespace is None:
+            return 0, len(self._keys)
+        return bisect_left(self._keys, (namespace, "")), bisect_left(self._keys, (namespace + "\0", ""))
+
+    def at(self, version: int, namespace: str | None, after: Key | None = None) -> Iterator[Entry]:
+        """Entries as they were at a past resourceVersion. Raises ApiError 410 when that is forgotten."""
+        if version < self.floor:
+            raise expired(TOO_OLD)
+        undone: dict[Key, Entry | None] = {}
+        for change in reversed(self.changes):
+            if change.version <= version:
+                break
+            undone[change.entry.key] = change.previous
+        if not undone:
+            return self.all(namespace, after)
+        merged = {**self.entries, **undone}
+        return (
+            entry
+            for key in sorted(merged)
+            if (entry := merged[key]) is not None
+            and (namespace is None or key[0] == namespace)
+            and (after is None or key > after)
+        )

@@ -1,0 +1,763 @@
+"""The cluster's objects, in memory: what a kube-apiserver and its etcd do with one request, without HTTP.
+
+Everything happens in one asyncio loop and is synchronous; a change is visible, and told to all who subscribed, when
+the method returns. Objects handed out are shared and must be treated as read-only.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from random import Random
+from typing import Any, Final
+
+from vcd.embedded import bootstrap, defaults, fields, validation
+from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
+from vcd.embedded.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    conflict,
+    details_of,
+    forbidden,
+    not_found,
+)
+from vcd.embedded.fields import Manager
+from vcd.embedded.patch import merge_patch
+from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, Registry, ResourceType, custom_types
+from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Change, Entry, Key, Shelf
+from vcd.model.selectors import LabelSelector
+
+Object = dict[str, Any]
+Callback = Callable[[str, str, Object], None]
+Watcher = Callable[[Change], None]
+
+_NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX: Final = 5
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+@lru_cache(maxsize=8)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def timestamp(at: float) -> str:
+    """RFC 3339 in UTC, whole seconds, of seconds since the epoch."""
+    return _second(int(at))
+
+
+class Store:
+    """All objects and their history.
+
+    ``clock`` gives seconds since the epoch; ``random`` makes UIDs and name suffixes, so that a seeded one gives the
+    same names in every run; ``history`` is how many changes of each resource can still be watched or listed;
+    ``definitions`` are the custom resource definitions to begin with, by default those of Volcano's groups.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        random: Random | None = None,
+        *,
+        history: int = 100_000,
+        definitions: Sequence[Object] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.random = random or Random()
+        self.registry = Registry()
+        self.codec = Codec()
+        self.version = 1
+        # Set by a garbage collector that is running: deletion may then leave dependents and owners to it.
+        self.garbage_collected = False
+        self._history = history
+        self._shelves: dict[str, Shelf] = {}
+        self._watchers: dict[str, list[Watcher]] = {}
+        self._ending: set[str] = set()
+        for resource, obj in bootstrap.objects(definitions):
+            self.create(resource, obj)
+        self.compact(self.version)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def type_of(self, resource: str) -> ResourceType:
+        """The type of a dotted plural; raises ApiError 404 when it is not served."""
+        rtype = self.registry.get(resource)
+        if rtype is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
+        return rtype
+
+    def shelf(self, storage: str) -> Shelf:
+        """Objects and history of a resource."""
+        found = self._shelves.get(storage)
+        if found is None:
+            # What nobody ever wrote can be watched from any version.
+            found = self._shelves[storage] = Shelf(self._floor, self._history)
+        return found
+
+    _floor = 0
+
+    def get(self, resource: str, namespace: str | None, name: str) -> Object:
+        """One object. Raises ApiError 404."""
+        return self.entry(self.type_of(resource), namespace, name).obj
+
+    def entry(self, rtype: ResourceType, namespace: str | None, name: str) -> Entry:
+        """One object with its encoded form. Raises ApiError 404."""
+        found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name))
+        if found is None:
+            raise not_found(rtype.resource, name)
+        return found
+
+    def list(self, resource: str, namespace: str | None = None) -> list[Object]:
+        """All objects of a resource, or those of one namespace, sorted by namespace and name."""
+        return [entry.obj for entry in self.shelf(self.type_of(resource).storage).all(namespace)]
+
+    def compact(self, version: int | None = None) -> None:
+        """Forget history up to a resourceVersion (by default all of it): older lists and watches get 410."""
+        self._floor = max(self._floor, self.version if version is None else version)
+        for shelf in self._shelves.values():
+            shelf.compact(self._floor)
+
+    @property
+    def now(self) -> str:
+        """The present, as objects carry it."""
+        return timestamp(self.clock())
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, resources: Sequence[str], callback: Callback) -> Callable[[], None]:
+        """Call ``callback(event type, resource, object)`` after each change; returns what ends it.
+
+        It is called inside of the change: it must not write to the store.
+        """
+        ends = []
+        for resource in resources:
+
+            def told(change: Change, resource: str = resource) -> None:
+                callback(change.kind, resource, change.entry.obj)
+
+            ends.append(self.watch(self.type_of(resource).storage, told))
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
+
+    def watch(self, storage: str, watcher: Watcher) -> Callable[[], None]:
+        """Call ``watcher`` with each Change of a stored resource; returns what ends it."""
+        watchers = self._watchers.setdefault(storage, [])
+        watchers.append(watcher)
+
+        def end() -> None:
+            if watcher in watchers:
+                watchers.remove(watcher)
+
+        return end
+
+    def _commit(self, kind: str, rtype: ResourceType, key: Key, obj: Object, previous: Entry | None) -> Entry:
+        """Make a change: a new resourceVersion, the entry, its place in the history, and everybody told."""
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        if kind == ADDED:
+            obj["metadata"] = ordered_metadata(obj["metadata"])
+        entry = Entry(key, self.version, obj)
+        change = Change(kind, entry, previous)
+        self.shelf(rtype.storage).record(change)
+        for watcher in tuple(self._watchers.get(rtype.storage, ())):
+            watcher(change)
+        if rtype.storage == CRDS:
+            self._serve(kind, obj)
+        if kind == DELETED and self._ending:
+            self._end_namespaces()
+        return entry
+
+    # --- creating ---------------------------------------------------------------------------------------------------
+
+    def create(self, resource: str, obj: Object) -> Object:
+        """Create an object; its namespace and name (or generateName) are in its metadata.
+
+        Raises ApiError: 400 undecodable, 403 admission, 404 no such namespace, 409 exists already, 422 invalid.
+        """
+        rtype = self.type_of(resource)
+        cleaned, _ = self.codec.read(rtype, obj)
+        return self.insert(rtype, cleaned).obj
+
+    def insert(
+        self, rtype: ResourceType, obj: Object, manager: Manager | None = None, *, dry_run: bool = False,
+        managed: fields.Managers | None = None,
+    ) -> Entry:  # fmt: skip
+        """Create an object that was read by the codec and is the store's own from now on.
+
+        ``manager`` becomes the owner of its fields, unless ``managed`` gives the owners.
+        """
+        metadata = self._new_metadata(rtype, obj)
+        obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
+        if rtype.storage in defaults.DEFAULTS:
+            defaults.DEFAULTS[rtype.storage](obj)
+        if manager is not None:
+            difference = fields.compare(defaults.zero(rtype.storage, rtype.custom), obj, self.codec.schema(rtype))
+            changed = fields.owned(difference.changed, self._reset(rtype, None))
+            managed = fields.after_update([], manager, fields.Difference(changed, None), self.now)
+        if managed:
+            metadata["managedFields"] = managed
+        self._admit(rtype, obj)
+        self._new_status(rtype, obj)
+        validation.check(rtype, obj)
+        key = self.entry_key(rtype, metadata.get("namespace"), metadata["name"])
+        if key in self.shelf(rtype.storage).entries:
+            raise already_exists(rtype.resource, metadata["name"])
+        if dry_run:
+            obj["metadata"] = ordered_metadata(metadata)
+            return Entry(key, 0, obj)
+        return self._commit(ADDED, rtype, key, obj, None)
+
+    def _new_metadata(self, rtype: ResourceType, obj: Object) -> Object:
+        metadata: Object = obj["metadata"]
+        if metadata.pop("resourceVersion", None):
+            raise bad_request("resourceVersion should not be set on objects to be created")
+        for member in ("generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
+            metadata.pop(member, None)
+        if rtype.namespaced:
+            metadata.setdefault("namespace", "default")
+        else:
+            metadata.pop("namespace", None)
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._free_name(rtype, metadata)
+        metadata["uid"] = str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = self.now
+        if rtype.generation:
+            metadata["generation"] = 1
+        return metadata
+
+    def _free_name(self, rtype: ResourceType, metadata: Object) -> str:
+        taken = self.shelf(rtype.storage).entries
+        while True:
+            suffix = "".join(self.random.choice(_NAME_ALPHABET) for _ in range(_SUFFIX))
+            name = f"{metadata['generateName'][: 63 - _SUFFIX]}{suffix}"
+            if self.entry_key(rtype, metadata.get("namespace"), name) not in taken:
+                return name
+
+    def _admit(self, rtype: ResourceType, obj: Object) -> None:
+        """Admission of new objects: the namespace exists, pods get priority and tolerations, nodes begin tainted."""
+        metadata = obj["metadata"]
+        if rtype.namespaced:
+            self._admit_namespace(rtype, metadata)
+        if rtype.storage == "pods" and isinstance(obj.get("spec"), dict):
+            self._prioritize(obj)
+            defaults.tolerate_outages(obj)
+        elif rtype.storage == "nodes":
+            taints = obj["spec"].setdefault("taints", [])
+            if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
+                taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+
+    def _admit_namespace(self, rtype: ResourceType, metadata: Object) -> None:
+        namespace = metadata["namespace"]
+        found = self.shelf("namespaces").entries.get(("", namespace))
+        if found is None:
+            raise not_found("namespaces", namespace)
+        if namespace in self._ending:
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise forbidden(rtype.resource, metadata.get("name", ""), why)
+
+    def _prioritize(self, pod: Object) -> None:
+        """Priority admission: the class's value and preemption policy; the global default where no class is named."""
+        spec = pod["spec"]
+        classes = self.shelf(PRIORITY_CLASSES)
+        name = spec.get("priorityClassName")
+        if name:
+            entry = classes.entries.get(("", name))
+            if entry is None:
+                raise forbidden("pods", name_of(pod), f"no PriorityClass with name {name} was found")
+            chosen = entry.obj
+        else:
+            chosen = next((entry.obj for entry in classes.all() if entry.obj.get("globalDefault")), {})
+            if chosen:
+                spec["priorityClassName"] = chosen["metadata"]["name"]
+        spec["priority"] = chosen.get("value", 0)
+        spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
+
+    def _new_status(self, rtype: ResourceType, obj: Object) -> None:
+        if rtype.storage == "pods":
+            if isinstance(obj.get("spec"), dict):
+                obj["status"] = self._pod_status(obj)
+        elif rtype.storage == CRDS:
+            obj["status"] = _established(obj, self.now)
+        elif rtype.storage == "services":
+            self._address(obj)
+            obj["status"] = {"loadBalancer": {}}
+        elif rtype.has_status and rtype.storage != "nodes":
+            obj.pop("status", None)
+            fresh = defaults.new_status(rtype.storage)
+            if fresh is not None:
+                obj["status"] = fresh
+
+    def _pod_status(self, pod: Object) -> Object:
+        status: Object = {"phase": "Pending"}
+        if pod["spec"].get("schedulingGates"):
+            status["conditions"] = [{
+                "type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": self.now,
+                "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }]  # fmt: skip
+        status["qosClass"] = defaults.qos_class(pod)
+        return status
+
+    def _address(self, service: Object) -> None:
+        spec = service["spec"]
+        if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
+            number = 2 + self.shelf("services").count() + self.version
+            spec["clusterIP"] = f"10.96.{number // 254 % 254}.{number % 254 + 1}"
+        if spec.get("clusterIP"):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+
+    # --- changing ---------------------------------------------------------------------------------------------------
+
+    def update(self, resource: str, obj: Object, subresource: str | None = None) -> Object:
+        """Replace an object, or with ``subresource`` "status" that part of it.
+
+        A resourceVersion or uid in its metadata must be the current one. Raises ApiError: 400, 404, 409, 422.
+        """
+        rtype = self.type_of(resource)
+        cleaned, _ = self.codec.read(rtype, obj)
+        return self.replace(rtype, cleaned, subresource).obj
+
+    def patch(
+        self, resource: str, namespace: str | None, name: str, patch: Object, subresource: str | None = None
+    ) -> Object:
+        """Merge-patch an object (RFC 7386), or its status. Raises ApiError: 400, 404, 409, 422."""
+        rtype = self.type_of(resource)
+        merged = merge_patch(self.entry(rtype, namespace, name).obj, patch)
+        if "resourceVersion" not in (patch.get("metadata") or {}):
+            merged["metadata"] = {key: value for key, value in merged["metadata"].items() if key != "resourceVersion"}
+        cleaned, _ = self.codec.read(rtype, merged)
+        return self.replace(rtype, cleaned, subresource).obj
+
+    def replace(
+        self, rtype: ResourceType, new: Object, subresource: str | None = None, manager: Manager | None = None, *,
+        dry_run: bool = False, managed: fields.Managers | None = None,
+    ) -> Entry:  # fmt: skip
+        """Replace an object by one that was read by the codec and is the store's own from now on.
+
+        ``manager`` becomes the owner of what changed, unless ``managed`` gives the owners.
+        """
+        current = self.entry(rtype, new["metadata"].get("namespace"), name_of(new))
+        self._expect(rtype, current, new["metadata"])
+        if rtype.storage in defaults.DEFAULTS:
+            defaults.DEFAULTS[rtype.storage](new)
+        obj = self._carried(rtype, current.obj, new, subresource)
+        if subresource is None:
+            self._counted(rtype, current.obj, obj)
+        if manager is not None:
+            managed = self._managed(rtype, current.obj, obj, subresource, manager)
+        if managed is not None:
+            obj["metadata"]["managedFields"] = managed
+            if not managed:
+                del obj["metadata"]["managedFields"]
+        if obj == current.obj:
+            return current
+        if subresource is None:
+            validation.check(rtype, obj)
+            validation.check_update(rtype, current.obj, obj)
+        if dry_run:
+            return Entry(current.key, current.version, obj)
+        return self._changed(rtype, current, obj)
+
+    def _changed(self, rtype: ResourceType, current: Entry, obj: Object) -> Entry:
+        """Commit a change; an object that was only waiting for its finalizers goes with the last of them."""
+        metadata = obj["metadata"]
+        waiting = "deletionTimestamp" in metadata and not metadata.get("deletionGracePeriodSeconds")
+        if waiting and not metadata.get("finalizers"):
+            gone = {**obj, "metadata": dict(metadata)}
+            self._commit(DELETED, rtype, current.key, gone, current)
+            return Entry(current.key, current.version, obj)
+        return self._commit(MODIFIED, rtype, current.key, obj, current)
+
+    def _expect(self, rtype: ResourceType, current: Entry, metadata: Object) -> None:
+        version, uid = metadata.get("resourceVersion"), metadata.get("uid")
+        if version and version != current.obj["metadata"]["resourceVersion"]:
+            raise conflict(rtype.resource, current.key[1])
+        if uid and uid != current.obj["metadata"]["uid"]:
+            raise conflict(rtype.resource, current.key[1], _uid_fault(rtype, current, uid))
+
+    @staticmethod
+    def _carried(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
+        """``new`` with what a client cannot write here taken from ``old``."""
+        before: Object = old["metadata"]
+        metadata = new["metadata"]
+        if subresource == "status" and rtype.custom:
+            metadata = dict(before)
+        for member in (
+            "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
+            "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields",
+        ):  # fmt: skip
+            metadata.pop(member, None)
+            if member in before:
+                metadata[member] = before[member]
+        obj = dict(new)
+        if subresource == "status":
+            obj = {**old, "status": new["status"]} if "status" in new else {
+                key: value for key, value in old.items() if key != "status"
+            }  # fmt: skip
+        elif rtype.has_status:
+            obj.pop("status", None)
+            if "status" in old:
+                obj["status"] = old["status"]
+        obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
+        obj["metadata"] = ordered_metadata(metadata)
+        return ordered(obj)
+
+    @staticmethod
+    def _counted(rtype: ResourceType, old: Object, new: Object) -> None:
+        """Count up the generation when the specification changed; of a custom resource, anything but metadata."""
+        if not rtype.generation:
+            return
+        if rtype.custom:
+            apart = ("metadata", "status") if rtype.has_status else ("metadata",)
+            changed = any(old.get(key) != new.get(key) for key in {**old, **new} if key not in apart)
+        else:
+            changed = old.get("spec") != new.get("spec")
+        if changed:
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    @staticmethod
+    def _reset(rtype: ResourceType, subresource: str | None) -> tuple[str, ...]:
+        """The parts of an object that a request on it, or on its subresource, does not write."""
+        if subresource == "status":
+            return ("spec", "metadata") if rtype.custom else ("spec",)
+        return ("status",) if rtype.has_status else ()
+
+    def _managed(
+        self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: Manager
+    ) -> fields.Managers:
+        found = fields.compare(old, new, self.codec.schema(rtype))
+        reset = self._reset(rtype, subresource)
+        difference = fields.Difference(fields.owned(found.changed, reset), fields.owned(found.removed, reset))
+        return fields.after_update(old["metadata"].get("managedFields") or [], manager, difference, self.now)
+
+    def apply(
+        self, rtype: ResourceType, config: Object, subresource: str | None, manager: Manager, *, force: bool,
+        dry_run: bool = False,
+    ) -> tuple[Entry, bool]:  # fmt: skip
+        """Server-side apply of a configuration read by the codec; returns the object and whether it was created.
+
+        Raises ApiError 409 for fields that another manager holds, unless ``force``.
+        """
+        metadata = config["metadata"]
+        key = self.entry_key(rtype, metadata.get("namespace"), name_of(config))
+        current = self.shelf(rtype.storage).entries.get(key)
+        if current is None and subresource:
+            raise not_found(rtype.resource, key[1])
+        live = current.obj if current else None
+        if current is not None:
+            self._expect(rtype, current, metadata)
+        managers = (live or {}).get("metadata", {}).get("managedFields") or []
+        outcome = fields.apply(
+            live, managers, config, self.codec.schema(rtype), manager, force=force, now=self.now,
+            reset=self._reset(rtype, subresource),
+        )  # fmt: skip
+        merged, _ = self.codec.read(rtype, outcome.merged)
+        if current is None:
+            return self.insert(rtype, merged, dry_run=dry_run, managed=outcome.managers), True
+        merged["metadata"].pop("resourceVersion", None)
+        return self.replace(rtype, merged, subresource, dry_run=dry_run, managed=outcome.managers), False
+
+    # --- pods' subresources -----------------------------------------------------------------------------------------
+
+    def bind(self, namespace: str, name: str, binding: Object) -> None:
+        """Assign a pod to ``binding.target.name``; whether that node exists is not asked.
+
+        Raises ApiError: 404 no such pod; 409 another UID, bound already, gated or being deleted; 422 no target.
+        """
+        rtype = self.type_of("pods")
+        current = self.entry(rtype, namespace, name)
+        pod = current.obj
+        asked = binding.get("metadata") or {}
+        node = (binding.get("target") or {}).get("name")
+        if not node:
+            raise ApiError(
+                422, "Invalid", f'Binding "{name}" is invalid: target.name: Required value',
+                {"name": name, "kind": "Binding", "causes": [validation.required("target.name")._asdict()]},
+            )  # fmt: skip
+        self._expect_bindable(rtype, current, asked)
+        spec = {**pod["spec"], "nodeName": node}
+        status = {**pod["status"], "conditions": self._scheduled(pod["status"].get("conditions") or ())}
+        metadata = dict(pod["metadata"])
+        for member in ("annotations", "labels"):
+            if asked.get(member):
+                metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
+        self._commit(MODIFIED, rtype, current.key, {**pod, "metadata": metadata, "spec": spec, "status": status}, current)
+
+    @staticmethod
+    def _expect_bindable(rtype: ResourceType, current: Entry, asked: Object) -> None:
+        pod, name = current.obj, current.key[1]
+        uid = asked.get("uid")
+        if uid and uid != pod["metadata"]["uid"]:
+            raise conflict("pods", name, _uid_fault(rtype, current, uid))
+        version = asked.get("resourceVersion")
+        if version and version != pod["metadata"]["resourceVersion"]:
+            raise conflict("pods", name)
+        why = ""
+        if "deletionTimestamp" in pod["metadata"]:
+            why = f"pod {name} is being deleted, cannot be assigned to a host"
+        elif pod["spec"].get("nodeName"):
+            why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        elif pod["spec"].get("schedulingGates"):
+            why = f"pod {name} has non-empty .spec.schedulingGates"
+        if why:
+            raise conflict("pods/binding", name, why)
+
+    def _scheduled(self, conditions: Sequence[Object]) -> Sequence[Object]:
+        made = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": self.now}
+        if not any(condition["type"] == "PodScheduled" for condition in conditions):
+            return [*conditions, made]
+        return [made if condition["type"] == "PodScheduled" else condition for condition in conditions]
+
+    def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
+        """Delete a pod through the eviction API: only if its disruption budget allows it.
+
+        Raises ApiError: 404, 409 for a wrong UID, 429 when a budget has nothing left, 500 for several budgets.
+        """
+        rtype = self.type_of("pods")
+        current = self.entry(rtype, namespace, name)
+        options = eviction.get("deleteOptions") or {}
+        preconditions = options.get("preconditions") or {}
+        self._expect_deletable(rtype, current, preconditions.get("uid"), preconditions.get("resourceVersion"))
+        pod = current.obj
+        if pod["status"].get("phase") not in ("Pending", *_FINISHED) and "deletionTimestamp" not in pod["metadata"]:
+            self._spend_budget(pod, dry_run=dry_run)
+        if dry_run:
+            return
+        target = {
+            "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": self.now,
+            "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+        }  # fmt: skip
+        others = [each for each in pod["status"].get("conditions") or () if each["type"] != "DisruptionTarget"]
+        status = {**pod["status"], "conditions": [*others, target]}
+        self._commit(
+            MODIFIED, rtype, current.key, {**pod, "metadata": dict(pod["metadata"]), "status": status}, current
+        )
+        self.delete("pods", namespace, name, grace_period=options.get("gracePeriodSeconds"))
+
+    def _spend_budget(self, pod: Object, *, dry_run: bool) -> None:
+        labels = pod["metadata"].get("labels") or {}
+        budgets = [
+            entry
+            for entry in self.shelf(PDBS).all(pod["metadata"]["namespace"])
+            if LabelSelector.compile(entry.obj["spec"].get("selector")).matches(labels)
+        ]
+        if not budgets:
+            return
+        if len(budgets) > 1:
+            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            raise ApiError(500, "InternalError", message)
+        entry = budgets[0]
+        budget, status = entry.obj, entry.obj.get("status") or {}
+        name, healthy = entry.key[1], status.get("currentHealthy", 0)
+        if _unhealthy_may_go(pod, budget):
+            return
+        if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
+            raise _budget_refuses(f"The disruption budget {name} is still being processed by the server.", 10)
+        if status.get("disruptionsAllowed", 0) <= 0:
+            desired = status.get("desiredHealthy", 0)
+            raise _budget_refuses(
+                f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+            )
+        if not dry_run:
+            disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: self.now}
+            left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
+            obj = {**budget, "metadata": dict(budget["metadata"]), "status": left}
+            self._commit(MODIFIED, self.type_of(PDBS), entry.key, obj, entry)
+
+    # --- deleting ---------------------------------------------------------------------------------------------------
+
+    def delete(
+        self,
+        resource: str,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_period: int | None = None,
+        propagation: str | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        """Delete an object; returns its last state.
+
+        A pod on a node stays, with a deletionTimestamp, until it is deleted with ``grace_period`` (seconds) 0; an
+        object with finalizers until they are gone. Raises ApiError: 404; 409 when a precondition fails.
+        """
+        rtype = self.type_of(resource)
+        current = self.entry(rtype, namespace, name)
+        self._expect_deletable(rtype, current, uid, resource_version)
+        if dry_run:
+            return current.obj
+        if rtype.storage == "pods":
+            return self._delete_pod(rtype, current, grace_period)
+        if rtype.storage == "namespaces":
+            return self._delete_namespace(rtype, current)
+        if rtype.storage == CRDS:
+            self._delete_all(custom_types(current.obj))
+        finalizers = list(current.obj["metadata"].get("finalizers") or ())
+        waits = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(propagation or "")
+        if waits and self.garbage_collected and waits not in finalizers:
+            finalizers.append(waits)
+        if not finalizers:
+            return self._remove(rtype, current).obj
+        if "deletionTimestamp" in current.obj["metadata"]:
+            return current.obj
+        return self._commit(
+            MODIFIED, rtype, current.key, self._doomed(current.obj, 0, finalizers), current
+        ).obj  # fmt: skip
+
+    @staticmethod
+    def _expect_deletable(rtype: ResourceType, current: Entry, uid: str | None, version: str | None) -> None:
+        metadata, name = current.obj["metadata"], current.key[1]
+        kind = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
+        if uid and uid != metadata["uid"]:
+            raise conflict(
+                kind, name,
+                f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
+                "The object might have been deleted and then recreated",
+            )  # fmt: skip
+        if version and version != metadata["resourceVersion"]:
+            raise conflict(
+                kind, name,
+                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+                f"({metadata['resourceVersion']}). The object might have been modified",
+            )  # fmt: skip
+
+    def _doomed(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
+        """The object with the marks of a deletion in ``grace`` seconds."""
+        metadata = dict(obj["metadata"])
+        if "deletionTimestamp" not in metadata and metadata.get("generation"):
+            metadata["generation"] += 1
+        metadata["deletionTimestamp"] = timestamp(self.clock() + grace)
+        metadata["deletionGracePeriodSeconds"] = grace
+        if finalizers:
+            metadata["finalizers"] = list(finalizers)
+        return {**obj, "metadata": ordered_metadata(metadata)}
+
+    def _delete_pod(self, rtype: ResourceType, current: Entry, grace: int | None) -> Object:
+        pod = current.obj
+        metadata = pod["metadata"]
+        if grace is None:
+            grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        grace = max(grace, 0)
+        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in _FINISHED:
+            grace = 0
+        pending = metadata.get("deletionGracePeriodSeconds") if "deletionTimestamp" in metadata else None
+        if pending is not None and (grace > pending or (grace == pending and grace > 0)):
+            return pod
+        if pending != grace or pending is None:
+            current = self._commit(MODIFIED, rtype, current.key, self._doomed(pod, grace), current)
+        if grace > 0 or metadata.get("finalizers"):
+            return current.obj
+        return self._remove(rtype, current).obj
+
+    def _remove(self, rtype: ResourceType, current: Entry) -> Entry:
+        obj = {**current.obj, "metadata": dict(current.obj["metadata"])}
+        return self._commit(DELETED, rtype, current.key, obj, current)
+
+    def _delete_namespace(self, rtype: ResourceType, current: Entry) -> Object:
+        """Mark a namespace and delete what is in it; it goes with its last object."""
+        name = current.key[1]
+        if name in ("default", "kube-system", "kube-public"):
+            raise forbidden("namespaces", name, "this namespace may not be deleted")
+        if name in self._ending:
+            return current.obj
+        obj = self._doomed(current.obj, 0)
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        marked = self._commit(MODIFIED, rtype, current.key, obj, current).obj
+        self._ending.add(name)
+        self._delete_all([each for each in self.registry if each.namespaced and not each.stored_as], name)
+        self._end_namespaces()
+        return marked
+
+    def _delete_all(self, types: Sequence[ResourceType], namespace: str | None = None) -> None:
+        for each in types:
+            for entry in tuple(self.shelf(each.storage).all(namespace)):
+                self.delete(each.resource, entry.key[0] or None, entry.key[1])
+
+    def _end_namespaces(self) -> None:
+        """Remove the namespaces that are being deleted and have nothing left in them."""
+        for name in sorted(self._ending):
+            if any(shelf.count(name) for storage, shelf in self._shelves.items() if storage != "namespaces"):
+                continue
+            self._ending.discard(name)
+            rtype = self.type_of("namespaces")
+            self._remove(rtype, self.entry(rtype, None, name))
+
+    # --- kinds ------------------------------------------------------------------------------------------------------
+
+    def _serve(self, kind: str, crd: Object) -> None:
+        """Serve what a custom resource definition says, or no more when it is gone."""
+        resource = crd["metadata"]["name"]
+        self.codec.forget(resource)
+        self.registry.remove(resource)
+        if kind == DELETED:
+            self._shelves.pop(resource, None)
+            return
+        for rtype in custom_types(crd):
+            self.registry.add(rtype)
+
+    @staticmethod
+    def entry_key(rtype: ResourceType, namespace: str | None, name: str) -> Key:
+        """The key that an object is kept under: (namespace or "", name)."""
+        return ((namespace or "default") if rtype.namespaced else "", name)
+
+
+def _established(crd: Object, now: str) -> Object:
+    """The status of a definition that is in force."""
+    conditions = [
+        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
+         "message": "no conflicts found"},
+        {"type": "Established", "status": "True", "lastTransitionTime": now, "reason": "InitialNamesAccepted",
+         "message": "the initial names have been accepted"},
+    ]  # fmt: skip
+    spec = crd.get("spec") or {}
+    stored = [version["name"] for version in spec.get("versions") or () if version.get("storage")]
+    return {"conditions": conditions, "acceptedNames": copy(spec.get("names") or {}), "storedVersions": stored}
+
+
+def _uid_fault(rtype: ResourceType, current: Entry, uid: str) -> str:
+    """The storage layer's words for a UID that is another one."""
+    namespace, name = current.key
+    where = "/".join(part for part in (rtype.group, rtype.plural, namespace, name) if part)
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{where}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.obj['metadata']['uid']}"
+    )
+
+
+def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
+    """Whether a pod that is not ready goes without asking: always by policy, or while the budget is healthy."""
+    conditions = pod["status"].get("conditions") or ()
+    if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+        return False
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired = status.get("desiredHealthy", 0)
+    return desired > 0 and status.get("currentHealthy", 0) >= desired
+
+
+def _budget_refuses(message: str, retry_after: int = 0) -> ApiError:
+    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
+    headers = {}
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+        headers["Retry-After"] = str(retry_after)
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return ApiError(429, "TooManyRequests", text, details, headers=headers)
+
+
+def changes_of(store: Store, resource: str, version: int) -> Iterator[Change]:
+    """The changes of a resource after a resourceVersion; raises ApiError 410 when they are forgotten."""
+    return iter(store.shelf(store.type_of(resource).storage).since(version))
+
+
+__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiError", "Store", "details_of", "timestamp"]

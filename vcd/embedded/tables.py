@@ -1,0 +1,586 @@
+"""The columns that ``kubectl get`` shows of each kind, and their cells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from vcd.embedded import schema
+from vcd.embedded.resources import ResourceType
+from vcd.model.quantity import QuantityError, parse_units
+
+Object = Mapping[str, Any]
+Cell = Callable[[Object, float], Any]
+
+NONE: Final = "<none>"
+UNKNOWN: Final = "<unknown>"
+
+
+class Column(NamedTuple):
+    """A column: header, type, how to get its cell, priority (1: only in wide output), format and description."""
+
+    name: str
+    type: str
+    cell: Cell
+    priority: int = 0
+    format: str = ""
+    description: str = ""
+
+    def definition(self) -> dict[str, Any]:
+        """The ``TableColumnDefinition``."""
+        return {
+            "name": self.name, "type": self.type, "format": self.format, "description": self.description,
+            "priority": self.priority,
+        }  # fmt: skip
+
+
+class Columns:
+    """The columns of a kind."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self.definitions = [column.definition() for column in columns]
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        """The cells of one object; ``now`` in seconds since the epoch, for ages."""
+        return [column.cell(obj, now) for column in self._columns]
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------
+
+
+def at(obj: Any, path: str, default: Any = None) -> Any:
+    """The member at a dotted path, ``default`` when one is missing."""
+    for part in path.split("."):
+        obj = obj.get(part) if isinstance(obj, Mapping) else None
+    return default if obj is None else obj
+
+
+def _get(path: str, default: Any = None) -> Cell:
+    return lambda obj, now: at(obj, path, default)
+
+
+def _text(path: str, default: str = NONE) -> Cell:
+    return lambda obj, now: str(at(obj, path, default) or default)
+
+
+def seconds_of(text: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC).timestamp()
+
+
+def duration(seconds: float) -> str:
+    """A time span as kubectl writes it: ``45s``, ``3m20s``, ``5h``, ``12d``, ``2y10d``."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 0:
+        return "0s"
+    if whole < 120:
+        return f"{whole}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 10:
+        return _two(minutes, "m", whole % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
+    return f"{first}{first_unit}{second}{second_unit}" if second else f"{first}{first_unit}"
+
+
+def age(path: str = "metadata.creationTimestamp") -> Cell:
+    """A cell with the time since the moment at a path."""
+
+    def cell(obj: Object, now: float) -> str:
+        value = at(obj, path)
+        return duration(now - seconds_of(value)) if value else UNKNOWN
+
+    return cell
+
+
+def _described(model: str, member: str) -> str:
+    return schema.model(model).properties[member].description
+
+
+def _name() -> Column:
+    return Column("Name", "string", _get("metadata.name"), 0, "name", _described("V1ObjectMeta", "name"))
+
+
+def _age() -> Column:
+    return Column("Age", "string", age(), 0, "", _described("V1ObjectMeta", "creationTimestamp"))
+
+
+def _labels(path: str) -> Cell:
+    def cell(obj: Object, now: float) -> str:
+        selector = at(obj, path, {})
+        labels = selector.get("matchLabels", selector) if "matchExpressions" not in selector else {}
+        return ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
+
+    return cell
+
+
+def _listed(path: str, member: str) -> Cell:
+    return lambda obj, now: ",".join(str(item.get(member, "")) for item in at(obj, path, ())) or NONE
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+def pod_status(pod: Object) -> str:
+    """What kubectl shows as a pod's status: its phase, or why it is not simply in it."""
+    status = pod.get("status") or {}
+    shown = status.get("reason") or status.get("phase", "")
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            shown = "SchedulingGated"
+    initializing = _initializing(pod)
+    shown = initializing or _running_status(status, shown)
+    if "deletionTimestamp" in pod["metadata"]:
+        finished = status.get("phase") in ("Succeeded", "Failed")
+        return "Unknown" if status.get("reason") == "NodeLost" else shown if finished else "Terminating"
+    return shown
+
+
+def _initializing(pod: Object) -> str:
+    total = len(at(pod, "spec.initContainers", ()))
+    sidecars = {each["name"] for each in at(pod, "spec.initContainers", ()) if each.get("restartPolicy") == "Always"}
+    for index, container in enumerate(at(pod, "status.initContainerStatuses", ())):
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting")
+        if terminated is not None and terminated.get("exitCode") == 0:
+            continue
+        if container.get("name") in sidecars and container.get("started"):
+            continue
+        if terminated is not None:
+            return f"Init:{terminated.get('reason') or 'ExitCode:' + str(terminated.get('exitCode'))}"
+        if waiting and waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{total}"
+    return ""
+
+
+def _running_status(status: Object, shown: str) -> str:
+    running = False
+    for container in reversed(status.get("containerStatuses") or ()):
+        state = container.get("state") or {}
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
+        if waiting.get("reason"):
+            shown = waiting["reason"]
+        elif terminated is not None:
+            signal = terminated.get("signal")
+            code = f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode')}"
+            shown = terminated.get("reason") or code
+        elif container.get("ready") and state.get("running") is not None:
+            running = True
+    if shown == "Completed" and running:
+        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+        return "Running" if ready else "NotReady"
+    return shown
+
+
+def _pod_ready(pod: Object, now: float) -> str:
+    ready = sum(1 for container in at(pod, "status.containerStatuses", ()) if container.get("ready"))
+    return f"{ready}/{len(at(pod, 'spec.containers', ()))}"
+
+
+def _restarts(pod: Object, now: float) -> str:
+    containers = at(pod, "status.containerStatuses", ())
+    count = sum(container.get("restartCount", 0) for container in containers)
+    ends = [finish for each in containers if (finish := at(each, "lastState.terminated.finishedAt"))]
+    if not count or not ends:
+        return str(count)
+    return f"{count} ({duration(now - max(map(seconds_of, ends)))} ago)"
+
+
+def _readiness_gates(pod: Object, now: float) -> str:
+    gates = [gate["conditionType"] for gate in at(pod, "spec.readinessGates", ())]
+    if not gates:
+        return NONE
+    true = {each["type"] for each in at(pod, "status.conditions", ()) if each["status"] == "True"}
+    return f"{sum(gate in true for gate in gates)}/{len(gates)}"
+
+
+def _pods() -> list[Column]:
+    return [
+        _name(),
+        Column("Ready", "string", _pod_ready, 0, "",
+               "The aggregate readiness state of this pod for accepting traffic."),
+        Column("Status", "string", lambda pod, now: pod_status(pod), 0, "",
+               "The aggregate status of the containers in this pod."),
+        Column("Restarts", "string", _restarts, 0, "",
+               "The number of times the containers in this pod have been restarted and when the last container in "
+               "this pod has restarted."),
+        _age(),
+        Column("IP", "string", _text("status.podIP"), 1, "", _described("V1PodStatus", "podIP")),
+        Column("Node", "string", _text("spec.nodeName"), 1, "", _described("V1PodSpec", "nodeName")),
+        Column("Nominated Node", "string", _text("status.nominatedNodeName"), 1, "",
+               _described("V1PodStatus", "nominatedNodeName")),
+        Column("Readiness Gates", "string", _readiness_gates, 1, "", _described("V1PodSpec", "readinessGates")),
+    ]  # fmt: skip
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def _node_status(node: Object, now: float) -> str:
+    ready = next((each for each in at(node, "status.conditions", ()) if each["type"] == "Ready"), None)
+    shown = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
+    return f"{shown},SchedulingDisabled" if at(node, "spec.unschedulable") else shown
+
+
+_ROLE: Final = "node-role.kubernetes.io/"
+
+
+def _node_roles(node: Object, now: float) -> str:
+    labels = at(node, "metadata.labels", {})
+    roles = [key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)]
+    if labels.get("kubernetes.io/role"):
+        roles.append(labels["kubernetes.io/role"])
+    return ",".join(sorted(role for role in roles if role)) or NONE
+
+
+def _address(kind: str) -> Cell:
+    def cell(node: Object, now: float) -> str:
+        found = (each["address"] for each in at(node, "status.addresses", ()) if each["type"] == kind)
+        return str(next(found, NONE))
+
+    return cell
+
+
+def _nodes() -> list[Column]:
+    return [
+        _name(),
+        Column("Status", "string", _node_status, 0, "", "The status of the node"),
+        Column("Roles", "string", _node_roles, 0, "", "The roles of the node"),
+        _age(),
+        Column("Version", "string", _get("status.nodeInfo.kubeletVersion", ""), 0, "",
+               _described("V1NodeSystemInfo", "kubeletVersion")),
+        Column("Internal-IP", "string", _address("InternalIP"), 1),
+        Column("External-IP", "string", _address("ExternalIP"), 1),
+        Column("OS-Image", "string", _text("status.nodeInfo.osImage", UNKNOWN), 1),
+        Column("Kernel-Version", "string", _text("status.nodeInfo.kernelVersion", UNKNOWN), 1),
+        Column("Container-Runtime", "string", _text("status.nodeInfo.containerRuntimeVersion", UNKNOWN), 1),
+    ]  # fmt: skip
+
+
+# --- workloads ------------------------------------------------------------------------------------------------------
+
+
+def _template_columns() -> list[Column]:
+    return [
+        Column("Containers", "string", _listed("spec.template.spec.containers", "name"), 1),
+        Column("Images", "string", _listed("spec.template.spec.containers", "image"), 1),
+        Column("Selector", "string", _labels("spec.selector"), 1),
+    ]
+
+
+def _deployments() -> list[Column]:
+    def ready(obj: Object, now: float) -> str:
+        return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
+
+    return [
+        _name(),
+        Column("Ready", "string", ready, 0, "", "Number of the pod with ready state"),
+        Column("Up-to-date", "string", _get("status.updatedReplicas", 0)),
+        Column("Available", "string", _get("status.availableReplicas", 0)),
+        _age(),
+        *_template_columns(),
+    ]
+
+
+def _replica_sets() -> list[Column]:
+    return [
+        _name(),
+        Column("Desired", "integer", _get("spec.replicas", 0)),
+        Column("Current", "integer", _get("status.replicas", 0)),
+        Column("Ready", "integer", _get("status.readyReplicas", 0)),
+        _age(),
+        *_template_columns(),
+    ]
+
+
+def _budgets() -> list[Column]:
+    def bound(path: str) -> Cell:
+        return lambda obj, now: str(at(obj, path, "N/A"))
+
+    return [
+        _name(),
+        Column("Min Available", "string", bound("spec.minAvailable")),
+        Column("Max Unavailable", "string", bound("spec.maxUnavailable")),
+        Column("Allowed Disruptions", "integer", _get("status.disruptionsAllowed", 0)),
+        _age(),
+    ]
+
+
+# --- storage --------------------------------------------------------------------------------------------------------
+
+_MODES: Final = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(path: str) -> Cell:
+    return lambda obj, now: ",".join(_MODES.get(mode, mode) for mode in at(obj, path, ()))
+
+
+def _claims() -> list[Column]:
+    def claim_status(obj: Object, now: float) -> str:
+        return "Terminating" if "deletionTimestamp" in obj["metadata"] else str(at(obj, "status.phase", ""))
+
+    return [
+        _name(),
+        Column("Status", "string", claim_status),
+        Column("Volume", "string", _get("spec.volumeName", "")),
+        Column("Capacity", "string", _get("status.capacity.storage", "")),
+        Column("Access Modes", "string", _modes("status.accessModes")),
+        Column("StorageClass", "string", _get("spec.storageClassName", "")),
+        _age(),
+        Column("VolumeMode", "string", _get("spec.volumeMode", "<unset>"), 1),
+    ]
+
+
+def _volumes() -> list[Column]:
+    def claim(obj: Object, now: float) -> str:
+        ref = at(obj, "spec.claimRef", {})
+        return f"{ref.get('namespace', '')}/{ref.get('name', '')}" if ref else ""
+
+    return [
+        _name(),
+        Column("Capacity", "string", _get("spec.capacity.storage", "")),
+        Column("Access Modes", "string", _modes("spec.accessModes")),
+        Column("Reclaim Policy", "string", _get("spec.persistentVolumeReclaimPolicy", "")),
+        Column("Status", "string", _get("status.phase", "")),
+        Column("Claim", "string", claim),
+        Column("StorageClass", "string", _get("spec.storageClassName", "")),
+        Column("Reason", "string", _get("status.reason", "")),
+        _age(),
+        Column("VolumeMode", "string", _get("spec.volumeMode", "<unset>"), 1),
+    ]
+
+
+def _storage_classes() -> list[Column]:
+    def shown_name(obj: Object, now: float) -> str:
+        default = at(obj, "metadata.annotations", {}).get("storageclass.kubernetes.io/is-default-class") == "true"
+        return f"{obj['metadata']['name']} (default)" if default else str(obj["metadata"]["name"])
+
+    return [
+        _name()._replace(cell=shown_name),
+        Column("Provisioner", "string", _get("provisioner", "")),
+        Column("ReclaimPolicy", "string", _get("reclaimPolicy", "Delete")),
+        Column("VolumeBindingMode", "string", _get("volumeBindingMode", "Immediate")),
+        Column("AllowVolumeExpansion", "string", _get("allowVolumeExpansion", False)),
+        _age(),
+    ]
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+def _count(path: str) -> Cell:
+    return lambda obj, now: len(at(obj, path, ()))
+
+
+def _config_maps() -> list[Column]:
+    return [_name(), Column("Data", "string", lambda obj, now: len(obj.get("data") or ()) + len(
+        obj.get("binaryData") or ())), _age()]  # fmt: skip
+
+
+def _services() -> list[Column]:
+    def ports(obj: Object, now: float) -> str:
+        listed = [
+            f"{port['port']}" + (f":{port['nodePort']}" if port.get("nodePort") else "") + f"/{port['protocol']}"
+            for port in at(obj, "spec.ports", ())
+        ]
+        return ",".join(listed) or NONE
+
+    return [
+        _name(),
+        Column("Type", "string", _get("spec.type", "")),
+        Column("Cluster-IP", "string", _text("spec.clusterIP")),
+        Column("External-IP", "string", lambda obj, now: ",".join(at(obj, "spec.externalIPs", ())) or NONE),
+        Column("Port(s)", "string", ports),
+        _age(),
+        Column("Selector", "string", _labels("spec.selector"), 1),
+    ]
+
+
+def _events() -> list[Column]:
+    def last(obj: Object, now: float) -> str:
+        seen = at(obj, "series.lastObservedTime") or obj.get("lastTimestamp") or obj.get("eventTime")
+        return duration(now - seconds_of(seen)) if seen else UNKNOWN
+
+    def first(obj: Object, now: float) -> str:
+        seen = obj.get("firstTimestamp") or obj.get("eventTime")
+        return duration(now - seconds_of(seen)) if seen else UNKNOWN
+
+    def about(obj: Object, now: float) -> str:
+        return f"{at(obj, 'involvedObject.kind', '').lower()}/{at(obj, 'involvedObject.name', '')}"
+
+    def source(obj: Object, now: float) -> str:
+        component = at(obj, "source.component") or obj.get("reportingComponent", "")
+        host = at(obj, "source.host", "")
+        return ", ".join(part for part in (component, host) if part)
+
+    return [
+        Column("Last Seen", "string", last),
+        Column("Type", "string", _get("type", "")),
+        Column("Reason", "string", _get("reason", "")),
+        Column("Object", "string", about),
+        Column("Subobject", "string", _get("involvedObject.fieldPath", ""), 1),
+        Column("Source", "string", source, 1),
+        Column("Message", "string", lambda obj, now: str(obj.get("message") or "").strip()),
+        Column("First Seen", "string", first, 1),
+        Column("Count", "string", _get("count", 1), 1),
+        _name()._replace(priority=1),
+    ]
+
+
+def _quotas() -> list[Column]:
+    def used(prefix: str) -> Cell:
+        def cell(obj: Object, now: float) -> str:
+            hard = at(obj, "status.hard") or at(obj, "spec.hard", {})
+            have = at(obj, "status.used", {})
+            return ", ".join(
+                f"{name}: {have.get(name, 0)}/{hard[name]}"
+                for name in sorted(hard)
+                if name.startswith("limits.") == (prefix == "limits")
+            )
+
+        return cell
+
+    return [
+        _name(), Column("Request", "string", used("requests")), Column("Limit", "string", used("limits")), _age()
+    ]  # fmt: skip
+
+
+def _role_bindings() -> list[Column]:
+    def role(obj: Object, now: float) -> str:
+        return f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}"
+
+    return [_name(), Column("Role", "string", role), _age()]
+
+
+def _created() -> list[Column]:
+    return [_name(), Column("Created At", "date", _get("metadata.creationTimestamp"))]
+
+
+def _named_and_aged(*columns: tuple[str, str, Cell]) -> Callable[[], list[Column]]:
+    return lambda: [_name(), *(Column(name, kind, cell) for name, kind, cell in columns), _age()]
+
+
+_KINDS: Final[dict[str, Callable[[], list[Column]]]] = {
+    "pods": _pods,
+    "nodes": _nodes,
+    "deployments.apps": _deployments,
+    "replicasets.apps": _replica_sets,
+    "poddisruptionbudgets.policy": _budgets,
+    "persistentvolumeclaims": _claims,
+    "persistentvolumes": _volumes,
+    "storageclasses.storage.k8s.io": _storage_classes,
+    "configmaps": _config_maps,
+    "services": _services,
+    "events": _events,
+    "resourcequotas": _quotas,
+    "rolebindings.rbac.authorization.k8s.io": _role_bindings,
+    "clusterrolebindings.rbac.authorization.k8s.io": _role_bindings,
+    "roles.rbac.authorization.k8s.io": _created,
+    "clusterroles.rbac.authorization.k8s.io": _created,
+    "customresourcedefinitions.apiextensions.k8s.io": _created,
+    "namespaces": _named_and_aged(("Status", "string", _get("status.phase", ""))),
+    "secrets": _named_and_aged(("Type", "string", _get("type", "")), ("Data", "string", _count("data"))),
+    "serviceaccounts": _named_and_aged(("Secrets", "string", _count("secrets"))),
+    "leases.coordination.k8s.io": _named_and_aged(("Holder", "string", _get("spec.holderIdentity", ""))),
+    "priorityclasses.scheduling.k8s.io": _named_and_aged(
+        ("Value", "integer", _get("value", 0)),
+        ("Global-Default", "boolean", _get("globalDefault", False)),
+        ("PreemptionPolicy", "string", _get("preemptionPolicy", "")),
+    ),
+    "csinodes.storage.k8s.io": _named_and_aged(("Drivers", "integer", _count("spec.drivers"))),
+    "csidrivers.storage.k8s.io": _named_and_aged(
+        ("AttachRequired", "boolean", _get("spec.attachRequired", True)),
+        ("PodInfoOnMount", "boolean", _get("spec.podInfoOnMount", False)),
+        ("StorageCapacity", "boolean", _get("spec.storageCapacity", False)),
+    ),
+    "csistoragecapacities.storage.k8s.io": _named_and_aged(
+        ("StorageClassName", "string", _get("storageClassName", "")),
+        ("Capacity", "string", _get("capacity", "")),
+    ),
+}
+
+
+def columns_of(rtype: ResourceType) -> Columns:
+    """The columns of a kind; of a custom resource those that its definition names."""
+    if rtype.definition is not None:
+        return Columns([_name(), *_custom(rtype.definition)])
+    return Columns(_KINDS.get(rtype.storage, _named_and_aged())())
+
+
+def _custom(definition: Mapping[str, Any]) -> list[Column]:
+    declared = definition.get("additionalPrinterColumns")
+    if not declared:
+        return [_age()._replace(type="date")]
+    return [
+        Column(
+            column["name"], column["type"], _json_path(column["jsonPath"], column["type"]),
+            column.get("priority", 0), column.get("format", ""),
+            column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}",
+        )
+        for column in declared
+    ]  # fmt: skip
+
+
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\['([^']+)'\]|\[(-?\d+)\]|\[(\*)\]")
+
+
+def _json_path(path: str, kind: str) -> Cell:
+    """A cell at a simple JSONPath: members, quoted members, indices and ``[*]``."""
+    steps = [match.groups() for match in _STEP.finditer(path.replace("\\.", "\0"))]
+
+    def cell(obj: Object, now: float) -> Any:
+        found: list[Any] = [obj]
+        for dotted, quoted, index, every in steps:
+            member = (dotted or quoted or "").replace("\0", ".")
+            found = [below for value in found for below in _below(value, member, index, every)]
+        if not found or found[0] is None:
+            return UNKNOWN if kind == "date" and path.endswith("Timestamp") else None
+        return _as_cell(found[0], kind, now)
+
+    return cell
+
+
+def _below(value: Any, member: str, index: str | None, every: str | None) -> list[Any]:
+    if isinstance(value, list):
+        if every:
+            return value
+        if index is not None and -len(value) <= int(index) < len(value):
+            return [value[int(index)]]
+    elif isinstance(value, Mapping) and member in value:
+        return [value[member]]
+    return []
+
+
+def _as_cell(value: Any, kind: str, now: float) -> Any:
+    if kind == "date":
+        try:
+            return duration(now - seconds_of(value))
+        except (TypeError, ValueError):
+            return "<invalid>"
+    if kind == "integer" and isinstance(value, str):
+        try:
+            return parse_units(value)
+        except QuantityError:
+            return None
+    if kind == "string" and not isinstance(value, str):
+        return str(value) if not isinstance(value, bool) else str(value).lower()
+    return value

@@ -1,0 +1,170 @@
+"""Reads the published GPU cluster trace format (nodes.csv, pods.csv) into nodes, queues and timed arrivals.
+
+The format is that of Alibaba's cluster-trace-gpu-v2023 ("Beware of Fragmentation: Scheduling GPU-Sharing Workloads
+with Fragmentation Gradient Descent", USENIX ATC 2023). How a row becomes objects:
+
+* A node's GPUs are ``nvidia.com/gpu``; its model is the label ``nvidia.com/gpu.product`` (and ``gpu-model``).
+* A task is a pod in a PodGroup of one; tasks created in the same second with the same request are one gang.
+* ``qos`` in lower case is the queue. ``gpu_spec`` (``A|B``: models allowed) is the annotation ``volcano.sh/card.name``
+  and a required node affinity on the product label.
+* A share of a GPU asks for a whole one.
+* A task runs as long as it existed, deletion minus creation. Tasks that were never scheduled (no scheduled_time) run
+  that long too, though they only waited then: nothing else is known of them, and leaving them out would lower the
+  load. A task whose last phase was Failed ends with exit code 1.
+* ``compression`` divides the times of arrival, not the run times: contention grows with it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from vcd.embedded.controllers.base import Obj
+from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS
+from vcd.embedded.workload import Arrival, gang, node, pod, pod_spec, queue
+
+GPU: Final = "nvidia.com/gpu"
+PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+MODEL_LABEL: Final = "gpu-model"
+CARD_ANNOTATION: Final = "volcano.sh/card.name"
+
+_NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+_TASK_COLUMNS: Final = (
+    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase", "creation_time",
+    "deletion_time", "scheduled_time",
+)
+
+
+class TraceError(ValueError):
+    """A file that is not of the trace's format; the message names file, line and column."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of pods.csv: requests, the models allowed (empty: any), and its times in seconds."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    models: tuple[str, ...]
+    queue: str
+    creation: int
+    deletion: int
+    failed: bool
+
+    @property
+    def request(self) -> tuple[int, int, int, tuple[str, ...], str]:
+        """What makes tasks of one second one gang."""
+        return self.cpu_milli, self.memory_mib, self.gpus, self.models, self.queue
+
+
+def read_nodes(path: Path) -> list[Obj]:
+    """Node manifests of a nodes.csv. Raises TraceError, OSError."""
+    return [_node(row, where) for where, row in _rows(path, _NODE_COLUMNS)]
+
+
+def read_tasks(path: Path) -> list[Task]:
+    """The tasks of a pods.csv, by creation, rows of one second in the file's order. Raises TraceError, OSError."""
+    return sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda task: task.creation)
+
+
+def queues_of(tasks: Iterable[Task]) -> list[Obj]:
+    """A queue of weight 1 for each qos class, by name."""
+    return [queue(name) for name in sorted({task.queue for task in tasks})]
+
+
+def arrivals(tasks: Iterable[Task], *, compression: float = 1.0, namespace: str = "default") -> Iterator[Arrival]:
+    """The gangs of tasks (sorted by creation), the first at second 0; gaps are divided by ``compression``.
+
+    Raises ValueError for a compression that is not above zero.
+    """
+    if not compression > 0:
+        raise ValueError(f"compression {compression!r} must be above zero")
+    first: int | None = None
+    for creation, together in groupby(tasks, key=lambda task: task.creation):
+        first = creation if first is None else first
+        gangs: dict[tuple[object, ...], list[Task]] = {}
+        for task in together:
+            gangs.setdefault(task.request, []).append(task)
+        objects = [obj for members in gangs.values() for obj in _gang(members, namespace)]
+        yield Arrival((creation - first) / compression, tuple(objects))
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise TraceError(f"{path}: line 1: column {missing[0]!r} is missing; it must have {', '.join(columns)}")
+        for row in reader:
+            where = f"{path}: line {reader.line_num}"
+            short = [column for column in columns if row[column] is None]
+            if short:
+                raise TraceError(f"{where}: column {short[0]!r} is missing")
+            yield where, row
+
+
+def _number(row: dict[str, str], column: str, where: str) -> int:
+    text = row[column]
+    if not (text.isascii() and text.isdigit()):
+        raise TraceError(f"{where}: {column} is {text!r}; it must be a whole number, zero or more")
+    return int(text)
+
+
+def _node(row: dict[str, str], where: str) -> Obj:
+    gpus = _number(row, "gpu", where)
+    resources = {
+        "cpu": f"{_number(row, 'cpu_milli', where)}m",
+        "memory": f"{_number(row, 'memory_mib', where)}Mi",
+        **({GPU: str(gpus)} if gpus else {}),
+    }
+    model = row["model"]
+    if gpus and not model:
+        raise TraceError(f"{where}: model is empty for a node with {gpus} GPUs")
+    return node(row["sn"], resources, {PRODUCT_LABEL: model, MODEL_LABEL: model} if model else {})
+
+
+def _task(row: dict[str, str], where: str) -> Task:
+    creation, deletion = _number(row, "creation_time", where), _number(row, "deletion_time", where)
+    if deletion < creation:
+        raise TraceError(f"{where}: deletion_time {deletion} is before creation_time {creation}")
+    models = tuple(dict.fromkeys(filter(None, row["gpu_spec"].split("|"))))
+    if not row["qos"]:
+        raise TraceError(f"{where}: qos is empty")
+    return Task(
+        name=row["name"],
+        cpu_milli=_number(row, "cpu_milli", where),
+        memory_mib=_number(row, "memory_mib", where),
+        gpus=_number(row, "num_gpu", where),
+        models=models,
+        queue=row["qos"].lower(),
+        creation=creation,
+        deletion=deletion,
+        failed=row["pod_phase"] == "Failed",
+    )
+
+
+def _gang(tasks: list[Task], namespace: str) -> tuple[tuple[str, Obj], ...]:
+    first = tasks[0]
+    requests = {"cpu": f"{first.cpu_milli}m", "memory": f"{first.memory_mib}Mi"}
+    if first.gpus:
+        requests[GPU] = str(first.gpus)
+    affinity = _affinity(first.models) if first.models else {}
+    card = {CARD_ANNOTATION: "|".join(first.models)} if first.models else {}
+    pods = []
+    for task in tasks:
+        marks = {**card, RUN_SECONDS: str(task.deletion - task.creation), **({EXIT_CODE: "1"} if task.failed else {})}
+        pods.append(pod(namespace, task.name, pod_spec(requests, **affinity), marks))
+    return gang(namespace, first.name, first.queue, pods, card)
+
+
+def _affinity(models: tuple[str, ...]) -> Obj:
+    """Required node affinity for one of the models."""
+    term = {"matchExpressions": [{"key": PRODUCT_LABEL, "operator": "In", "values": list(models)}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}

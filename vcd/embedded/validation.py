@@ -1,0 +1,307 @@
+"""What an object must meet beyond its schema: names, labels, immutable fields, and a few rules of single kinds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from vcd.embedded.codec import copy, name_of
+from vcd.embedded.defaults import containers_of
+from vcd.embedded.errors import Cause, invalid
+from vcd.embedded.resources import CRDS, PDBS, ResourceType
+from vcd.model.quantity import QuantityError, parse_milli
+from vcd.model.selectors import LabelSelector, SelectorError, is_label_value, is_qualified_name
+
+Object = dict[str, Any]
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN_TEXT: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
+    "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_TEXT: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_NAMES: Final = frozenset({"namespaces", "services"})
+_PATH_NAMES: Final = frozenset({
+    "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+})  # fmt: skip
+
+
+def required(field: str) -> Cause:
+    """A field that must be given."""
+    return Cause("FieldValueRequired", "Required value", field)
+
+
+def wrong(field: str, value: Any, why: str) -> Cause:
+    """A field whose value is not allowed."""
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+
+
+def check(rtype: ResourceType, obj: Object) -> None:
+    """Raises ApiError 422 with every fault of an object that is to be written."""
+    causes = [*_metadata(rtype, obj["metadata"]), *_CHECKS.get(rtype.storage, _nothing)(obj)]
+    if causes:
+        raise invalid(rtype.kind, rtype.group, name_of(obj), causes)
+
+
+def check_update(rtype: ResourceType, old: Object, new: Object) -> None:
+    """Raises ApiError 422 where a change touches what cannot be changed."""
+    causes = list(_UPDATE_CHECKS.get(rtype.storage, _no_change)(old, new))
+    if causes:
+        raise invalid(rtype.kind, rtype.group, name_of(new), causes)
+
+
+def _nothing(_: Object) -> Iterator[Cause]:
+    yield from ()
+
+
+def _no_change(_: Object, __: Object) -> Iterator[Cause]:
+    yield from ()
+
+
+# --- metadata -------------------------------------------------------------------------------------------------------
+
+
+def _metadata(rtype: ResourceType, metadata: Object) -> Iterator[Cause]:
+    name = metadata.get("name") or ""
+    if not name:
+        yield Cause("FieldValueRequired", "Required value: name or generateName is required", "metadata.name")
+    elif (why := _name_fault(rtype, name)) is not None:
+        yield wrong("metadata.name", name, why)
+    for key, value in (metadata.get("labels") or {}).items():
+        if not is_qualified_name(key):
+            yield wrong("metadata.labels", key, "name part must consist of alphanumeric characters, '-', '_' or '.', "
+                        "and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
+                        "'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')")  # fmt: skip
+        if not is_label_value(value):
+            yield wrong("metadata.labels", value, "a valid label must be an empty string or consist of alphanumeric "
+                        "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
+                        "'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+                        "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")  # fmt: skip
+    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                yield required(f"metadata.ownerReferences[{index}].{field}")
+
+
+def _name_fault(rtype: ResourceType, name: str) -> str | None:
+    if rtype.resource in _PATH_NAMES:
+        return "may not contain '/' or '%'" if "/" in name or "%" in name else None
+    if rtype.resource in _LABEL_NAMES:
+        fits = len(name) <= 63 and _LABEL.fullmatch(name)
+        return None if fits else _LABEL_TEXT if len(name) <= 63 else "must be no more than 63 characters"
+    if len(name) > 253:
+        return "must be no more than 253 characters"
+    return None if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_TEXT
+
+
+# --- single kinds ---------------------------------------------------------------------------------------------------
+
+
+def _pod(pod: Object) -> Iterator[Cause]:
+    yield from _pod_spec(pod.get("spec") or {}, "spec")
+
+
+def _pod_spec(spec: Object, where: str) -> Iterator[Cause]:
+    if not spec.get("containers"):
+        yield required(f"{where}.containers")
+    names: set[str] = set()
+    for member, index, container in containers_of({"spec": spec}):
+        path = f"{where}.{member}[{index}]"
+        name = container.get("name")
+        if not name:
+            yield required(f"{path}.name")
+        elif name in names:
+            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{path}.name")
+        names.add(name or "")
+        if not container.get("image"):
+            yield required(f"{path}.image")
+        yield from _resources(container.get("resources") or {}, f"{path}.resources")
+    if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never", None):
+        shown = spec["restartPolicy"]
+        allowed = '"Always", "OnFailure", "Never"'
+        yield Cause(
+            "FieldValueNotSupported", f'Unsupported value: "{shown}": supported values: {allowed}',
+            f"{where}.restartPolicy",
+        )  # fmt: skip
+
+
+def _resources(resources: Object, where: str) -> Iterator[Cause]:
+    limits = resources.get("limits") or {}
+    for member in ("limits", "requests"):
+        for name, amount in (resources.get(member) or {}).items():
+            if amount.lstrip().startswith("-"):
+                yield wrong(f"{where}.{member}[{name}]", amount, "must be greater than or equal to 0")
+    for name, amount in (resources.get("requests") or {}).items():
+        if name in limits and _more(amount, limits[name]):
+            yield wrong(
+                f"{where}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}"
+            )
+
+
+def _more(left: str, right: str) -> bool:
+    try:
+        return parse_milli(left) > parse_milli(right)
+    except QuantityError:
+        return False
+
+
+def _event(event: Object) -> Iterator[Cause]:
+    involved = (event.get("involvedObject") or {}).get("namespace") or ""
+    namespace = event["metadata"].get("namespace")
+    if (involved or "default") != namespace:
+        yield wrong("involvedObject.namespace", involved, "does not match event.namespace")
+
+
+def _workload(workload: Object) -> Iterator[Cause]:
+    spec = workload.get("spec") or {}
+    template = spec.get("template") or {}
+    yield from _pod_spec(template.get("spec") or {}, "spec.template.spec")
+    if (spec.get("replicas") or 0) < 0:
+        yield wrong("spec.replicas", spec["replicas"], "must be greater than or equal to 0")
+    if not spec.get("selector"):
+        yield required("spec.selector")
+        return
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    try:
+        matches = LabelSelector.compile(spec["selector"]).matches(labels)
+    except SelectorError as error:
+        yield wrong("spec.selector", str(spec["selector"]), str(error))
+        return
+    if not matches:
+        yield wrong("spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`")
+
+
+def _disruption_budget(budget: Object) -> Iterator[Cause]:
+    spec = budget.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        yield wrong("spec", "", "minAvailable and maxUnavailable cannot be both set")
+    try:
+        LabelSelector.compile(spec.get("selector"))
+    except SelectorError as error:
+        yield wrong("spec.selector", str(spec.get("selector")), str(error))
+
+
+_USER_PRIORITY_LIMIT: Final = 1_000_000_000
+
+
+def _priority_class(priority_class: Object) -> Iterator[Cause]:
+    name, value = priority_class["metadata"].get("name", ""), priority_class.get("value", 0)
+    if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
+        yield Cause(
+            "FieldValueForbidden",
+            "Forbidden: priority class names with 'system-' prefix are reserved for system use only", "metadata.name",
+        )  # fmt: skip
+    elif not name.startswith("system-") and value > _USER_PRIORITY_LIMIT:
+        yield Cause(
+            "FieldValueForbidden",
+            f"Forbidden: maximum allowed value of a user defined priority is {_USER_PRIORITY_LIMIT}", "value",
+        )  # fmt: skip
+
+
+def _definition(crd: Object) -> Iterator[Cause]:
+    spec = crd.get("spec") or {}
+    plural = (spec.get("names") or {}).get("plural")
+    wanted = f"{plural}.{spec.get('group')}"
+    if crd["metadata"].get("name") != wanted:
+        yield wrong(
+            "metadata.name", crd["metadata"].get("name"), f'must be spec.names.plural+"."+spec.group'
+        )
+    if spec.get("scope") not in ("Namespaced", "Cluster"):
+        yield required("spec.scope")
+    if sum(1 for version in spec.get("versions") or () if version.get("storage")) != 1:
+        yield wrong("spec.versions", "", "must have exactly one version marked as storage version")
+
+
+_CHECKS: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
+    "pods": _pod,
+    "events": _event,
+    "deployments.apps": _workload,
+    "replicasets.apps": _workload,
+    PDBS: _disruption_budget,
+    "priorityclasses.scheduling.k8s.io": _priority_class,
+    CRDS: _definition,
+}
+
+# --- changes --------------------------------------------------------------------------------------------------------
+
+_POD_CHANGE: Final = (
+    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
+    "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def _pod_change(old: Object, new: Object) -> Iterator[Cause]:
+    before, after = old["spec"], new["spec"]
+    if before == after:
+        return
+    gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
+    added = [gate["name"] for gate in after.get("schedulingGates") or () if gate["name"] not in gates]
+    if added:
+        yield Cause(
+            "FieldValueForbidden", "Forbidden: only deletion is allowed, but found new scheduling gate "
+            + f"'{added[0]}'", "spec.schedulingGates",
+        )  # fmt: skip
+        return
+    allowed = _mutable_part(before, after, gated=bool(gates))
+    if allowed != after:
+        yield Cause("FieldValueForbidden", _POD_CHANGE, "spec")
+
+
+def _mutable_part(before: Object, after: Object, *, gated: bool) -> Object:
+    """``before`` with what a pod's update may change taken from ``after``."""
+    result: Object = copy(before)
+    changeable = ["activeDeadlineSeconds", "schedulingGates"]
+    kept = before.get("tolerations") or []
+    if all(toleration in (after.get("tolerations") or []) for toleration in kept):
+        changeable.append("tolerations")
+    if gated:
+        changeable += ["nodeSelector", "affinity"]
+    if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
+        changeable.append("terminationGracePeriodSeconds")
+    for key in changeable:
+        result.pop(key, None)
+        if key in after:
+            result[key] = after[key]
+    for member in ("containers", "initContainers"):
+        ours, theirs = result.get(member) or [], after.get(member) or []
+        for mine, wanted in zip(ours, theirs, strict=False):
+            if wanted.get("image"):
+                mine["image"] = wanted["image"]
+    return result
+
+
+def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[Cause]]:
+    def checked(old: Object, new: Object) -> Iterator[Cause]:
+        for field in fields:
+            before, after = _at(old, field), _at(new, field)
+            if before != after:
+                yield wrong(field, after if isinstance(after, (str, int)) else str(after), "field is immutable")
+
+    return checked
+
+
+def _at(obj: Mapping[str, Any], field: str) -> Any:
+    value: Any = obj
+    for part in field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+_UPDATE_CHECKS: Final[dict[str, Callable[[Object, Object], Iterator[Cause]]]] = {
+    "pods": _pod_change,
+    "deployments.apps": _immutable("spec.selector"),
+    "replicasets.apps": _immutable("spec.selector"),
+    "priorityclasses.scheduling.k8s.io": _immutable("value", "preemptionPolicy"),
+    "storageclasses.storage.k8s.io": _immutable("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+    CRDS: _immutable("spec.group", "spec.scope", "spec.names.plural", "spec.names.kind"),
+}

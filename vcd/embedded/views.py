@@ -1,0 +1,88 @@
+"""Objects in the forms that a client may ask for: as they are, as a Table, or only their metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from vcd.embedded.errors import ApiError
+from vcd.embedded.resources import ResourceType
+from vcd.embedded.shelf import Entry
+from vcd.embedded.tables import Columns
+
+Object = dict[str, Any]
+
+PLAIN: Final = ""
+TABLE: Final = "Table"
+PARTIAL: Final = "PartialObjectMetadata"
+PARTIAL_LIST: Final = "PartialObjectMetadataList"
+_KNOWN: Final = (TABLE, PARTIAL, PARTIAL_LIST)
+_META: Final = "meta.k8s.io/v1"
+_PARAMETER: Final = re.compile(r"\s*;\s*")
+_JSON_TYPES: Final = ("application/json", "application/*", "*/*", "", "application/yaml", "text/plain", "text/*")
+
+
+def wanted(accept: str, default: str = PLAIN) -> str:
+    """The form that an Accept header asks for, the first of its choices that is served.
+
+    Raises ApiError 406 when none is (protobuf is not).
+    """
+    if not accept or accept == "application/json":
+        return default
+    for choice in accept.split(","):
+        media, *parameters = _PARAMETER.split(choice.strip())
+        if media not in _JSON_TYPES:
+            continue
+        options = dict(parameter.partition("=")[::2] for parameter in parameters)
+        form = options.get("as", PLAIN)
+        if form and not (form in _KNOWN and options.get("g") == "meta.k8s.io" and options.get("v") == "v1"):
+            continue
+        return form
+    served = "application/json, application/json;stream=watch"
+    raise ApiError(
+        406, "NotAcceptable",
+        f"only the following media types are accepted: {served}", {},
+    )  # fmt: skip
+
+
+def partial(obj: Mapping[str, Any]) -> Object:
+    """An object's PartialObjectMetadata."""
+    return {"kind": PARTIAL, "apiVersion": _META, "metadata": obj["metadata"]}
+
+
+def partial_list(entries: Iterable[Entry], metadata: Object) -> Object:
+    """A list of PartialObjectMetadata."""
+    return {
+        "kind": PARTIAL_LIST, "apiVersion": _META, "metadata": metadata,
+        "items": [partial(entry.obj) for entry in entries],
+    }  # fmt: skip
+
+
+def table(
+    columns: Columns, objects: Sequence[Object], metadata: Object, now: float, *, include: str = "Metadata",
+    headers: bool = True,
+) -> Object:  # fmt: skip
+    """Objects as a ``meta.k8s.io/v1`` Table. ``include`` is the query's includeObject: None, Metadata or Object."""
+    rows = []
+    for obj in objects:
+        row: Object = {"cells": columns.cells(obj, now)}
+        if include == "Object":
+            row["object"] = obj
+        elif include != "None":
+            row["object"] = partial(obj)
+        rows.append(row)
+    result: Object = {"kind": TABLE, "apiVersion": _META, "metadata": metadata}
+    result["columnDefinitions"] = columns.definitions if headers else None
+    result["rows"] = rows
+    return result
+
+
+def single(form: str, rtype: ResourceType, columns: Columns, obj: Object, now: float, include: str) -> Object:
+    """One object in the form asked for."""
+    if form == TABLE:
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return table(columns, [obj], metadata, now, include=include)
+    if form in (PARTIAL, PARTIAL_LIST):
+        return partial(obj)
+    return obj

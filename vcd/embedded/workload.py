@@ -1,0 +1,450 @@
+"""What a simulated cluster is made of and given to do: nodes by shape, queues, generated mixes, timed manifests.
+
+Everything that arrives is an ``Arrival``: objects to create at a time. A ``Feeder`` creates them by the cluster clock.
+All generation is seeded: the same specification and seed give the same objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, Final
+
+import structlog
+
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, QUEUES, Obj, annotations_of
+from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
+from vcd.embedded.controllers.pods import quota_usage
+from vcd.embedded.errors import ApiError
+from vcd.embedded.kubelet import RUN_SECONDS
+from vcd.embedded.store import Store
+from vcd.model.quantity import QuantityError, resource_value
+
+AT_SECONDS: Final = "vcd.sim/at-seconds"
+SCHEDULER: Final = "volcano"
+IMAGE: Final = "registry.example/work:1"
+
+_RESOURCES: Final = ("cpu", "memory", "pods", "ephemeral-storage")
+_TOPOLOGY: Final = {"zone": "topology.kubernetes.io/zone", "region": "topology.kubernetes.io/region"}
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_COUNTED: Final = re.compile(r"\s*(\d+)\s*[*x]\s*(.*)", re.DOTALL)
+_INDEX: Final = re.compile(r"\{i(?:(%|//)([1-9]\d*))?\}")
+
+log = structlog.get_logger("vcd.embedded")
+
+
+class WorkloadError(ValueError):
+    """A node shape, queue, mix or manifest that cannot be read; the message names the part and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Objects that are created together, ``at`` seconds after the start; ``objects`` are (resource, object)."""
+
+    at: float
+    objects: tuple[tuple[str, Obj], ...]
+
+
+class Feeder:
+    """Creates arrivals in order of their time, which counts from ``start`` (by default the present).
+
+    Only the next arrival waits as a timer, so that a long trace costs no memory. What the store refuses is logged,
+    kept in ``refused`` as (resource/namespace/name, message), and the rest goes on.
+    """
+
+    def __init__(
+        self, store: Store, clock: ClusterClock, arrivals: Iterable[Arrival], start: float | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._arrivals = iter(arrivals)
+        self._start = clock.now() if start is None else start
+        self.created = 0
+        self.refused: list[tuple[str, str]] = []
+        self.done = False
+
+    def start(self) -> None:
+        """Wait for the first arrival."""
+        self._wait()
+
+    def _wait(self) -> None:
+        arrival = next(self._arrivals, None)
+        if arrival is None:
+            self.done = True
+            return
+        self._clock.call_at(self._start + arrival.at, lambda: self._arrive(arrival))
+
+    def _arrive(self, arrival: Arrival) -> None:
+        for resource, obj in arrival.objects:
+            self._create(resource, obj)
+        self._wait()
+
+    def _create(self, resource: str, obj: Obj) -> None:
+        try:
+            self._store.create(resource, obj)
+        except ApiError as error:
+            meta = obj.get("metadata") or {}
+            name = meta.get("name") or meta.get("generateName") or "?"
+            self.refused.append((f"{resource}/{meta.get('namespace', '')}/{name}", error.message))
+            log.warning("object refused", resource=resource, name=name, error=error.message)
+        else:
+            self.created += 1
+
+
+# --- nodes and queues -----------------------------------------------------------------------------------------------
+
+
+def parse_nodes(spec: str) -> list[Obj]:
+    """Node manifests of a specification such as ``100*cpu=32,memory=256Gi,nvidia.com/gpu=8,zone=z{i%3}``.
+
+    Shapes are separated by ``;``. Each is an optional count (``100*`` or ``100x``) and ``key=value`` pairs: cpu,
+    memory, pods, ephemeral-storage, ``hugepages-*`` and names with a domain whose value is a quantity are resources
+    (pods: 110 unless given); ``zone`` and ``region`` topology labels; ``name`` the nodes' name (``node-{i}``);
+    ``taint:key=value:Effect`` a taint; ``label:key=value`` and everything else a label. In values ``{i}``, ``{i%3}``
+    and ``{i//3}`` stand for the node's index in its shape. Raises WorkloadError.
+    """
+    nodes: list[Obj] = []
+    for shape in filter(str.strip, spec.split(";")):
+        counted = _COUNTED.fullmatch(shape)
+        count, body = (int(counted[1]), counted[2]) if counted else (1, shape)
+        pairs = [_pair(part) for part in filter(str.strip, body.split(","))]
+        offset = 0 if any(key == "name" for key, _ in pairs) else len(nodes)
+        nodes.extend(_node(pairs, index, offset) for index in range(count))
+    if not nodes:
+        raise WorkloadError(f"node shapes {spec!r} name no node; write for example 10*cpu=32,memory=256Gi")
+    names = [node["metadata"]["name"] for node in nodes]
+    doubled = next((name for name, count in Counter(names).items() if count > 1), None)
+    if doubled is not None:
+        raise WorkloadError(f"node name {doubled!r} is given to several nodes; put {{i}} into it")
+    return nodes
+
+
+def node(name: str, resources: dict[str, str], labels: dict[str, str], taints: Iterable[Obj] = ()) -> Obj:
+    """A node manifest with these resources as capacity and allocatable; 110 pods unless given."""
+    room = {"pods": "110", **resources}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "spec": {"taints": list(taints)} if taints else {},
+        "status": {"capacity": room, "allocatable": dict(room)},
+    }
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, sign, value = text.strip().partition("=")
+    if not sign or not key:
+        raise WorkloadError(f"node shape part {text.strip()!r} must be key=value, as in cpu=32")
+    return key, value
+
+
+def _node(pairs: list[tuple[str, str]], index: int, offset: int) -> Obj:
+    name = f"node-{offset + index}"
+    resources: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    taints: list[Obj] = []
+    for key, raw in pairs:
+        value = _INDEX.sub(lambda form: _indexed(form, index), raw)
+        if key == "name":
+            name = value
+        elif key.startswith("taint:"):
+            taints.append(_taint(key.removeprefix("taint:"), value))
+        elif key.startswith("label:"):
+            labels[key.removeprefix("label:")] = value
+        elif _is_resource(key, value):
+            resources[key] = value
+        else:
+            labels[_TOPOLOGY.get(key, key)] = value
+    return node(name, resources, labels, taints)
+
+
+def _indexed(form: re.Match[str], index: int) -> str:
+    if form[1] == "%":
+        return str(index % int(form[2]))
+    return str(index // int(form[2]) if form[1] else index)
+
+
+def _is_resource(key: str, value: str) -> bool:
+    known = key in _RESOURCES or key.startswith("hugepages-")
+    if not known and "/" not in key:
+        return False
+    try:
+        resource_value(key, value)
+    except QuantityError as error:
+        if known:
+            raise WorkloadError(f"node shape: {error}") from None
+        return False
+    return True
+
+
+def _taint(key: str, value: str) -> Obj:
+    text, _, effect = value.rpartition(":")
+    if effect not in _EFFECTS:
+        raise WorkloadError(f"taint {key}={value} must end in :{', :'.join(_EFFECTS)}")
+    return {"key": key, "value": text, "effect": effect}
+
+
+def parse_queues(spec: str) -> list[Obj]:
+    """Queue manifests of ``name:weight`` pairs separated by commas (``research:3,serving``); weight 1 if not given.
+
+    Raises WorkloadError.
+    """
+    queues = []
+    for part in filter(None, (each.strip() for each in spec.split(","))):
+        name, _, weight = part.partition(":")
+        if weight and not (weight.isascii() and weight.isdigit() and int(weight) > 0):
+            raise WorkloadError(f"queue {part!r}: the weight must be a whole number above zero")
+        if not name:
+            raise WorkloadError(f"queue {part!r} must be name:weight")
+        queues.append(queue(name, int(weight or 1)))
+    return queues
+
+
+def queue(name: str, weight: int = 1) -> Obj:
+    """A Queue manifest."""
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": weight, "reclaimable": True},
+    }
+
+
+def install(store: Store, nodes: Iterable[Obj], queues: Iterable[Obj] = ()) -> None:
+    """Create nodes and queues; a queue that exists gets the weight. Raises ApiError."""
+    for each in queues:
+        try:
+            store.create(QUEUES, each)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            store.patch(QUEUES, "", each["metadata"]["name"], {"spec": each["spec"]})
+    for each in nodes:
+        store.create(NODES, each)
+
+
+# --- workloads ------------------------------------------------------------------------------------------------------
+
+
+def pod_spec(requests: dict[str, str], **more: object) -> Obj:
+    """The specification of a pod with one container that asks for ``requests``; extended resources also as limits."""
+    limits = {name: amount for name, amount in requests.items() if name not in _RESOURCES}
+    resources = {"requests": dict(requests), **({"limits": limits} if limits else {})}
+    return {
+        "schedulerName": SCHEDULER,
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": IMAGE, "resources": resources}],
+        **more,
+    }
+
+
+def pod(namespace: str, name: str, spec: Obj, annotations: dict[str, str]) -> Obj:
+    """A pod manifest."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def gang(
+    namespace: str, name: str, queue_name: str, pods: list[Obj], annotations: dict[str, str] | None = None
+) -> tuple[tuple[str, Obj], ...]:
+    """A PodGroup over these equal pods, all of which it needs, and the pods put into it."""
+    group: Obj = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
+        "spec": {
+            "minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))
+        },
+    }
+    members = []
+    for each in pods:
+        marks = {**annotations_of(each), GROUP_ANNOTATION: name}
+        members.append((PODS, {**each, "metadata": {**each["metadata"], "annotations": marks}}))
+    return ((PODGROUPS, group), *members)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How many workloads of each kind are generated, and how large and long they are.
+
+    ``every``: mean seconds between two arrivals (exponentially distributed); ``size``: pods in a gang, job or
+    Deployment; ``run``: seconds that a pod runs (log-uniform); ``cpu``: cores of a pod, with 2 to 8 GiB for each;
+    ``gpu``: GPUs of a pod that has any; ``gpu_share``: percentage of workloads with GPUs. Ranges are inclusive.
+    """
+
+    gangs: int = 20
+    jobs: int = 20
+    deployments: int = 4
+    pods: int = 40
+    every: float = 2.0
+    size: tuple[int, int] = (2, 16)
+    run: tuple[int, int] = (30, 600)
+    cpu: tuple[int, int] = (1, 8)
+    gpu: tuple[int, int] = (1, 4)
+    gpu_share: int = 0
+
+
+def parse_mix(spec: str) -> Mix:
+    """A mix from ``gangs=20,jobs=10,run=30-300``: the fields of Mix by name, ranges as ``low-high`` or one number.
+
+    Raises WorkloadError.
+    """
+    kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(Mix)}
+    values: dict[str, Any] = {}
+    for part in filter(None, (each.strip() for each in spec.split(","))):
+        name, _, text = part.partition("=")
+        name = name.replace("-", "_")
+        if name not in kinds:
+            raise WorkloadError(f"mix has no {name!r}; it has {', '.join(kinds)}")
+        try:
+            values[name] = _range(text) if kinds[name] is tuple else kinds[name](text)
+        except ValueError:
+            form = "a number or a range low-high" if kinds[name] is tuple else "a number"
+            raise WorkloadError(f"mix: {name}={text!r} must be {form}") from None
+    mix = Mix(**values)
+    if min(mix.gangs, mix.jobs, mix.deployments, mix.pods) < 0 or not mix.every >= 0 or not 0 <= mix.gpu_share <= 100:
+        raise WorkloadError("mix: counts and every must be zero or more, gpu_share a percentage")
+    return mix
+
+
+def _range(text: str) -> tuple[int, int]:
+    low, _, high = text.partition("-")
+    bounds = int(low), int(high or low)
+    if not 0 < bounds[0] <= bounds[1]:
+        raise ValueError(text)
+    return bounds
+
+
+def generate(mix: Mix, queues: list[str], seed: int, namespace: str = "default") -> Iterator[Arrival]:
+    """The arrivals of a mix, in a shuffled order, over these queues evenly."""
+    random = Random(seed)
+    kinds = ["gang"] * mix.gangs + ["job"] * mix.jobs + ["deployment"] * mix.deployments + ["pod"] * mix.pods
+    random.shuffle(kinds)
+    at = 0.0
+    counts = dict.fromkeys(kinds, 0)
+    for kind in kinds:
+        at += random.expovariate(1 / mix.every) if mix.every else 0.0
+        name = f"{kind}-{counts[kind]}"
+        counts[kind] += 1
+        yield Arrival(at, _MAKERS[kind](_Draw(mix, random, random.choice(queues), namespace, name)))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """One workload to be made: its name, queue, and what its numbers are drawn from."""
+
+    mix: Mix
+    random: Random
+    queue: str
+    namespace: str
+    name: str
+
+    def size(self) -> int:
+        return self.random.randint(*self.mix.size)
+
+    def run(self) -> dict[str, str]:
+        low, high = self.mix.run
+        return {RUN_SECONDS: str(round(math.exp(self.random.uniform(math.log(low), math.log(high)))))}
+
+    def requests(self) -> dict[str, str]:
+        cores = self.random.randint(*self.mix.cpu)
+        asked = {"cpu": str(cores), "memory": f"{cores * self.random.choice((2, 4, 8))}Gi"}
+        if self.random.randrange(100) < self.mix.gpu_share:
+            asked["nvidia.com/gpu"] = str(self.random.randint(*self.mix.gpu))
+        return asked
+
+
+def _make_gang(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
+    spec, run = pod_spec(draw.requests()), draw.run()
+    pods = [pod(draw.namespace, f"{draw.name}-{index}", spec, run) for index in range(draw.size())]
+    return gang(draw.namespace, draw.name, draw.queue, pods)
+
+
+def _make_pod(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
+    marks = {**draw.run(), "scheduling.volcano.sh/queue-name": draw.queue}
+    return ((PODS, pod(draw.namespace, draw.name, pod_spec(draw.requests()), marks)),)
+
+
+def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
+    replicas = draw.size()
+    run = draw.run()
+    worker = {"metadata": {"annotations": run}, "spec": pod_spec(draw.requests())}
+    master = {"metadata": {"annotations": run}, "spec": pod_spec({"cpu": "1", "memory": "2Gi"})}
+    return ((JOBS, {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"namespace": draw.namespace, "name": draw.name},
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "queue": draw.queue,
+            "minAvailable": replicas + 1,
+            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+            "tasks": [
+                {"name": "master", "replicas": 1, "template": master},
+                {"name": "worker", "replicas": replicas, "template": worker},
+            ],
+        },
+    }),)
+
+
+def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
+    """A Deployment runs until the end, as services do."""
+    labels = {"app": draw.name}
+    return ((DEPLOYMENTS, {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels},
+        "spec": {
+            "replicas": draw.size(),
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}},
+                "spec": pod_spec(draw.requests(), restartPolicy="Always"),
+            },
+        },
+    }),)
+
+
+_MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
+    "gang": _make_gang, "pod": _make_pod, "job": _make_job, "deployment": _make_deployment,
+}
+
+
+def scheduled_manifests(store: Store, documents: Iterable[Obj]) -> list[Arrival]:
+    """Arrivals of manifests, each at its annotation ``vcd.sim/at-seconds`` (0 without one), Lists taken apart.
+
+    Raises WorkloadError for a document that is no manifest, of a kind that is not served, or with a bad time.
+    """
+    served = {(rtype.api_version, rtype.kind): rtype.resource for rtype in store.registry}
+    found: list[Arrival] = []
+    for index, document in enumerate(documents):
+        for manifest in _flattened(document, f"document {index + 1}"):
+            kind = (manifest.get("apiVersion"), manifest.get("kind"))
+            if kind not in served:
+                raise WorkloadError(f"document {index + 1}: {kind[0]} {kind[1]} is not served by the embedded cluster")
+            text = annotations_of({"metadata": manifest.get("metadata") or {}}).get(AT_SECONDS, "0")
+            try:
+                at = float(text)
+            except ValueError:
+                raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text!r} is no number of seconds") from None
+            found.append(Arrival(at, ((served[kind], manifest),)))
+    return sorted(found, key=lambda arrival: arrival.at)
+
+
+def _flattened(document: Obj, where: str) -> Iterator[Obj]:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise WorkloadError(f"{where} is no Kubernetes manifest: it has no kind")
+    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        for item in document["items"]:
+            yield from _flattened(item, where)
+    else:
+        yield document

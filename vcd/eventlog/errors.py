@@ -1,0 +1,39 @@
+"""What can go wrong with a log file, said so that it can be mended."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+
+class LogError(Exception):
+    """The event log cannot be used; the message says what is wrong, where, and how to mend it."""
+
+
+_CAUSES = (
+    ("SQLITE_FULL", "the disk is full, or the file may not grow; make room and restart"),
+    ("SQLITE_IOERR", "the disk does not read or write it; check the disk, its quota and file size limits, and restart"),
+    ("SQLITE_BUSY", "another program holds it locked; end that program"),
+    ("SQLITE_LOCKED", "another program holds it locked; end that program"),
+    ("SQLITE_NOTADB", "it is not a vcd log; name another file"),
+    ("SQLITE_CORRUPT", "it is truncated or damaged; restore a copy, or start a new file"),
+    ("SQLITE_CANTOPEN", "it cannot be opened; check that the directory exists and may be written"),
+    ("SQLITE_READONLY", "it, or its directory, may not be written; check owner and mode"),
+    ("SQLITE_PERM", "it may not be accessed; check owner and mode"),
+    ("SQLITE_CONSTRAINT", "an event is in it already, with the same number"),
+)
+
+
+def explained(path: Path, error: Exception) -> LogError:
+    """The LogError that says what a failed access to ``path`` means."""
+    if isinstance(error, LogError):
+        return LogError(str(error))
+    name = getattr(error, "sqlite_errorname", "")
+    for prefix, cause in _CAUSES:
+        if name.startswith(prefix):
+            return LogError(f"event log {path}: {cause} (SQLite: {error})")
+    if isinstance(error, sqlite3.DatabaseError):
+        return LogError(f"event log {path}: SQLite reports {error}")
+    if isinstance(error, OSError):
+        return LogError(f"event log {path}: {error.strerror or error}; check the path, its owner and mode")
+    return LogError(f"event log {path}: {type(error).__name__}: {error}")

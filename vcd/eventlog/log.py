@@ -1,0 +1,260 @@
+"""The log's one writer: appends with group commit, checkpoints, retention."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiosqlite
+import anyio
+import zstandard
+
+from vcd.eventlog import retention
+from vcd.eventlog.errors import LogError, explained
+from vcd.eventlog.packing import Packer
+from vcd.eventlog.reader import LogReader
+from vcd.eventlog.rows import Logged, digest_of, inserts
+from vcd.eventlog.statements import statements
+from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, prepare, writer_lock
+from vcd.model.events import Event, SessionDecided
+
+BATCH = 4096
+"""Events that one transaction takes from waiting calls; a single call is never split, however long."""
+PART = 1 << 20
+"""Bytes of state in one part of a checkpoint, before compression."""
+
+Work = Callable[[aiosqlite.Connection], Awaitable[Any]]
+Waiter = asyncio.Future[Any]
+
+
+class EventLog:
+    """The event log of one replica, open for writing.
+
+    All writes go through one task, in the order of the calls. Calls that wait while a transaction is written share
+    the next one. When a write fails, the log refuses every further call with LogError until it is opened again;
+    what was acknowledged before is in the file.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], int], reader: LogReader) -> None:
+        self.path = path
+        self._clock = clock
+        self._head = self._assigned = reader.head()
+        self._session = reader.last_session()
+        self._time = reader.last_time()
+        self._packer = Packer(reader.dictionaries())
+        self._queue: deque[tuple[list[Logged] | Work, Waiter]] = deque()
+        self._wake = asyncio.Event()
+        self._checkpointing = asyncio.Lock()
+        self._retaining = asyncio.Lock()
+        self._closing = False
+        self._failure: LogError | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        path: str | Path,
+        *,
+        clock: Callable[[], int] = time.time_ns,
+        create: bool = True,
+        read_only: bool = False,
+    ) -> AsyncIterator[EventLog]:
+        """Open a log as an async context manager; leaving it writes what is still waiting.
+
+        ``clock`` gives nanoseconds since the epoch. ``create`` makes the file, mode 0600, when it is missing.
+        ``read_only`` takes no lock and refuses every write. Raises LogError when the file is missing, foreign,
+        damaged, of a newer schema, locked by another writer, or may not be written.
+        """
+        path = Path(path)
+        if read_only:
+            with LogReader(path) as reader:
+                log = cls(path, clock, reader)
+            log._failure = LogError(f"event log {path}: it is opened to be read only")
+            yield log
+            return
+        with writer_lock(path):
+            await asyncio.to_thread(prepare, path, create=create)
+            with LogReader(path) as reader:
+                log = cls(path, clock, reader)
+            async with _connected(path) as connection:
+                writer = asyncio.create_task(log._write(connection), name="eventlog-writer")
+                try:
+                    yield log
+                finally:
+                    log._closing = True
+                    log._wake.set()
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.wait([writer])
+
+    @property
+    def head(self) -> int:
+        """The last sequence number that is durable; 0 for an empty log."""
+        return self._head
+
+    @property
+    def last_session(self) -> int:
+        """The number of the last session appended, kept by the file even when its row is not; 0 for none."""
+        return self._session
+
+    @property
+    def failure(self) -> LogError | None:
+        """Why the log refuses writes, or None while it takes them."""
+        return self._failure
+
+    async def append(self, events: Sequence[Event]) -> int:
+        """Append events, together in one transaction; returns the last one's sequence number once it is durable.
+
+        Sequence numbers follow the order of the calls. The events are written even when the caller is cancelled
+        while it waits. A session's number must be the last one's plus 1, else ValueError. Raises LogError when
+        they could not be written, or an earlier write failed. Without events, returns ``head``.
+        """
+        self._refuse_after_failure()
+        if not events:
+            return self._head
+        self._number_sessions(events)
+        self._time = max(self._clock(), self._time)
+        first = self._assigned + 1
+        self._assigned += len(events)
+        last = self._assigned
+        await self._enqueue([Logged(first + i, self._time, event) for i, event in enumerate(events)])
+        return last
+
+    async def checkpoint(self, sequence: int, state: bytes) -> None:
+        """Keep the encoded state as of ``sequence``; it counts once all of it is durable.
+
+        The state is compressed and written in parts, so that appends go on meanwhile. A checkpoint that is there
+        already stays as it is. Raises ValueError for a sequence that is not in the log, else as ``append``.
+        """
+        self._refuse_after_failure()
+        if not 0 < sequence <= self._head:
+            raise ValueError(f"no checkpoint at {sequence}: the log's last event is {self._head}")
+        sql = statements("checkpoint")
+        async with self._checkpointing:
+            if await self.transact(lambda db: _begin_checkpoint(db, sequence)):
+                return
+            starts = range(0, len(state), PART)
+            for part, start in enumerate(starts):
+                data = await asyncio.to_thread(zstandard.compress, memoryview(state)[start : start + PART], 3)
+                row = (sequence, part, data)
+                await self.transact(lambda db, row=row: db.execute(sql["part"], row))  # type: ignore[misc]
+            digest = await asyncio.to_thread(digest_of, state)
+            self._time = max(self._clock(), self._time)
+            complete = (sequence, self._time, len(state), len(starts), digest)
+            await self.transact(lambda db: db.execute(sql["complete"], complete))
+
+    async def retain(self, max_age: int | None = None, max_bytes: int | None = None) -> retention.Retained:
+        """Remove history that is older than ``max_age`` (ns) or makes the file larger than ``max_bytes``.
+
+        What goes is everything up to a checkpoint, so that every session decided since the oldest kept checkpoint
+        can still be replayed; the newest checkpoint always stays. It is done in many small transactions, between
+        those of the appends, and the room is given back to the file system. Raises LogError as ``append``.
+        """
+        self._refuse_after_failure()
+        async with self._retaining:
+            before = None if max_age is None else self._clock() - max_age
+            return await retention.retain(self.path, self.transact, before, max_bytes)
+
+    async def transact(self, work: Work) -> Any:
+        """Let the writer run ``work`` as a transaction of its own, in its turn; returns what it returns."""
+        self._refuse_after_failure()
+        return await self._enqueue(work)
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise LogError(str(self._failure)) from self._failure
+        if self._closing:
+            raise self._closed()
+
+    def _closed(self) -> LogError:
+        return LogError(f"event log {self.path}: it is closed")
+
+    def _number_sessions(self, events: Sequence[Event]) -> None:
+        number = self._session
+        for event in events:
+            if isinstance(event, SessionDecided):
+                number += 1
+                if event.session != number:
+                    raise ValueError(f"session {event.session} cannot follow session {number - 1}")
+        self._session = number
+
+    def _enqueue(self, item: list[Logged] | Work) -> Waiter:
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._queue.append((item, waiter))
+        self._wake.set()
+        return waiter
+
+    async def _write(self, connection: aiosqlite.Connection) -> None:
+        """The writer: one transaction after the other, until the log is closed or a write fails."""
+        waiters: list[Waiter] = []
+        try:
+            while await self._work_is_due():
+                item, waiters = self._take()
+                await connection.execute("BEGIN IMMEDIATE")
+                result = await self._perform(connection, item)
+                await connection.execute("COMMIT")
+                if isinstance(item, list):
+                    self._head = item[-1].sequence
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(result)
+        except Exception as error:  # noqa: BLE001 - whatever it is, each waiting caller is told
+            self._failure = explained(self.path, error)
+        finally:
+            self._failure = self._failure or self._closed()
+            for waiter in waiters + [waiter for _, waiter in self._queue]:
+                if not waiter.done():
+                    waiter.set_exception(LogError(str(self._failure)))
+            self._queue.clear()
+
+    async def _work_is_due(self) -> bool:
+        while not self._queue:
+            if self._closing:
+                return False
+            self._wake.clear()
+            await self._wake.wait()
+        return True
+
+    def _take(self) -> tuple[list[Logged] | Work, list[Waiter]]:
+        """The next transaction: one piece of work, or the appends that wait at the front of the queue."""
+        item, waiter = self._queue.popleft()
+        waiters = [waiter]
+        if isinstance(item, list):
+            while self._queue and len(item) < BATCH and isinstance(more := self._queue[0][0], list):
+                item.extend(more)
+                waiters.append(self._queue.popleft()[1])
+        return item, waiters
+
+    async def _perform(self, connection: aiosqlite.Connection, item: list[Logged] | Work) -> Any:
+        if not isinstance(item, list):
+            return await item(connection)
+        for sql, rows in inserts(self._packer, item):
+            await connection.executemany(sql, rows)
+        return None
+
+
+@asynccontextmanager
+async def _connected(path: Path) -> AsyncIterator[aiosqlite.Connection]:
+    """The writer's connection, with transactions by hand."""
+    uri = f"file:{quote(str(path))}?mode=rw"
+    with failures_explained(path):
+        connection = await aiosqlite.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+    try:
+        await connection.executescript(SETTINGS)
+        yield connection
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.close()
+
+
+async def _begin_checkpoint(connection: aiosqlite.Connection, sequence: int) -> bool:
+    """Clear the parts of unfinished checkpoints; True when the checkpoint is there already."""
+    sql = statements("checkpoint")
+    await connection.execute(sql["clear"])
+    ((count,),) = await connection.execute_fetchall(sql["exists"], (sequence,))
+    return bool(count)

@@ -1,0 +1,83 @@
+"""Logged events as plain data, for people and for JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from vcd.eventlog.rows import Logged
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.events import Answered, ObjectBad, ObjectPut, Plan, PolicyLoaded, SessionDecided, decode_plan
+
+
+def event_line(logged: Logged) -> dict[str, Any]:
+    """An event as plain data; ``what`` sums up what the other columns do not say."""
+    event = logged.event
+    data = msgspec.to_builtins(event, builtin_types=(bytes,))
+    line = {
+        "sequence": logged.sequence,
+        "time": timestamp(logged.time),
+        "type": data["event"],
+        "kind": data.get("kind", ""),
+        "key": data.get("key", ""),
+        "version": data.get("resource_version", ""),
+        "what": _summary(logged),
+    }
+    if isinstance(event, ObjectPut):
+        data["payload"] = _payload(event)
+    elif isinstance(event, SessionDecided):
+        plan = _plan(event)
+        data["plan"] = event.plan if plan is None else msgspec.to_builtins(plan)
+    return line | {"event": data}
+
+
+def _payload(event: ObjectPut) -> Any:
+    """The object as plain data; its bytes where this version cannot read them."""
+    if event.payload is None:
+        return None
+    try:
+        return msgspec.to_builtins(decode_payload(event.kind, event.payload))
+    except BadObject:
+        return event.payload
+
+
+def _summary(logged: Logged) -> str:
+    event = logged.event
+    if isinstance(event, ObjectPut):
+        return "unchanged" if event.payload is None else f"{len(event.payload)} bytes"
+    if isinstance(event, ObjectBad):
+        return event.message
+    if isinstance(event, PolicyLoaded):
+        return event.digest
+    if isinstance(event, Answered):
+        return event.question
+    if isinstance(event, SessionDecided):
+        return _session_summary(event)
+    data = msgspec.to_builtins(event)
+    shown = {name: value for name, value in data.items() if name not in ("event", "kind", "key", "resource_version")}
+    return " ".join(f"{name}={value}" for name, value in shown.items())
+
+
+def _plan(event: SessionDecided) -> Plan | None:
+    """The session's plan; None where this version cannot read it."""
+    try:
+        return decode_plan(event.plan)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _session_summary(event: SessionDecided) -> str:
+    plan = _plan(event)
+    if plan is None:
+        return f"session {event.session}: its plan cannot be read"
+    operations = sum(len(statement.operations) for statement in plan.statements)
+    stale = len(event.stale)
+    return f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
+
+
+def timestamp(nanoseconds: int) -> str:
+    """A time in nanoseconds since the epoch as RFC 3339, in microseconds."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest // 1000:06d}Z"

@@ -1,0 +1,287 @@
+"""Reading a log, also while its writer writes: for replay, explain and the commands. Synchronous."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import zstandard
+
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.packing import Packer, PackError
+from vcd.eventlog.rows import Logged, Row, digest_of, logged_of
+from vcd.eventlog.statements import statements
+from vcd.eventlog.store import connect_read_only, failures_explained
+from vcd.model.events import SessionDecided
+
+PAGE = 500
+"""Rows of one query while streaming: no read transaction outlives it, so that the WAL can be checkpointed."""
+LAST = (1 << 63) - 1
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The encoded state as of an event; ``state`` is empty for the state before any event."""
+
+    sequence: int
+    state: bytes
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """A checkpoint in the file: its sequence, the time it was made (ns), the size of its state in bytes."""
+
+    sequence: int
+    time: int
+    size: int
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A part of an imported log: the history of the file ``source``, folded anew from the base at ``sequence``.
+
+    The events up to ``live`` only rebuild the state; their sessions are not this history's decisions.
+    """
+
+    sequence: int
+    live: int
+    source: str
+
+
+class SessionInfo(msgspec.Struct, frozen=True):
+    """A session's entry in the index: its number, the sequence and time (ns) of its event, the head, epoch, ``now``
+    (ns) and policy it was decided with, and how many statements and operations it holds."""
+
+    number: int
+    sequence: int
+    time: int
+    head: int
+    epoch: int
+    now: int
+    policy: str
+    statements: int
+    operations: int
+
+
+class OperationInfo(msgspec.Struct, frozen=True):
+    """An operation's entry in the index: where it was decided, for which group by which action, the statement's
+    verdict, what it does to which pod, and the last outcome reported (None: none yet)."""
+
+    session: int
+    sequence: int
+    time: int
+    statement: int
+    operation: int
+    group: str
+    action: str
+    verdict: str
+    verb: str
+    key: str
+    node: str
+    result: str | None
+
+
+def is_decision(segments: Sequence[Segment], sequence: int) -> bool:
+    """Whether a session or outcome with this sequence number belongs to the history, and is indexed."""
+    return not any(segment.sequence < sequence <= segment.live for segment in segments)
+
+
+class LogReader:
+    """A log open for reading; a context manager. Every method raises LogError when the file cannot be read."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open ``path``. Raises LogError when it is missing, foreign, damaged or of another schema."""
+        self.path = Path(path)
+        self._sql = statements("read")
+        self._db: sqlite3.Connection = connect_read_only(self.path)
+        try:
+            self._packer = Packer(self.dictionaries())
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def head(self) -> int:
+        """The last sequence number; 0 for an empty log."""
+        return int(self._value("head"))
+
+    def first(self) -> int | None:
+        """The sequence number of the first event still in the file; None when there is none."""
+        value = self._value("first")
+        return None if value is None else int(value)
+
+    def last_time(self) -> int:
+        """The time of the last event or checkpoint (ns); 0 for none."""
+        return int(self._value("last_time"))
+
+    def last_session(self) -> int:
+        """The highest session number ever written to this file; 0 for none."""
+        return int(self._value("last_session") or 0)
+
+    def dictionaries(self) -> dict[int, bytes]:
+        """The compression dictionaries by number."""
+        return dict(self.rows("dictionaries"))
+
+    def read(self, after: int = 0, until: int | None = None) -> Iterator[Logged]:
+        """The events after one sequence number and up to another (None: to the end), in order, as a stream.
+
+        ``after`` 0 begins with the first event in the file. Raises LogError when an event of the range is no
+        longer there, or cannot be read.
+        """
+        limit = LAST if until is None else until
+        while page := self.rows("events", after=after, until=limit, limit=PAGE):
+            for row in page:
+                if row[0] != after + 1 and after:
+                    raise LogError(f"event log {self.path}: the events after {after} and before {row[0]} are missing")
+                after = row[0]
+                yield self._logged(row)
+
+    def find(
+        self,
+        *,
+        kind: str | None = None,
+        key: str | None = None,
+        type: str | None = None,
+        after: int = 0,
+        until: int | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Logged]:
+        """The events of a kind, an object key or a type (``put``, ``gone``, ``session`` ...), in order."""
+        values = {"kind": kind, "key": key, "type": type, "after": after, "until": LAST if until is None else until}
+        return self._stream(
+            "events_where" if key is None else "events_of", **values, limit=-1 if limit is None else limit
+        )
+
+    def last(self, count: int) -> Iterator[Logged]:
+        """The last events, in order."""
+        tail = self.rows("events_last", limit=count)
+        return self.read(after=tail[-1][0] - 1) if tail else iter(())
+
+    def object_history(self, kind: str, key: str) -> Iterator[Logged]:
+        """What the log knows of one object: its puts, deletions and errors, in order."""
+        return self._stream("object", kind=kind, key=key)
+
+    def sessions(self, first: int | None = None, last: int | None = None, limit: int = -1) -> Iterator[SessionInfo]:
+        """The sessions from one number to another, both included (None: no bound), at most ``limit`` (-1: all)."""
+        values = {"first": 0 if first is None else first, "last": LAST if last is None else last, "limit": limit}
+        return (SessionInfo(*row) for row in self.cursor("sessions", **values))
+
+    def session(self, number: int) -> SessionDecided:
+        """The whole record of a session. Raises LogError when it is not in the file."""
+        for (sequence,) in self.rows("session", number=number):
+            for logged in self.read(sequence - 1, sequence):
+                if isinstance(logged.event, SessionDecided):
+                    return logged.event
+        known = [info.number for info in self.sessions()]
+        kept = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
+        raise LogError(f"event log {self.path}: session {number} is not in it; {kept}")
+
+    def sessions_of(self, group_key: str) -> Iterator[SessionInfo]:
+        """The sessions that acted for a group or set its status, in order."""
+        return (SessionInfo(*row) for row in self.cursor("sessions_of", group=group_key))
+
+    def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
+        """The operations on a pod, in order, with their outcomes."""
+        return (OperationInfo(*row) for row in self.cursor("operations_of", key=pod_key))
+
+    def policy(self, digest: str) -> str:
+        """The text of a configuration that was in force. Raises LogError when it is not in the file."""
+        for (text,) in self.rows("policy", digest=digest):
+            return str(text)
+        raise LogError(f"event log {self.path}: configuration {digest} is not in it")
+
+    def segments(self) -> list[Segment]:
+        """The places where another replica's history takes over, in order; none but in imported logs."""
+        return [Segment(*row) for row in self.rows("segments")]
+
+    def checkpoints(self) -> list[CheckpointInfo]:
+        """The checkpoints, in order."""
+        return [CheckpointInfo(*row[:3]) for row in self.rows("checkpoints")]
+
+    def latest_checkpoint(self, at_or_before: int | None = None) -> Checkpoint | None:
+        """The latest checkpoint, or the latest as of a sequence number; None when there is none.
+
+        In an imported log, only one of the segment that the number lies in. Raises LogError when it is damaged.
+        """
+        limit = LAST if at_or_before is None else at_or_before
+        start = max((s.sequence for s in self.segments() if s.sequence <= limit), default=0)
+        rows = [row for row in self.rows("checkpoints") if start <= row[0] <= limit]
+        return self._checkpoint(rows[-1]) if rows else None
+
+    def base(self, at: int) -> Checkpoint:
+        """Where to begin a fold that goes to ``at``: fold the events after its sequence into its state.
+
+        Raises LogError when that history is no longer in the file.
+        """
+        found = self.latest_checkpoint(at)
+        if found is not None:
+            return found
+        start = max((s.sequence for s in self.segments() if s.sequence <= at), default=0)
+        if start or self.first() == 1 or not self.head():
+            return Checkpoint(start, b"")
+        kept = self.checkpoints()[:1]
+        since = f"the oldest checkpoint is at {kept[0].sequence}" if kept else "it has no checkpoint"
+        raise LogError(f"event log {self.path}: the state at event {at} cannot be rebuilt from it; {since}")
+
+    def oldest(self) -> int:
+        """Where the history that can be rebuilt begins: 0, or the oldest checkpoint's sequence number."""
+        if self.first() == 1 or not self.head():
+            return 0
+        for info in self.checkpoints():
+            return info.sequence
+        raise LogError(f"event log {self.path}: its beginning is gone, and it has no checkpoint; take a copy of it")
+
+    def rows(self, name: str, **values: Any) -> list[Row]:
+        """The rows of a statement of ``sql/read.sql``."""
+        with failures_explained(self.path):
+            return self._db.execute(self._sql[name], values).fetchall()
+
+    def cursor(self, name: str, **values: Any) -> Iterator[Row]:
+        """The rows of a statement of ``sql/read.sql``, as a stream."""
+        with failures_explained(self.path):
+            # fetchone by hand: a stream given up half-way may be collected when the file is closed already
+            yield from iter(self._db.execute(self._sql[name], values).fetchone, None)
+
+    def snapshot(self) -> None:
+        """From now on see the file as it is now, whatever is written meanwhile; until ``close``."""
+        with failures_explained(self.path):
+            self._db.execute("BEGIN")
+
+    def integrity(self) -> list[str]:
+        """What SQLite's own check finds wrong with the file; nothing when it is sound."""
+        with failures_explained(self.path):
+            found = [str(text) for (text,) in self._db.execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
+    def _value(self, name: str) -> Any:
+        return self.rows(name)[0][0]
+
+    def _stream(self, name: str, **values: Any) -> Iterator[Logged]:
+        return map(self._logged, self.cursor(name, **values))
+
+    def _logged(self, row: Row) -> Logged:
+        try:
+            return logged_of(self._packer, row)
+        except (PackError, msgspec.MsgspecError) as error:
+            raise LogError(f"event log {self.path}: event {row[0]} cannot be read: {error}") from error
+
+    def _checkpoint(self, row: Row) -> Checkpoint:
+        sequence, _, size, parts, digest = row
+        stored = self.rows("checkpoint_parts", sequence=sequence)
+        try:
+            state = b"".join(zstandard.decompress(data) for _, data in stored)
+        except zstandard.ZstdError as error:
+            raise LogError(f"event log {self.path}: checkpoint {sequence} cannot be read: {error}") from error
+        if len(stored) != parts or len(state) != size or digest_of(state) != digest:
+            raise LogError(f"event log {self.path}: checkpoint {sequence} is damaged; an older one may be sound")
+        return Checkpoint(sequence, state)

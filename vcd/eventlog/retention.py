@@ -1,0 +1,117 @@
+"""Which history may go, and taking it away in small steps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+import msgspec
+
+from vcd.eventlog.reader import LogReader
+from vcd.eventlog.statements import statements
+
+STEP_BYTES = 4 << 20
+"""Payload bytes that one transaction deletes at most (one event at least)."""
+
+Transact = Callable[[Callable[[aiosqlite.Connection], Awaitable[Any]]], Awaitable[Any]]
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """What retention did: events removed, the checkpoint that the history now begins with (0: nothing was
+    removed), and the size of the file in bytes."""
+
+    removed: int
+    begins: int
+    size: int
+
+
+async def retain(path: Path, transact: Transact, before: int | None, max_bytes: int | None) -> Retained:
+    """Remove history up to checkpoints, through ``transact``: see ``EventLog.retain``; ``before`` is a time in ns."""
+    with LogReader(path) as reader:
+        checkpoints = reader.checkpoints()
+    removed = begins = 0
+    old = [c.sequence for c in checkpoints if before is not None and c.time <= before]
+    if old:
+        begins = old[-1]
+        removed = await _remove(transact, begins)
+    later = [c.sequence for c in checkpoints if c.sequence > begins]
+    if not begins:
+        removed += await _remove_leftovers(transact, path)
+    size = await _give_back(transact)
+    while max_bytes is not None and size > max_bytes and later:
+        begins = later.pop(0)
+        removed += await _remove(transact, begins)
+        size = await _give_back(transact)
+    return Retained(removed, begins if removed else 0, size)
+
+
+async def _remove_leftovers(transact: Transact, path: Path) -> int:
+    """Finish what an interrupted run began: it had deleted the checkpoints before its own first."""
+    with LogReader(path) as reader:
+        checkpoints, first = reader.checkpoints(), reader.first()
+    if not checkpoints or first in (None, 1):
+        return 0
+    return await _remove(transact, checkpoints[0].sequence)
+
+
+async def _remove(transact: Transact, cut: int) -> int:
+    """Remove what lies at or before the checkpoint at ``cut``; returns the number of events."""
+    sql = statements("retain")
+    removed = 0
+    await transact(lambda db: _remove_bases(db, cut))
+    while count := await transact(lambda db: _remove_events(db, cut)):
+        removed += count
+    ((session,),) = await transact(lambda db: db.execute_fetchall(sql["last_session"], {"cut": cut}))
+    values = {"cut": cut, "session": session}
+    for name in ("part", "operation", "statement", "session_group", "outcome", "session"):
+        while await transact(partial(_deleted, sql=sql[name], values=values)):
+            pass
+    await transact(lambda db: _deleted(db, sql["policy"], values))
+    return removed
+
+
+async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> None:
+    """First the checkpoints that are to go: from then on nobody begins before ``cut``."""
+    sql = statements("retain")
+    await connection.execute(sql["checkpoint_before"], {"cut": cut})
+    await connection.execute(sql["segment_before"], {"cut": cut})
+
+
+async def _remove_events(connection: aiosqlite.Connection, cut: int) -> int:
+    sql = statements("retain")
+    upto = bytes_seen = 0
+    for sequence, length in await connection.execute_fetchall(sql["lengths"], {"cut": cut}):
+        bytes_seen += length
+        if upto and bytes_seen > STEP_BYTES:
+            break
+        upto = sequence
+    return await _deleted(connection, sql["events"], {"upto": upto}) if upto else 0
+
+
+async def _deleted(connection: aiosqlite.Connection, sql: str, values: dict[str, int]) -> int:
+    """Execute a DELETE; returns the number of rows."""
+    async with connection.execute(sql, values) as cursor:
+        return cursor.rowcount
+
+
+async def _give_back(transact: Transact) -> int:
+    """Return free pages to the file system, some at a time; returns the size of the file in bytes."""
+    while await transact(_vacuum_some):
+        pass
+    sql = statements("retain")
+    ((pages,),) = await transact(lambda db: db.execute_fetchall(sql["pages"]))
+    ((page_size,),) = await transact(lambda db: db.execute_fetchall(sql["page_size"]))
+    return int(pages * page_size)
+
+
+async def _vacuum_some(connection: aiosqlite.Connection) -> bool:
+    """One step of the vacuum; True when it got somewhere and pages are left."""
+    sql = statements("retain")
+    ((before,),) = await connection.execute_fetchall(sql["free"])
+    if before:
+        await connection.execute_fetchall(sql["vacuum"])
+    ((after,),) = await connection.execute_fetchall(sql["free"])
+    return bool(0 < after < before)

@@ -1,0 +1,135 @@
+"""Events to rows and back: the one place that knows which column holds what."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from vcd.eventlog.packing import Packer
+from vcd.eventlog.statements import statements
+from vcd.model.events import (
+    Event,
+    KindListed,
+    ObjectBad,
+    ObjectGone,
+    ObjectPut,
+    OperationDone,
+    PolicyLoaded,
+    SessionDecided,
+    decode_event,
+    decode_plan,
+    encode_event,
+)
+
+Row = tuple[Any, ...]
+
+
+class Logged(msgspec.Struct, frozen=True, gc=False):
+    """An event in the log: its sequence number, the time of its append (ns since the epoch), the event."""
+
+    sequence: int
+    time: int
+    event: Event
+
+
+def columns(event: Event) -> tuple[str, str, str, str]:
+    """The columns type, kind, key and resource_version of an event."""
+    tag = str(event.__struct_config__.tag)
+    if isinstance(event, ObjectPut | ObjectGone | ObjectBad):
+        return tag, event.kind, event.key, event.resource_version
+    if isinstance(event, KindListed):
+        return tag, event.kind, "", event.resource_version
+    return tag, "", "", ""
+
+
+def event_row(packer: Packer, logged: Logged) -> Row:
+    """The row of table ``event``; its payload is the object's, or the whole event where the columns do not do."""
+    event = logged.event
+    payload: bytes | None
+    if isinstance(event, ObjectPut):
+        payload = None if event.payload is None else packer.pack(event.payload)
+    elif isinstance(event, ObjectGone | KindListed):
+        payload = None
+    else:
+        payload = packer.pack(encode_event(event))
+    return logged.sequence, logged.time, *columns(event), payload
+
+
+def logged_of(packer: Packer, row: Row) -> Logged:
+    """The event of a row. Raises PackError or msgspec.MsgspecError when the payload cannot be read."""
+    sequence, time, tag, kind, key, version, packed = row
+    event: Event
+    if tag == "put":
+        event = ObjectPut(kind, key, version, None if packed is None else packer.unpack(packed))
+    elif tag == "gone":
+        event = ObjectGone(kind, key, version)
+    elif tag == "listed":
+        event = KindListed(kind, version)
+    else:
+        event = decode_event(packer.unpack(packed or b""))
+    return Logged(sequence, time, event)
+
+
+def session_row(sequence: int, event: SessionDecided) -> Row:
+    """The row of table ``session``."""
+    return event.session, sequence, event.head, event.epoch, event.now, event.policy
+
+
+def statement_rows(event: SessionDecided) -> Iterator[Row]:
+    """The rows of table ``statement``, in the order of the plan."""
+    stale = dict(event.stale)
+    for index, statement in enumerate(decode_plan(event.plan).statements):
+        yield event.session, index, statement.group, statement.action, "stale" if index in stale else "accepted"
+
+
+def operation_rows(event: SessionDecided) -> Iterator[Row]:
+    """The rows of table ``operation``, in the order of the plan."""
+    for i, statement in enumerate(decode_plan(event.plan).statements):
+        for j, operation in enumerate(statement.operations):
+            yield event.session, i, j, operation.verb, operation.key, operation.node
+
+
+def group_rows(event: SessionDecided) -> Iterator[Row]:
+    """The rows of table ``session_group``, by key: each group acted for, or given a status.
+
+    Not those that only wait: a long queue would write as many rows in each session. When the reason for which a
+    group waits changes, it is given a status.
+    """
+    plan = decode_plan(event.plan)
+    keys = {statement.group for statement in plan.statements} | {status.key for status in plan.groups}
+    return ((key, event.session) for key in sorted(keys))
+
+
+def outcome_row(sequence: int, event: OperationDone) -> Row:
+    """The row of table ``outcome``."""
+    return sequence, event.session, event.statement, event.operation, event.result
+
+
+def inserts(packer: Packer, batch: list[Logged], *, indexed: bool = True) -> Iterator[tuple[str, Iterable[Row]]]:
+    """The statements, each with its rows, that write a batch; to be executed in one transaction.
+
+    Rows are made while they are consumed: packing and the walk through plans happen in the thread that writes.
+    ``indexed`` False leaves out the index rows of sessions and outcomes.
+    """
+    sql = statements("append")
+    yield sql["event"], (event_row(packer, logged) for logged in batch)
+    for logged in batch:
+        event = logged.event
+        if isinstance(event, PolicyLoaded):
+            yield sql["policy"], [(event.digest, event.text, logged.sequence)]
+        elif isinstance(event, SessionDecided) and indexed:
+            yield sql["session"], [session_row(logged.sequence, event)]
+            yield sql["statement"], statement_rows(event)
+            yield sql["operation"], operation_rows(event)
+            yield sql["session_group"], group_rows(event)
+    outcomes = [(one.sequence, one.event) for one in batch if isinstance(one.event, OperationDone)]
+    if indexed and outcomes:
+        yield sql["outcome"], [outcome_row(sequence, event) for sequence, event in outcomes]
+
+
+def digest_of(state: bytes) -> bytes:
+    """The digest that guards a checkpoint: BLAKE2b, 16 bytes."""
+    return hashlib.blake2b(state, digest_size=16).digest()

@@ -1,0 +1,11 @@
+-- name: part
+INSERT INTO checkpoint_part (sequence, part, data) VALUES (?, ?, ?)
+
+-- name: complete
+INSERT INTO checkpoint (sequence, time, size, parts, digest) VALUES (?, ?, ?, ?, ?)
+
+-- name: exists
+SELECT count(*) FROM checkpoint WHERE sequence = ?
+
+-- name: clear
+DELETE FROM checkpoint_part WHERE sequence NOT IN (SELECT sequence FROM checkpoint)

@@ -1,0 +1,114 @@
+-- name: head
+SELECT max(
+    coalesce((SELECT max(sequence) FROM event), 0),
+    coalesce((SELECT max(sequence) FROM checkpoint), 0),
+    coalesce((SELECT max(sequence) FROM segment), 0)
+)
+
+-- name: first
+SELECT min(sequence) FROM event
+
+-- name: last_time
+SELECT max(
+    coalesce((SELECT time FROM event ORDER BY sequence DESC LIMIT 1), 0),
+    coalesce((SELECT max(time) FROM checkpoint), 0)
+)
+
+-- name: last_session
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'session'), 0)
+
+-- name: dictionaries
+SELECT number, content FROM dictionary ORDER BY number
+
+-- name: events
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE sequence > :after AND sequence <= :until ORDER BY sequence LIMIT :limit
+
+-- name: columns
+SELECT sequence, time, type, kind, key, resource_version FROM event ORDER BY sequence
+
+-- name: events_last
+SELECT sequence FROM event ORDER BY sequence DESC LIMIT :limit
+
+-- name: events_where
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE sequence > :after AND sequence <= :until
+    AND (:kind IS NULL OR kind = :kind) AND (:type IS NULL OR type = :type)
+ORDER BY sequence LIMIT :limit
+
+-- name: events_of
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE key = :key AND key <> '' AND sequence > :after AND sequence <= :until
+    AND (:kind IS NULL OR kind = :kind) AND (:type IS NULL OR type = :type)
+ORDER BY sequence LIMIT :limit
+
+-- name: object
+SELECT sequence, time, type, kind, key, resource_version, payload FROM event
+WHERE key = :key AND key <> '' AND kind = :kind ORDER BY sequence
+
+-- name: sessions
+SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
+    (SELECT count(*) FROM statement AS t WHERE t.session = s.number),
+    (SELECT count(*) FROM operation AS o WHERE o.session = s.number)
+FROM session AS s JOIN event AS e ON e.sequence = s.sequence
+WHERE s.number >= :first AND s.number <= :last ORDER BY s.number LIMIT :limit
+
+-- name: sessions_of
+SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
+    (SELECT count(*) FROM statement AS t WHERE t.session = s.number),
+    (SELECT count(*) FROM operation AS o WHERE o.session = s.number)
+FROM session_group AS g JOIN session AS s ON s.number = g.session JOIN event AS e ON e.sequence = s.sequence
+WHERE g.group_key = :group ORDER BY s.number
+
+-- name: session
+SELECT sequence FROM session WHERE number = :number
+
+-- name: operations_of
+SELECT s.number, s.sequence, e.time, o.statement, o.operation, t.group_key, t.action, t.verdict, o.verb, o.key, o.node,
+    (SELECT u.result FROM outcome AS u
+     WHERE u.session = o.session AND u.statement = o.statement AND u.operation = o.operation
+     ORDER BY u.sequence DESC LIMIT 1)
+FROM operation AS o JOIN statement AS t ON t.session = o.session AND t.statement = o.statement
+    JOIN session AS s ON s.number = o.session JOIN event AS e ON e.sequence = s.sequence
+WHERE o.key = :key ORDER BY o.session, o.statement, o.operation
+
+-- name: policy
+SELECT text FROM policy WHERE digest = :digest
+
+-- name: policies
+SELECT digest, text, sequence FROM policy ORDER BY digest
+
+-- name: checkpoints
+SELECT sequence, time, size, parts, digest FROM checkpoint ORDER BY sequence
+
+-- name: checkpoint_parts
+SELECT part, data FROM checkpoint_part WHERE sequence = :sequence ORDER BY part
+
+-- name: segments
+SELECT sequence, live, source FROM segment ORDER BY sequence
+
+-- name: statements
+SELECT session, statement, group_key, action, verdict FROM statement WHERE session = :session ORDER BY statement
+
+-- name: operations
+SELECT session, statement, operation, verb, key, node FROM operation WHERE session = :session ORDER BY statement, operation
+
+-- name: groups
+SELECT group_key, session FROM session_group WHERE session = :session ORDER BY group_key
+
+-- name: session_row
+SELECT number, sequence, head, epoch, now, policy FROM session WHERE number = :session
+
+-- name: outcome_row
+SELECT sequence, session, statement, operation, result FROM outcome WHERE sequence = :sequence
+
+-- name: counts
+SELECT (SELECT count(*) FROM session WHERE sequence >= :first), (SELECT count(*) FROM outcome WHERE sequence >= :first)
+
+-- name: stray_outcomes
+SELECT u.sequence, u.session, u.statement, u.operation FROM outcome AS u
+LEFT JOIN operation AS o ON o.session = u.session AND o.statement = u.statement AND o.operation = u.operation
+WHERE o.key IS NULL AND u.sequence >= :first
+    AND u.session >= coalesce((SELECT min(number) FROM session WHERE sequence >= :first),
+        (SELECT seq + 1 FROM sqlite_sequence WHERE name = 'session'), 0)
+ORDER BY u.sequence

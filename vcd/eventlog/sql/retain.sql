@@ -1,0 +1,59 @@
+-- Each statement below is one small transaction: events first, so that what is left of an interrupted run is rows
+-- of the index tables that no reader sees, and that the next run takes away.
+
+-- name: checkpoint_before
+DELETE FROM checkpoint WHERE sequence < :cut
+
+-- name: part
+DELETE FROM checkpoint_part WHERE rowid IN (
+    SELECT p.rowid FROM checkpoint_part AS p WHERE p.sequence < :cut LIMIT 4
+)
+
+-- name: segment_before
+DELETE FROM segment WHERE sequence < :cut
+
+-- name: lengths
+SELECT sequence, coalesce(length(payload), 0) FROM event WHERE sequence <= :cut ORDER BY sequence LIMIT 1000
+
+-- name: events
+DELETE FROM event WHERE sequence <= :upto
+
+-- name: last_session
+SELECT coalesce(max(number), 0) FROM session WHERE sequence <= :cut
+
+-- name: operation
+DELETE FROM operation WHERE (session, statement, operation) IN (
+    SELECT session, statement, operation FROM operation WHERE session <= :session LIMIT 2000
+)
+
+-- name: statement
+DELETE FROM statement WHERE (session, statement) IN (
+    SELECT session, statement FROM statement WHERE session <= :session LIMIT 2000
+)
+
+-- name: session_group
+DELETE FROM session_group WHERE (group_key, session) IN (
+    SELECT group_key, session FROM session_group WHERE session <= :session LIMIT 2000
+)
+
+-- name: outcome
+DELETE FROM outcome WHERE sequence IN (SELECT sequence FROM outcome WHERE sequence <= :cut LIMIT 2000)
+
+-- name: session
+DELETE FROM session WHERE number IN (SELECT number FROM session WHERE sequence <= :cut LIMIT 2000)
+
+-- name: policy
+DELETE FROM policy WHERE sequence <= :cut AND sequence < (SELECT max(sequence) FROM policy)
+    AND digest NOT IN (SELECT policy FROM session)
+
+-- name: vacuum
+PRAGMA incremental_vacuum(256)
+
+-- name: free
+PRAGMA freelist_count
+
+-- name: pages
+PRAGMA page_count
+
+-- name: page_size
+PRAGMA page_size

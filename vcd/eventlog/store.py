@@ -1,0 +1,210 @@
+"""The file itself: creating, recognising, migrating and locking it; the settings of every connection."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from urllib.parse import quote
+
+from vcd.eventlog.errors import LogError, explained
+from vcd.eventlog.packing import Packer, typical_payloads
+from vcd.eventlog.statements import statements
+
+APPLICATION_ID = 0x7663646C
+"""``vcdl``, at offset 68 of each file."""
+BUSY_SECONDS = 5.0
+SETTINGS = """
+    PRAGMA synchronous = FULL;
+    PRAGMA foreign_keys = OFF;
+    PRAGMA cache_size = -16384;
+    PRAGMA journal_size_limit = 67108864;
+    PRAGMA temp_store = MEMORY;
+"""
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    """Number and text of each migration, in order: from the package (a wheel) or the repository's top level."""
+    packaged: Traversable = resources.files("vcd.eventlog") / "migrations"
+    folder = packaged if packaged.is_dir() else Path(__file__).parents[2] / "migrations"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return tuple((int(f.name.partition("_")[0]), f.read_text(encoding="utf-8")) for f in files)
+
+
+@contextmanager
+def failures_explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the file system raise into a LogError about ``path``."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise explained(path, error) from error
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that may write, transactions by hand, with the settings of a vcd log."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.executescript(SETTINGS)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """A connection that only reads. Raises LogError when the file is missing or not a vcd log of this schema."""
+    if not path.is_file():
+        raise LogError(f"event log {path}: there is no such file")
+    with failures_explained(path):
+        try:
+            return _checked_read_only(path, "mode=ro")
+        except sqlite3.OperationalError as error:
+            wal = path.with_name(path.name + "-wal")
+            unwritable = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
+            if not unwritable or (wal.exists() and wal.stat().st_size):
+                raise
+            # A file in WAL mode in a directory that may not be written: nobody can be writing it.
+            return _checked_read_only(path, "mode=ro&immutable=1")
+
+
+def _checked_read_only(path: Path, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{options}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        version = _schema_version(path, connection)
+        if version < migrations()[-1][0]:
+            raise LogError(f"event log {path}: written by an older vcd; run `vcd log compact` to bring it up to date")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
+    """The schema version; 0 for a database with nothing in it. Raises LogError for a foreign or newer file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if application != APPLICATION_ID and (application or version or tables):
+        raise LogError(f"event log {path}: it is not a vcd log (another program's database); name another file")
+    newest = migrations()[-1][0]
+    if version > newest:
+        raise LogError(
+            f"event log {path}: its schema is version {version}, this vcd knows {newest}; use a newer vcd for this file"
+        )
+    return int(version)
+
+
+@contextmanager
+def writer_lock(path: Path) -> Iterator[None]:
+    """Hold the right to write ``path``. Raises LogError when another process or log object has it.
+
+    The lock is the operating system's, on a file beside the log, so that it ends with its holder. It is not on
+    the log itself: closing any descriptor of that file would drop SQLite's own locks.
+    """
+    name = path.with_name(path.name + "-lock")
+    with failures_explained(path):
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise LogError(
+                f"event log {path}: it is locked, process {holder} writes it; stop that process or name another file"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def prepare(path: Path, *, create: bool) -> None:
+    """Make ``path`` a log that can be written: create, recognise, migrate, clear what a crash left over.
+
+    To be called with the writer lock held. Raises LogError.
+    """
+    with failures_explained(path):
+        if create and not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if not path.is_file():
+            raise LogError(f"event log {path}: there is no such file")
+        if not os.access(path, os.W_OK):
+            raise LogError(f"event log {path}: it may not be written; check owner and mode")
+        path.chmod(0o600)
+        with closing(connect(path)) as connection:
+            _migrate(path, connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(statements("checkpoint")["clear"])
+
+
+def _migrate(path: Path, connection: sqlite3.Connection) -> None:
+    version = _schema_version(path, connection)
+    if version == 0:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    for number, script in migrations():
+        if number <= version:
+            continue
+        with transaction(connection):
+            for statement in split_script(script):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+            if number == 1:
+                connection.execute(statements("append")["dictionary"], (1, typical_payloads()))
+
+
+def split_script(script: str) -> Iterator[str]:
+    """The statements of an SQL script, each complete by SQLite's own rules."""
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction: all of it, or on any exception none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # SQLite may have rolled back by itself; the first error is the one to tell
+            connection.execute("ROLLBACK")
+        raise
+
+
+def packer_of(connection: sqlite3.Connection) -> Packer:
+    """The packer with the file's own dictionaries."""
+    return Packer(dict(connection.execute(statements("read")["dictionaries"]).fetchall()))
+
+
+@contextmanager
+def opened_to_write(path: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
+    """Lock, prepare and open ``path`` for one synchronous writer; errors come as LogError."""
+    with writer_lock(path):
+        prepare(path, create=create)
+        with failures_explained(path), closing(connect(path)) as connection:
+            yield connection

@@ -1,0 +1,245 @@
+"""Making files of files: a smaller one that stands alone, one history out of several replicas', a compact one."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import groupby, islice
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.reader import LogReader, SessionInfo, is_decision
+from vcd.eventlog.rows import Logged, inserts
+from vcd.eventlog.statements import statements
+from vcd.eventlog.store import connect, failures_explained, opened_to_write, packer_of, prepare, transaction
+from vcd.model.events import LeadershipChanged, OperationDone, SessionDecided
+
+BATCH = 2000
+"""Events of one transaction while copying."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a new file holds: its first and last event, and the number of sessions indexed."""
+
+    first: int
+    last: int
+    sessions: int
+
+
+def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
+    """Write the sessions ``first`` to ``last`` (None: no bound) into a new file that stands alone.
+
+    It begins with the latest checkpoint at or before the first session's head (or at the log's beginning), holds
+    every event up to the one before the next session, and keeps all numbers. Raises LogError when there is no
+    such session, its history is not kept any more, or ``out`` exists or cannot be written.
+    """
+    with LogReader(path) as reader, _new_file(Path(out)) as connection:
+        reader.snapshot()
+        sessions = list(reader.sessions(first, last))
+        if not sessions:
+            raise LogError(f"event log {path}: no session from {first or 1} to {last or 'the end'} is in it")
+        base = reader.base(min(session.head for session in sessions)).sequence
+        following = list(reader.sessions(sessions[-1].number + 1, limit=1))
+        end = following[0].sequence - 1 if following else reader.head()
+        segments = reader.segments()
+        target = _Target(connection)
+        for segment in segments:
+            if segment.sequence < end and (segment.sequence >= base or segment.live > base):
+                target.segment(max(segment.sequence, base), max(segment.live, base), segment.source)
+        target.history(reader, base, end)
+        target.events(reader.read(base, end), lambda sequence: is_decision(segments, sequence))
+        return Written(base + 1, end, target.sessions)
+
+
+def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
+    """Merge the files of several replicas into one history, in the order of the epochs that they led.
+
+    Each epoch's decisions are taken from the file of the replica that led it, with the events that replica saw;
+    where another replica takes over, a segment begins that is folded anew from that replica's own checkpoint (or
+    the beginning of its file), so that every session can be replayed. Session numbers, and sequence numbers after
+    the first handover, are given anew. Raises LogError when no file holds a session, two hold sessions of one
+    epoch, one is itself an import, or ``out`` exists.
+    """
+    with _all_open(paths) as readers, _new_file(Path(out)) as connection:
+        merge = _Merge(_Target(connection))
+        reigns = _reigns(readers)
+        for position, reign in enumerate(reigns):
+            merge.add(reign, is_first=position == 0, is_last=position == len(reigns) - 1)
+        return Written(merge.begin + 1, merge.end, merge.target.sessions)
+
+
+def compact(path: str | Path) -> tuple[int, int]:
+    """Rewrite a log without free room, and bring it to this version's schema; returns its size in bytes before
+    and after. No writer may have it open. Raises LogError."""
+    path = Path(path)
+    with failures_explained(path):
+        before = path.stat().st_size
+    with opened_to_write(path, create=False) as connection:
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return before, path.stat().st_size
+
+
+class _Target:
+    """A file that is being filled."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._packer = packer_of(connection)
+        self.sessions = 0
+
+    def segment(self, sequence: int, live: int, source: str) -> None:
+        """Begin a segment."""
+        self._connection.execute(statements("append")["segment"], (sequence, live, source))
+
+    def history(self, reader: LogReader, base: int, end: int, shift: int = 0) -> None:
+        """Copy the checkpoints from ``base`` to ``end``, and all configurations; ``shift`` is added to sequences."""
+        sql = statements("checkpoint")
+        with transaction(self._connection):
+            policies = [(digest, text, 0) for digest, text, _ in reader.rows("policies")]
+            self._connection.executemany(statements("append")["policy"], policies)
+            for sequence, *rest in reader.rows("checkpoints"):
+                if base <= sequence <= end:
+                    parts = reader.rows("checkpoint_parts", sequence=sequence)
+                    self._connection.executemany(sql["part"], [(sequence + shift, *part) for part in parts])
+                    self._connection.execute(sql["complete"], (sequence + shift, *rest))
+
+    def events(self, logged: Iterator[Logged], is_indexed: Callable[[int], bool]) -> None:
+        """Write events, and index the sessions and outcomes among them for whose sequence ``is_indexed`` is true."""
+        while batch := list(islice(logged, BATCH)):
+            with transaction(self._connection):
+                for indexed, run in groupby(batch, key=lambda one: is_indexed(one.sequence)):
+                    events = list(run)
+                    for sql, rows in inserts(self._packer, events, indexed=indexed):
+                        self._connection.executemany(sql, rows)
+                    self.sessions += indexed and sum(isinstance(one.event, SessionDecided) for one in events)
+
+
+class _Reign(msgspec.Struct, frozen=True):
+    """Epochs led by one replica, one after the other, and the first and last session that it decided in them."""
+
+    reader: LogReader
+    epochs: frozenset[int]
+    first: SessionInfo
+    last: SessionInfo
+
+
+def _reigns(readers: Sequence[LogReader]) -> list[_Reign]:
+    """Who led when, in the order of the epochs."""
+    led: dict[int, tuple[int, list[SessionInfo]]] = {}
+    for index, reader in enumerate(readers):
+        if reader.segments():
+            raise LogError(f"event log {reader.path}: it is an import itself; name the replicas' own files")
+        for session in reader.sessions():
+            owner, sessions = led.setdefault(session.epoch, (index, []))
+            if owner != index:
+                raise LogError(
+                    f"event logs {readers[owner].path} and {reader.path}: both hold sessions of epoch {session.epoch};"
+                    " name each replica's file once, and only files of one cluster"
+                )
+            sessions.append(session)
+    if not led:
+        raise LogError(f"event log {readers[0].path if readers else ''}: no session is in any of the files")
+    reigns = []
+    for index, run in groupby(sorted(led), key=lambda epoch: led[epoch][0]):
+        epochs = list(run)
+        sessions = [session for epoch in epochs for session in led[epoch][1]]
+        reigns.append(_Reign(readers[index], frozenset(epochs), sessions[0], sessions[-1]))
+    return reigns
+
+
+class _Merge:
+    """One history, growing by one reign after the other."""
+
+    def __init__(self, target: _Target) -> None:
+        self.target = target
+        self.begin = self.end = 0
+        self._numbers: dict[tuple[Path, int], int] = {}
+
+    def add(self, reign: _Reign, *, is_first: bool, is_last: bool) -> None:
+        """Append what ``reign``'s replica saw and decided, with what its state is rebuilt from before it."""
+        reader = reign.reader
+        live, end = _span(reign)
+        if is_first:
+            base = reader.oldest()
+            self.begin = self.end = live = base
+        else:
+            base = reader.base(min(live, reign.first.head)).sequence
+        end = reader.head() if is_last else end
+        shift = self.end - base
+        if not is_first:
+            self.target.segment(self.end, live + shift, reader.path.name)
+        self.target.history(reader, base, end if is_last else end - 1, shift)
+        renumbered = (self._renumbered(reader, logged, live, shift) for logged in reader.read(base, end))
+        self.target.events(renumbered, lambda sequence: sequence > live + shift)
+        self.end = end + shift
+
+    def _renumbered(self, reader: LogReader, logged: Logged, live: int, shift: int) -> Logged:
+        event = logged.event
+        if isinstance(event, SessionDecided):
+            if logged.sequence > live:
+                self._numbers[reader.path, event.session] = len(self._numbers) + 1
+            number = self._numbers.get((reader.path, event.session), 0)
+            event = msgspec.structs.replace(event, session=number, head=event.head + shift)
+        elif isinstance(event, OperationDone):
+            event = msgspec.structs.replace(event, session=self._numbers.get((reader.path, event.session), 0))
+        return Logged(logged.sequence + shift, logged.time, event)
+
+
+def _span(reign: _Reign) -> tuple[int, int]:
+    """The last event before a reign and the last event of it: up to the loss of the lease, and the last outcome."""
+    reader = reign.reader
+    won = reign.first.sequence
+    lost = None
+    for logged in reader.find(type="leadership"):
+        event = logged.event
+        assert isinstance(event, LeadershipChanged)
+        if event.leading and event.epoch in reign.epochs:
+            won, lost = min(won, logged.sequence), None
+        elif lost is None and logged.sequence > reign.last.sequence:
+            lost = logged.sequence
+    if lost is None:
+        return won - 1, reader.head()
+    end = max(lost, reign.last.sequence)
+    for logged in reader.find(type="outcome", after=end):
+        event = logged.event
+        if isinstance(event, OperationDone) and reign.first.number <= event.session <= reign.last.number:
+            end = logged.sequence
+    following = list(reader.sessions(reign.last.number + 1, limit=1))
+    return won - 1, min(end, following[0].sequence - 1) if following else end
+
+
+@contextmanager
+def _new_file(out: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a new log; it becomes ``out`` when all went well, in one file that needs no other."""
+    if out.exists():
+        raise LogError(f"event log {out}: it exists already; name a new file")
+    partial = out.with_name(out.name + ".partial")
+    with failures_explained(out):
+        try:
+            partial.unlink(missing_ok=True)
+            prepare(partial, create=True)
+            with closing(connect(partial)) as connection:
+                yield connection
+                connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            partial.rename(out)
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                with suppress(OSError):  # the first error is the one to tell
+                    partial.with_name(partial.name + suffix).unlink(missing_ok=True)
+
+
+@contextmanager
+def _all_open(paths: Sequence[str | Path]) -> Iterator[list[LogReader]]:
+    readers: list[LogReader] = []
+    try:
+        for path in paths:
+            readers.append(LogReader(path))
+            readers[-1].snapshot()
+        yield readers
+    finally:
+        for reader in readers:
+            reader.close()

@@ -1,0 +1,377 @@
+"""HTTP to the API server: requests, lists in pages, watch lines; admission of writes; every failure a typed error."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import heapq
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.connection import Connection
+
+REQUEST_TIMEOUT = 4.0
+"""Seconds a request may take in all. Law 4: renew deadline plus this must be less than the lease duration."""
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+_LIST_TIMEOUT = 60.0
+_READ_BUFFER = 1 << 19
+
+
+class KubeError(Exception):
+    """Anything that went wrong between us and the API server."""
+
+
+class ApiError(KubeError):
+    """The server answered with an error: HTTP ``status``, and the Status object's ``reason`` and ``message``.
+
+    ``retry_after`` is in seconds, None where the server did not say.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class Unanswered(KubeError):
+    """No answer came. ``sent`` is False when the request surely never reached the server."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Stalled(KubeError):
+    """A watch was silent for longer than bookmarks allow."""
+
+
+class Malformed(KubeError):
+    """An answer is not what the Kubernetes API specifies."""
+
+
+class Fenced(KubeError):
+    """The caller's fence said no: the request was not made."""
+
+    def __init__(self) -> None:
+        super().__init__("lost leadership")
+
+
+class Urgency(enum.IntEnum):
+    """Which write goes first while writes have to queue. The Lease never queues."""
+
+    LEASE = 0
+    COMMIT = 1
+    STATUS = 2
+    EVENT = 3
+
+
+class _StatusDetails(msgspec.Struct):
+    retry_after: float | None = msgspec.field(name="retryAfterSeconds", default=None)
+
+
+class _Status(msgspec.Struct):
+    code: int = 0
+    reason: str | None = None
+    message: str | None = None
+    details: _StatusDetails | None = None
+
+
+class _ListMeta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _List(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_status_decoder = msgspec.json.Decoder(_Status, strict=False)
+_list_decoder = msgspec.json.Decoder(_List)
+
+
+def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: str | None = None) -> ApiError:
+    """The error in a Status object's JSON text; ``status`` and ``retry_after`` are the response's own."""
+    try:
+        answer = _status_decoder.decode(raw)
+    except msgspec.MsgspecError:
+        answer = _Status(message=bytes(raw)[:200].decode(errors="replace").strip())
+    wait = answer.details.retry_after if answer.details else None
+    if retry_after and retry_after.isdigit():
+        wait = float(retry_after)
+    return ApiError(status or answer.code, answer.reason or "", answer.message or "", wait)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some items of a list, as raw JSON. ``first`` is also set when the list had to be started again."""
+
+    items: list[msgspec.Raw]
+    resource_version: str
+    first: bool
+
+
+class Admission:
+    """Lets writes in: at most ``in_flight`` at once, ``qps`` a second with bursts of ``burst``, the most urgent first.
+
+    A ``qps`` of 0 or less sets no rate, as in client-go.
+    """
+
+    def __init__(self, qps: float, burst: int, in_flight: int, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._qps = qps
+        self._burst = max(1, burst)
+        self._free = in_flight
+        self._clock = clock
+        self._tokens = float(self._burst)
+        self._filled = clock.monotonic()
+        self._queue: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.Task[None] | None = None
+
+    async def enter(self, urgency: Urgency) -> None:
+        """Wait for a place; each must be given back by ``leave``."""
+        if not self._queue and self._take():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._queue, (urgency, next(self._order), turn))
+        self._grant()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._free += 1
+        if self._queue:
+            self._grant()
+
+    def close(self) -> None:
+        """Stop waiting for tokens."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _take(self) -> bool:
+        if self._free <= 0:
+            return False
+        if self._qps > 0:
+            now = self._clock.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
+            self._filled = now
+            if self._tokens < 1:
+                return False
+            self._tokens -= 1
+        self._free -= 1
+        return True
+
+    def _grant(self) -> None:
+        while self._queue:
+            if self._queue[0][2].done():  # its caller was cancelled
+                heapq.heappop(self._queue)
+            elif self._take():
+                heapq.heappop(self._queue)[2].set_result(None)
+            else:
+                break
+        if self._queue and self._free > 0 and self._timer is None:
+            self._timer = asyncio.get_running_loop().create_task(self._refill())
+
+    async def _refill(self) -> None:
+        await self._clock.sleep(max(0.0, (1 - self._tokens) / self._qps))
+        self._timer = None
+        self._grant()
+
+
+class KubeClient:
+    """One API server's client. Use it as an async context manager; its pool of connections is opened on entry.
+
+    ``qps``, ``burst`` and ``in_flight`` bound writes; reads are few and long. ``request_timeout`` (seconds) is the
+    whole time of one request, and the server is told to give up on a write after it, too.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str = "vcd",
+        qps: float = 2000.0,
+        burst: int = 2000,
+        in_flight: int = 64,
+        request_timeout: float = REQUEST_TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.request_timeout = request_timeout
+        self._connection = connection
+        self._admission = Admission(qps, burst, in_flight, clock)
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+        self._options: dict[str, Any] = {"allow_redirects": False}
+        if connection.proxy:
+            self._options["proxy"] = connection.proxy
+        if connection.server_hostname:
+            self._options["server_hostname"] = connection.server_hostname
+        self._timeouts = {request_timeout: aiohttp.ClientTimeout(total=request_timeout)}
+
+    async def __aenter__(self) -> KubeClient:
+        """Open the pool of connections."""
+        context = self._connection.ssl_context
+        # no limit here: watches hold connections for good, and writes are bounded by admission
+        connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BUFFER,
+            # the server compresses lists when asked, which costs both sides more than a cluster's network does
+            headers={"User-Agent": self._user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close all connections."""
+        self._admission.close()
+        if self._session is not None:
+            await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout: float | None = None,
+        urgency: Urgency = Urgency.COMMIT,
+        fence: Callable[[], bool] | None = None,
+    ) -> bytes:
+        """Make one request and return the body of its answer.
+
+        ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
+        immediately before the request is made, after any queueing.
+
+        Raises ApiError, Unanswered, Fenced.
+        """
+        timeout = self.request_timeout if timeout is None else timeout
+        if method == "GET" or urgency is Urgency.LEASE:
+            return await self._make(method, path, body, content_type, timeout, fence)
+        await self._admission.enter(urgency)
+        try:
+            return await self._make(method, path, body, content_type, timeout, fence)
+        finally:
+            self._admission.leave()
+
+    async def pages(self, path: str, limit: int = 500, *, timeout: float = _LIST_TIMEOUT) -> AsyncIterator[Page]:
+        """List in pages of ``limit`` items. When a continue token has expired the list starts again in larger pages.
+
+        Raises ApiError, Unanswered, Malformed.
+        """
+        token, first = "", True
+        while True:
+            query = f"limit={limit}&continue={quote(token, safe='')}" if token else f"limit={limit}"
+            try:
+                raw = await self.request("GET", _with_query(path, query), timeout=timeout)
+            except ApiError as error:
+                if error.status != 410 or not token:
+                    raise
+                token, first, limit = "", True, 4 * limit  # not all at once, as client-go: that may be a gigabyte
+                continue
+            try:
+                page = _list_decoder.decode(raw)
+            except msgspec.MsgspecError as error:
+                raise Malformed(f"list {path}: {error}") from error
+            yield Page(page.items or [], page.metadata.resource_version, first)
+            token, first = page.metadata.continue_, False
+            if not token:
+                return
+
+    async def watch(self, path: str, *, idle_timeout: float) -> AsyncGenerator[list[bytes], None]:
+        """The lines of a watch, as many at a time as have arrived; ends when the server ends it.
+
+        Raises ApiError, Unanswered, and Stalled when nothing came for ``idle_timeout`` seconds.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.request_timeout, sock_read=idle_timeout)
+        await self._refresh_credentials()
+        try:
+            async with await self._open("GET", path, None, JSON, timeout) as response:
+                if response.status != 200:
+                    raise status_error(await response.read(), response.status, response.headers.get("Retry-After"))
+                tail: list[bytes] = []
+                async for chunk in response.content.iter_any():
+                    end = chunk.rfind(b"\n")
+                    if end < 0:
+                        tail.append(chunk)
+                        continue
+                    tail.append(chunk[:end])
+                    lines = b"".join(tail).split(b"\n")
+                    tail = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
+                    yield [line for line in lines if line]
+                if tail:
+                    yield [b"".join(tail)]
+        except aiohttp.SocketTimeoutError as error:
+            raise Stalled(f"watch {path}: silent for {idle_timeout:g} s") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unanswered("watch", path, error) from error
+
+    async def _make(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        timeout: float,
+        fence: Callable[[], bool] | None,
+    ) -> bytes:
+        limits = self._timeouts.get(timeout) or aiohttp.ClientTimeout(total=timeout)
+        if method != "GET":
+            path = _with_query(path, f"timeout={timeout:g}s")
+        for again in (False, True):
+            await self._refresh_credentials()
+            if fence is not None and not fence():
+                raise Fenced
+            try:
+                async with await self._open(method, path, body, content_type, limits) as response:
+                    raw = await response.read()
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise _unanswered(method, path, error) from error
+            if response.status < 300:
+                return raw
+            refused = response.status == 401 and not again
+            if not refused or not await self._connection.credentials.refresh(refused=True):
+                break
+        raise status_error(raw, response.status, response.headers.get("Retry-After"))
+
+    async def _refresh_credentials(self) -> None:
+        if self._connection.credentials.due:
+            await self._connection.credentials.refresh()
+
+    async def _open(
+        self, method: str, path: str, body: bytes | None, content_type: str, timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("KubeClient is not open: use it in 'async with'")
+        headers = self._connection.credentials.headers
+        if body is not None:
+            headers = {**headers, "Content-Type": content_type}
+        url = URL(self._connection.base_url + path, encoded=True)
+        return await self._session.request(method, url, data=body, headers=headers, timeout=timeout, **self._options)
+
+
+def _with_query(path: str, query: str) -> str:
+    return f"{path}&{query}" if "?" in path else f"{path}?{query}"
+
+
+def _unanswered(method: str, path: str, error: Exception) -> Unanswered:
+    sent = not isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
+    return Unanswered(f"{method} {path.partition('?')[0]}: {str(error) or type(error).__name__}", sent=sent)

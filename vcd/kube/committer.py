@@ -1,0 +1,346 @@
+"""Doing what a session intends: binds and evictions as API calls, and what became of each as an event.
+
+An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
+server error the pod is looked at first (design.md, law 3). Every call is fenced by the session's epoch (law 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Unanswered
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.watcher import Sink
+from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
+from vcd.model.kinds import KINDS
+from vcd.model.objects import Condition
+
+log = structlog.get_logger(__name__)
+
+POD = KINDS["Pod"]
+UNSCHEDULABLE_REASON = "SchedulerError"
+
+Fence = Callable[[int], bool]
+"""Whether this replica still holds the Lease under the given epoch."""
+
+
+class EventRecorder(Protocol):
+    """Where Kubernetes Events are recorded."""
+
+    def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
+        """Take one Event about an object; never blocks."""
+        ...
+
+
+class ConditionWriter(Protocol):
+    """Where pod conditions are written."""
+
+    def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:
+        """Take one condition for a pod; never blocks."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of an operation."""
+
+    result: Result
+    detail: str = ""
+
+
+DONE = Outcome("done")
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
+
+
+class _Spec(msgspec.Struct):
+    node_name: str = msgspec.field(name="nodeName", default="")
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_pod_decoder = msgspec.json.Decoder(_Pod)
+_encode = msgspec.json.Encoder().encode
+
+
+class Committer:
+    """Makes the calls of decided sessions and reports their outcomes through ``sink``.
+
+    ``attempts`` bounds the calls for one operation, ``concurrency`` the operations of one session under way at once
+    (the client's admission bounds all sessions together).
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        sink: Sink,
+        fence: Fence,
+        *,
+        recorder: EventRecorder | None = None,
+        conditions: ConditionWriter | None = None,
+        attempts: int = 5,
+        concurrency: int = 64,
+        clock: Clock = SYSTEM_CLOCK,
+        rand: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self._client = client
+        self._sink = sink
+        self._fence = fence
+        self._recorder = recorder
+        self._conditions = conditions
+        self._attempts = attempts
+        self._concurrency = concurrency
+        self._clock = clock
+        self._random = rand
+
+    async def commit(self, record: SessionDecided, plan: Plan) -> None:
+        """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
+
+        Pipelined operations hold room in the state alone: they make no call and have no outcome.
+        Raises an ExceptionGroup of what the sink raises.
+        """
+        stale = {index for index, _ in record.stale}
+        work = deque(
+            (statement, index, operation)
+            for statement, index, operation in _operations(plan)
+            if statement not in stale and operation.verb != "pipeline"
+        )
+        outcomes = _Outcomes(self._sink)
+        fence = _EpochFence(self._fence, record.epoch)
+
+        async def worker() -> None:
+            while work:
+                statement, index, operation = work.popleft()
+                outcome = await self._perform(operation, fence)
+                outcomes.put(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
+
+        async with asyncio.TaskGroup() as group:
+            flusher = group.create_task(outcomes.run())
+            workers = [group.create_task(worker()) for _ in range(min(self._concurrency, len(work)))]
+            if workers:
+                await asyncio.wait(workers)
+            outcomes.close()
+            await flusher
+
+    async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
+        call: _Call = _Bind(operation) if operation.verb == "bind" else _Evict(operation, self._clock)
+        outcome = await self._attempt(call, fence)
+        self._announce(operation, outcome)
+        return outcome
+
+    async def _attempt(self, call: _Call, fence: Callable[[], bool]) -> Outcome:
+        """Call until the outcome is known; look before calling again when it is in doubt."""
+        backoff = Backoff(0.1, 5.0, self._random)
+        doubt = doubted = False
+        problem: KubeError = Malformed("not tried")
+        for attempt in range(self._attempts + 1):
+            try:
+                if doubt:
+                    verdict = await self._look(call, fence)
+                    if verdict is not None:
+                        return verdict
+                    doubt = False
+                if attempt == self._attempts:
+                    break
+                await call.make(self._client, fence)
+                return DONE
+            except Fenced as error:
+                return Outcome("unknown" if doubt else "failed", str(error))
+            except ApiError as error:
+                problem = error
+                if error.status == 409 and doubted:
+                    doubt = True  # the first call may have been carried out after all, late
+                    continue
+                if error.status < 500 and error.status != 429:
+                    break
+                doubt = doubt or error.status >= 500
+            except (Unanswered, Malformed) as error:
+                problem = error
+                doubt = doubt or not isinstance(error, Unanswered) or error.sent
+            doubted = doubted or doubt
+            if attempt < self._attempts:
+                wanted = problem.retry_after if isinstance(problem, ApiError) else None
+                await self._clock.sleep(max(backoff.next(), wanted or 0.0))
+        result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
+        return Outcome("unknown" if doubt else result, str(problem))
+
+    async def _look(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
+        """What the pod itself says became of the operation; None when it did not happen."""
+        try:
+            raw = await self._client.request("GET", POD.object_path(call.operation.key), fence=fence)
+            pod = _pod_decoder.decode(raw)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return call.judge(None)
+        except msgspec.MsgspecError as error:
+            raise Malformed(f"pod {call.operation.key}: {error}") from error
+        return call.judge(pod if pod.metadata.uid == call.operation.uid else None)
+
+    def _announce(self, operation: Operation, outcome: Outcome) -> None:
+        """Tell the pod's owner, in Volcano's words."""
+        key, uid = operation.key, operation.uid
+        if self._recorder is not None and outcome.result == "done":
+            if operation.verb == "bind":
+                message = f"Successfully assigned {key} to {operation.node}"
+                self._recorder.record("Pod", key, uid, "Normal", "Scheduled", message)
+            else:
+                self._recorder.record("Pod", key, uid, "Warning", "Evict", _evict_message(operation))
+        if outcome.result in ("done", "gone"):
+            return
+        log.warning(
+            "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
+        )
+        if self._conditions is not None and operation.verb == "bind" and outcome.result != "unknown":
+            message = f"failed to bind to node {operation.node}: {outcome.detail}"
+            condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
+            self._conditions.submit_pod_condition(key, uid, condition)
+
+
+_FINAL: dict[int, Result] = {404: "gone", 409: "conflict"}
+
+
+def _operations(plan: Plan) -> Iterator[tuple[int, int, Operation]]:
+    for number, statement in enumerate(plan.statements):
+        for index, operation in enumerate(statement.operations):
+            yield number, index, operation
+
+
+def _evict_message(operation: Operation) -> str:
+    return f"Pod is evicted, because of {operation.reason}"
+
+
+class _EpochFence:
+    """The fence of one session: asked again before each call."""
+
+    def __init__(self, fence: Fence, epoch: int) -> None:
+        self._fence = fence
+        self._epoch = epoch
+
+    def __call__(self) -> bool:
+        return self._fence(self._epoch)
+
+
+class _Call(Protocol):
+    """One operation's API calls."""
+
+    operation: Operation
+
+    async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
+        """Make the calls that were not made yet."""
+        ...
+
+    def judge(self, pod: _Pod | None) -> Outcome | None:
+        """The outcome that the pod shows (None: it is gone), or None when the operation did not happen."""
+        ...
+
+
+class _Bind:
+    """POST to the pod's binding subresource; the UID makes the server refuse another pod of that name."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
+        operation = self.operation
+        namespace, _, name = operation.key.partition("/")
+        body = _encode(
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": name, "namespace": namespace, "uid": operation.uid},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": operation.node},
+            }
+        )
+        await client.request("POST", f"{POD.object_path(operation.key)}/binding", body, fence=fence)
+
+    def judge(self, pod: _Pod | None) -> Outcome | None:
+        if pod is None:
+            return Outcome("gone", "the pod was deleted")
+        if pod.spec.node_name == self.operation.node:
+            return DONE
+        if pod.spec.node_name:
+            return Outcome("conflict", f"already assigned to node {pod.spec.node_name}")
+        if pod.metadata.deletion_timestamp:
+            return Outcome("gone", "the pod is being deleted")
+        return None
+
+
+class _Evict:
+    """Conditions that say why, then DELETE with the UID as precondition, as Volcano's evictor."""
+
+    def __init__(self, operation: Operation, clock: Clock) -> None:
+        self.operation = operation
+        self._clock = clock
+        self._marked = self._deleting = False
+
+    async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
+        path = POD.object_path(self.operation.key)
+        if not self._marked:
+            try:
+                await client.request("PATCH", f"{path}/status", self._mark(), content_type=STRATEGIC_PATCH, fence=fence)
+            except ApiError as error:
+                if error.status != 422:
+                    raise
+                # another UID: a field that must not change, where a delete would call it a conflict
+                raise ApiError(409, "Conflict", error.message) from error
+            self._marked = True
+        self._deleting = True
+        preconditions = {"uid": self.operation.uid}
+        body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+        await client.request("DELETE", path, body, fence=fence)
+
+    def judge(self, pod: _Pod | None) -> Outcome | None:
+        if pod is None and not self._deleting:
+            return Outcome("gone", "the pod was deleted")
+        return DONE if pod is None or pod.metadata.deletion_timestamp else None
+
+    def _mark(self) -> bytes:
+        since = rfc3339(self._clock.wall())
+        ready = Condition("Ready", "False", "Evict", _evict_message(self.operation), since)
+        target = Condition("DisruptionTarget", "True", "PreemptionByScheduler", _evict_message(self.operation), since)
+        # the UID in a patch is a precondition: the server refuses another pod of that name
+        return _encode({"metadata": {"uid": self.operation.uid}, "status": {"conditions": [ready, target]}})
+
+
+class _Outcomes:
+    """Hands outcomes to the sink, as many at a time as have come while it was busy with the last."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._events: list[Event] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: Event) -> None:
+        """Add one outcome."""
+        self._events.append(event)
+        self._wake.set()
+
+    def close(self) -> None:
+        """No more outcomes will come."""
+        self._closed = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Feed the sink until closed and empty."""
+        while self._events or not self._closed:
+            if not self._events:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            batch, self._events = self._events, []
+            await self._sink(batch)

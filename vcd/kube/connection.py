@@ -1,0 +1,240 @@
+"""Where the API server is and how to prove who we are: kubeconfig, service account, exec plugins, ``--master``.
+
+kubernetes-asyncio reads all of these. Importing that package whole loads some 900 generated models (38 MB, 0.3 s)
+which nothing here uses, so only its ``config`` modules are imported, and only when a configuration has to be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import os
+import ssl
+import sys
+import types
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
+
+log = structlog.get_logger(__name__)
+
+REFRESH_PERIOD = 60.0
+"""Seconds after which tokens are read again, as client-go does."""
+
+_PACKAGE = "kubernetes_asyncio"
+
+
+class ConfigurationError(ValueError):
+    """The configuration names no API server that can be reached, or cannot be read; the message says what to change."""
+
+
+@dataclasses.dataclass
+class _Settings:
+    """What kubernetes-asyncio's loaders fill in; the names are theirs."""
+
+    host: str = ""
+    ssl_ca_cert: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    tls_server_name: str | None = None
+    proxy: str | None = None
+    api_key: dict[str, str] = dataclasses.field(default_factory=dict)
+    refresh_api_key_hook: Callable[..., object] | None = None
+
+    def headers(self) -> dict[str, str]:
+        """The headers that carry the credentials."""
+        token = self.api_key.get("BearerToken", "").strip()
+        return {"Authorization": token} if token else {}
+
+
+Loader = Callable[[bool], Awaitable[_Settings]]
+"""Reads the settings again; True: the server refused the old ones, so nothing cached may be used."""
+
+
+class Credentials:
+    """The current credentials, read again each minute and whenever the server refuses them."""
+
+    def __init__(self, settings: _Settings, load: Loader | None, context: ssl.SSLContext | None, clock: Clock) -> None:
+        self.headers: Mapping[str, str] = settings.headers()
+        self._load = load
+        self._context = context
+        self._clock = clock
+        self._due = clock.monotonic() + REFRESH_PERIOD if load else float("inf")
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to call ``refresh``."""
+        return self._clock.monotonic() >= self._due
+
+    async def refresh(self, *, refused: bool = False) -> bool:
+        """Read the credentials again; True when they changed.
+
+        A source that cannot be read leaves the old ones in use, and is reported.
+        """
+        if self._load is None:
+            return False
+        self._due = self._clock.monotonic() + REFRESH_PERIOD
+        try:
+            settings = await self._load(refused)
+            if self._context is not None and settings.cert_file:
+                self._context.load_cert_chain(settings.cert_file, settings.key_file)
+        except Exception as error:  # noqa: BLE001 - any kind of plugin or file error; the old credentials may still hold
+            log.warning("credentials_not_refreshed", error=str(error))
+            return False
+        changed = settings.headers() != self.headers
+        self.headers = settings.headers()
+        return changed
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """An API server: its base URL without a trailing slash, TLS, proxy and credentials."""
+
+    base_url: str
+    credentials: Credentials
+    ssl_context: ssl.SSLContext | None = None
+    server_hostname: str | None = None
+    proxy: str | None = None
+
+
+async def connect(
+    kubeconfig: str | None = None,
+    master: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Connection:
+    """Find the API server.
+
+    ``kubeconfig`` names a file, ``master`` a URL that overrides its server (or stands alone, without credentials).
+    With neither: the service account inside a pod, else ``$KUBECONFIG``, else ``~/.kube/config``.
+
+    Raises ConfigurationError when none of them leads to a server.
+    """
+    environ = os.environ if environ is None else environ
+    load = _choose(kubeconfig, master, environ)
+    settings = await load(False) if load else _Settings()
+    base_url = (master or settings.host).rstrip("/")
+    if "://" not in base_url:
+        base_url = f"http://{base_url}"  # as client-go takes an address without a scheme
+    context = _ssl_context(settings) if base_url.startswith("https") else None
+    credentials = Credentials(settings, load, context, clock)
+    return Connection(base_url, credentials, context, settings.tls_server_name, settings.proxy)
+
+
+def _choose(kubeconfig: str | None, master: str | None, environ: Mapping[str, str]) -> Loader | None:
+    if not kubeconfig and not master:
+        if environ.get("KUBERNETES_SERVICE_HOST"):
+            return _InCluster().load
+        kubeconfig = environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+        if not any(path.exists() for path in _files(kubeconfig)):
+            raise ConfigurationError(
+                f"no API server: not inside a pod, and {kubeconfig} does not exist; give --kubeconfig or --master"
+            )
+    if not kubeconfig:
+        return None
+    if not any(path.exists() for path in _files(kubeconfig)):
+        raise ConfigurationError(f"kubeconfig {kubeconfig} does not exist")
+    return _Kubeconfig(kubeconfig).load
+
+
+def _files(kubeconfig: str) -> list[Path]:
+    return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
+
+
+def _writable(kubeconfig: str) -> bool:
+    return all(os.access(path, os.W_OK) for path in _files(kubeconfig))
+
+
+def _ssl_context(settings: _Settings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"certificates of {settings.host} cannot be read: {error}") from error
+    # cluster CAs of kubeadm and others lack what X.509's strict mode (on since Python 3.13) asks of a CA
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class _Kubeconfig:
+    """A kubeconfig file (or several, as $KUBECONFIG lists them)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._settings = _Settings()
+        self._loader: Any = None
+
+    async def load(self, refused: bool) -> _Settings:
+        """The settings of the current context. An exec plugin is run again only when its token expires."""
+        config = _config_module("kube_config")
+        try:
+            if self._loader is not None and not refused and "exec" in (self._loader._user or {}):
+                if hasattr(self._loader, "exec_plugin_expiry"):
+                    await self._loader.load_from_exec_plugin()
+                    self._settings.api_key["BearerToken"] = getattr(self._loader, "token", "")
+                return self._settings
+            settings = _Settings()
+            # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
+            self._loader = await config.load_kube_config(
+                config_file=self._path, client_configuration=settings, persist_config=_writable(self._path)
+            )
+        except Exception as error:
+            raise ConfigurationError(f"kubeconfig {self._path}: {error or type(error).__name__}") from error
+        self._settings = settings
+        return settings
+
+
+class _InCluster:
+    """The service account that Kubernetes mounts into a pod."""
+
+    async def load(self, refused: bool) -> _Settings:
+        """The settings as they are now; the kubelet rewrites the token's file before it expires."""
+        config = _config_module("incluster_config")
+        settings = _Settings()
+        try:
+            config.load_incluster_config(client_configuration=settings)
+        except Exception as error:
+            raise ConfigurationError(f"service account: {error}") from error
+        return settings
+
+
+@functools.cache
+def _config_module(name: str) -> Any:
+    """``kubernetes_asyncio.config.<name>``, without the generated client that the package imports first."""
+    if f"{_PACKAGE}.client" in sys.modules:
+        return importlib.import_module(f"{_PACKAGE}.config.{name}")
+    with _shells():
+        return importlib.import_module(f"{_PACKAGE}.config.{name}")
+
+
+@contextlib.contextmanager
+def _shells() -> Iterator[None]:
+    """Empty stand-ins for the package and its client while a config module is imported; none stays behind."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError(f"{_PACKAGE} is not installed")
+    root = spec.submodule_search_locations[0]
+    for part in ("", ".client", ".config"):
+        shell = types.ModuleType(_PACKAGE + part)
+        shell.__path__ = [str(Path(root, part.lstrip(".")))]
+        # the two names that config modules import from the client; the loaders are always given our own settings
+        vars(shell).update(ApiClient=object, Configuration=_Settings)
+        sys.modules[_PACKAGE + part] = shell
+    try:
+        yield
+    finally:
+        for module in [module for module in sys.modules if module.partition(".")[0] == _PACKAGE]:
+            del sys.modules[module]

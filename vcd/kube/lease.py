@@ -1,0 +1,291 @@
+"""Leadership by a Lease (design.md, law 4), compatible with client-go's leader election on the same object.
+
+Only this replica's monotonic clock is trusted. A holder counts from the moment *before* it sent its last successful
+renewal and stops ``renew_deadline`` later; a follower counts from the moment it first *saw* a renewal and takes the
+lease ``lease_duration`` later. So the holder has stopped, and its last request has ended, before anyone takes over,
+whatever the machines' wall clocks say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import structlog
+
+from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Unanswered, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, Clock, rfc3339
+from vcd.model.events import LeadershipChanged
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_NAMESPACE = "volcano-system"
+DEFAULT_NAME = "volcano"
+RELEASED_SECONDS = 1
+"""leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    """Kept as it is: a renewal must not take away others' labels."""
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_decoder = msgspec.json.Decoder(_Lease, strict=False)
+
+
+class LeaderElector:
+    """Takes part in the election for one Lease. All times are seconds.
+
+    ``last_epoch`` is the highest epoch this replica's log knows: an epoch is never used twice, even when somebody
+    deletes the Lease. Raises ValueError for times that could let two replicas lead at once.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        namespace: str = DEFAULT_NAMESPACE,
+        name: str = DEFAULT_NAME,
+        identity: str = "",
+        *,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+        last_epoch: int = -1,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        _validate(identity, lease_duration, renew_deadline, retry_period, client.request_timeout)
+        self.identity = identity
+        self.epoch = last_epoch
+        self.safe_at = float("inf")
+        self.holder = ""
+        self._client = client
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._name = name
+        self._namespace = namespace
+        self._duration = lease_duration
+        self._deadline = renew_deadline
+        self._retry = retry_period
+        self._clock = clock
+        self._leading = False
+        self._until = 0.0
+        self._highest = last_epoch
+        self._lease: _Lease | None = None
+        self._seen: _Spec | None = None
+        self._seen_at = 0.0
+        self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
+
+    def is_leader(self) -> bool:
+        """Whether this replica leads now. The clock is asked each time: a stopped process wakes up as no leader."""
+        return self._leading and self._clock.monotonic() < self._until
+
+    def holds(self, epoch: int) -> bool:
+        """Whether this replica still leads under the epoch that something was decided under."""
+        return epoch == self.epoch and self.is_leader()
+
+    async def wait_safe(self) -> bool:
+        """Wait until no request of the last leader can be under way; False when leadership was lost meanwhile."""
+        epoch = self.epoch
+        if self.safe_at > self._clock.monotonic() and self._leading:
+            await self._clock.sleep(self.safe_at - self._clock.monotonic())
+        return self.holds(epoch)
+
+    async def changes(self) -> AsyncIterator[LeadershipChanged]:
+        """Each win and each loss, in order."""
+        while True:
+            yield await self._changes.get()
+
+    async def run(self) -> None:
+        """Stand for election until cancelled. Cancelling leaves the lease alone: see ``release``."""
+        while True:
+            if self._leading:
+                await self._renew_round()
+            else:
+                await self._acquire_round()
+
+    async def release(self) -> None:
+        """Stop leading, and give the lease back so that another may take it at once.
+
+        Call it after ``run`` was cancelled and all calls made under the lease have ended. A failure is only logged:
+        the lease then runs out by itself.
+        """
+        lease, led = self._lease, self.is_leader()
+        self._lose("released")
+        if lease is None or not led:
+            return
+        spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
+        try:
+            await self._put(_Lease(lease.metadata, spec))
+        except KubeError as error:
+            log.warning("lease_not_released", error=str(error))
+
+    async def _acquire_round(self) -> None:
+        pause = self._retry
+        try:
+            if not await self._try_acquire():
+                # not later than the moment it runs out: takeover within lease duration plus retry period
+                pause = min(pause, max(0.0, self._free_at() - self._clock.monotonic()))
+        except KubeError as error:
+            log.warning("lease_not_reached", error=str(error))
+        await self._clock.sleep(max(pause, 0.05))
+
+    async def _try_acquire(self) -> bool:
+        sent = self._clock.monotonic()
+        lease = await self._get()
+        if lease is None:
+            fresh = self._seen is None
+            self._won(await self._create(), sent, wait=not fresh)
+            return True
+        self._observe(lease)
+        own = lease.spec.holder_identity == self.identity
+        if self._clock.monotonic() < self._free_at() and not own:
+            return False
+        released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
+        epoch = max(lease.spec.lease_transitions or 0, self._highest) + 1
+        sent = self._clock.monotonic()
+        wanted = _Lease(lease.metadata, self._spec(self._now(), epoch))
+        self._won(await self._put(wanted), sent, wait=not released)
+        return True
+
+    async def _renew_round(self) -> None:
+        """Renew once and pause; stop leading when the deadline has passed or the lease is another's."""
+        if not self.is_leader():
+            self._lose("renew deadline passed")
+            return
+        sent = self._clock.monotonic()
+        try:
+            await self._renew(sent)
+        except KubeError as error:
+            log.warning("lease_not_renewed", error=str(error), seconds_left=round(self._until - sent, 3))
+        if self._leading:
+            await self._clock.sleep(max(0.0, min(self._retry, self._until - self._clock.monotonic())))
+
+    async def _renew(self, sent: float) -> None:
+        lease = self._lease
+        if lease is None:
+            raise RuntimeError("leading without a lease")
+        spec = msgspec.structs.replace(lease.spec, renew_time=self._now())
+        try:
+            self._lease = await self._put(_Lease(lease.metadata, spec), left=self._until - sent)
+            self._observe(self._lease)
+            self._until = sent + self._deadline
+            return
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+        except Unanswered:
+            # it may have been written all the same; then our copy is old, and only then is a conflict no theft
+            pass
+        await self._look_again()
+
+    async def _look_again(self) -> None:
+        """Read the lease after a renewal that was refused or got no answer: is it still ours?"""
+        lease = await self._get(left=self._until - self._clock.monotonic())
+        if lease is None:
+            self._lose("lease was deleted")
+        elif lease.spec.holder_identity != self.identity:
+            self._observe(lease)
+            self._lose(f"lease was taken by {lease.spec.holder_identity!r}")
+        elif lease.spec.lease_transitions != self.epoch:
+            self._observe(lease)
+            self._lose("lease was taken in our name")
+        else:
+            self._lease = lease
+            self._observe(lease)
+
+    def _won(self, lease: _Lease, sent: float, *, wait: bool) -> None:
+        self._lease = lease
+        self._observe(lease)
+        self.epoch = lease.spec.lease_transitions or 0
+        self._leading = True
+        self._until = sent + self._deadline
+        self.safe_at = self._clock.monotonic() + (self._client.request_timeout if wait else 0.0)
+        log.info("leading", epoch=self.epoch, identity=self.identity)
+        self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, True))
+
+    def _lose(self, why: str) -> None:
+        if not self._leading:
+            return
+        self._leading = False
+        self.safe_at = float("inf")
+        log.warning("leadership_lost", epoch=self.epoch, reason=why)
+        self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, False))
+
+    def _observe(self, lease: _Lease) -> None:
+        """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
+        self._highest = max(self._highest, lease.spec.lease_transitions or 0)
+        self.holder = lease.spec.holder_identity or ""
+        if lease.spec != self._seen:
+            self._seen, self._seen_at = lease.spec, self._clock.monotonic()
+
+    def _free_at(self) -> float:
+        """When the lease last seen may be taken."""
+        if self._seen is None or not self._seen.holder_identity:
+            return 0.0
+        return self._seen_at + (self._seen.lease_duration_seconds or self._duration)
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.wall(), micro=True)
+
+    def _spec(self, since: str, epoch: int) -> _Spec:
+        return _Spec(self.identity, round(self._duration), since, since, epoch)
+
+    async def _get(self, left: float | None = None) -> _Lease | None:
+        try:
+            return _read(await self._call("GET", f"{self._path}/{self._name}", None, left))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _create(self) -> _Lease:
+        epoch = self._highest + 1
+        return _read(await self._call("POST", self._path, self._body(_Lease(spec=self._spec(self._now(), epoch)))))
+
+    async def _put(self, lease: _Lease, left: float | None = None) -> _Lease:
+        return _read(await self._call("PUT", f"{self._path}/{self._name}", self._body(lease), left))
+
+    def _body(self, lease: _Lease) -> bytes:
+        meta = {"name": self._name, "namespace": self._namespace, **lease.metadata}
+        meta.pop("managedFields", None)
+        return _encode({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": lease.spec})
+
+    async def _call(self, method: str, path: str, body: bytes | None, left: float | None = None) -> bytes:
+        """One request that ends, at the latest, when there is nothing left to renew."""
+        timeout = self._client.request_timeout if left is None else max(0.05, min(self._client.request_timeout, left))
+        return await self._client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
+
+
+def _validate(identity: str, duration: float, deadline: float, retry: float, request: float) -> None:
+    if not identity:
+        raise ValueError("leader election needs an identity that no other replica has")
+    if duration < 1 or retry <= 0:
+        raise ValueError(f"lease duration {duration:g} s must be at least 1 s and retry period {retry:g} s above 0")
+    if not duration.is_integer():
+        raise ValueError(f"lease duration {duration:g} s must be whole seconds, as the Lease holds it")
+    if deadline <= retry:
+        raise ValueError(f"renew deadline {deadline:g} s must be longer than retry period {retry:g} s")
+    if deadline + request >= duration:
+        raise ValueError(
+            f"renew deadline {deadline:g} s plus request timeout {request:g} s must be less than the lease duration "
+            f"{duration:g} s, or a request may still be under way when another replica takes the lease"
+        )
+
+
+def _read(raw: bytes) -> _Lease:
+    try:
+        return _decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"lease: {error}") from error

@@ -1,0 +1,270 @@
+"""Kubernetes Events as client-go's recorder writes them: repeats counted, similar ones combined, rates limited."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+import msgspec
+import structlog
+
+from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.workqueue import WorkQueue
+from vcd.model.kinds import KINDS
+
+log = structlog.get_logger(__name__)
+
+# client-go, tools/record/events_cache.go
+CACHE_SIZE = 4096
+SIMILAR_LIMIT = 10
+SIMILAR_SECONDS = 600.0
+SPAM_BURST = 25
+SPAM_QPS = 1 / 300.0
+COMBINED = "(combined from similar events): "
+
+MESSAGE_LIMIT = 1024
+
+V = TypeVar("V")
+_encode = msgspec.json.Encoder().encode
+
+
+class Subject(NamedTuple):
+    """The object an Event is about."""
+
+    kind: str
+    key: str
+    uid: str
+
+
+class _Identity(NamedTuple):
+    """Events with the same identity are one, seen several times."""
+
+    subject: Subject
+    type: str
+    reason: str
+    message: str
+
+
+@dataclasses.dataclass
+class _Series:
+    """One Event: its name on the server, once written, and how often it was seen. Times in wall nanoseconds."""
+
+    name: str
+    first: int
+    last: int
+    count: int = 0
+    message: str = ""
+    written: bool = False
+
+
+class _Similar:
+    """The different messages of Events that are otherwise alike."""
+
+    def __init__(self) -> None:
+        self.messages: set[str] = set()
+        self.last = 0.0
+
+
+class _Bucket:
+    """Tokens for the Events of one object."""
+
+    def __init__(self, now: float) -> None:
+        self.tokens = float(SPAM_BURST)
+        self.filled = now
+
+
+class _Cache(Generic[V]):
+    """The most recently used entries, by key."""
+
+    def __init__(self, make: Callable[[], V]) -> None:
+        self._make = make
+        self._entries: OrderedDict[Any, V] = OrderedDict()
+
+    def get(self, key: Any) -> V:
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = self._make()
+            if len(self._entries) > CACHE_SIZE:
+                self._entries.popitem(last=False)
+        else:
+            self._entries.move_to_end(key)
+        return entry
+
+
+@dataclasses.dataclass
+class RecorderStatus:
+    """Counters of a Recorder: Events written, refused by an object's rate, lost for want of room or by errors."""
+
+    written: int = 0
+    limited: int = 0
+    lost: int = 0
+
+
+class Recorder:
+    """Writes Events in the background; ``component`` is their source.
+
+    ``capacity`` bounds the Events that wait, ``fence`` says whether this replica may write.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        component: str,
+        *,
+        fence: Callable[[], bool] | None = None,
+        capacity: int = 5000,
+        concurrency: int = 4,
+        attempts: int = 3,
+        clock: Clock = SYSTEM_CLOCK,
+        rand: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self.status = RecorderStatus()
+        self._client = client
+        self._component = component
+        self._fence = fence
+        self._concurrency = concurrency
+        self._attempts = attempts
+        self._clock = clock
+        self._random = rand
+        self._stamp = 0
+        self._work: WorkQueue[_Identity, _Series] = WorkQueue(capacity)
+        self._series: _Cache[_Series] = _Cache(lambda: _Series("", 0, 0))
+        self._similar: _Cache[_Similar] = _Cache(_Similar)
+        self._buckets: _Cache[_Bucket] = _Cache(lambda: _Bucket(clock.monotonic()))
+
+    @property
+    def waiting(self) -> int:
+        """Events still to be written."""
+        return len(self._work)
+
+    def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
+        """Record that something happened to an object. ``type`` is Normal or Warning. Never blocks or raises.
+
+        An object of no namespace gets its Events in "default", as in client-go.
+        """
+        subject = Subject(kind, key, uid)
+        if not self._admit(subject):
+            self.status.limited += 1
+            return
+        message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
+        combined = self._combine(subject, type, reason, message)
+        identity = _Identity(subject, type, reason, "" if combined else message)
+        series = self._series.get(identity)
+        now = self._clock.wall()
+        if not series.count:
+            series.name = self._name(subject)
+            series.first = now
+        series.count += 1
+        series.last = now
+        series.message = f"{COMBINED}{message}" if combined else message
+        if not self._work.put(identity, series):
+            self.status.lost += 1
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        await self._work.serve(self._concurrency, self._write)
+
+    async def idle(self) -> None:
+        """Return once all that was recorded is written or given up."""
+        await self._work.idle()
+
+    def _name(self, subject: Subject) -> str:
+        """A name for a new Event, unique in this process, in client-go's form."""
+        self._stamp = max(self._clock.wall(), self._stamp + 1)
+        return f"{subject.key.rpartition('/')[2]}.{self._stamp:x}"
+
+    def _admit(self, subject: Subject) -> bool:
+        bucket = self._buckets.get(subject)
+        now = self._clock.monotonic()
+        bucket.tokens = min(SPAM_BURST, bucket.tokens + (now - bucket.filled) * SPAM_QPS)
+        bucket.filled = now
+        if bucket.tokens < 1:
+            return False
+        bucket.tokens -= 1
+        return True
+
+    def _combine(self, subject: Subject, type: str, reason: str, message: str) -> bool:
+        """Whether so many like it but for the message came lately that one Event stands for all."""
+        similar = self._similar.get((subject, type, reason))
+        now = self._clock.monotonic()
+        if now - similar.last > SIMILAR_SECONDS:
+            similar.messages.clear()
+        similar.last = now
+        if len(similar.messages) < SIMILAR_LIMIT:
+            similar.messages.add(message)
+        return len(similar.messages) >= SIMILAR_LIMIT
+
+    async def _write(self, identity: _Identity, series: _Series) -> None:
+        backoff = Backoff(0.5, 10.0, self._random)
+        for attempt in range(self._attempts):
+            try:
+                await self._send(identity, series)
+                self.status.written += 1
+                return
+            except Fenced:
+                return
+            except KubeError as error:
+                final = isinstance(error, ApiError) and error.status < 500 and error.status != 429
+                if final or attempt + 1 == self._attempts:
+                    self.status.lost += 1
+                    log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
+                    return
+                await self._clock.sleep(backoff.next())
+
+    async def _send(self, identity: _Identity, series: _Series) -> None:
+        namespace = _namespace(identity.subject)
+        path = f"/api/v1/namespaces/{namespace}/events"
+        if series.written:
+            body = {"count": series.count, "lastTimestamp": rfc3339(series.last), "message": series.message}
+            try:
+                await self._call("PATCH", f"{path}/{series.name}", _encode(body), STRATEGIC_PATCH)
+                return
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+            series.name = self._name(identity.subject)  # the old one has expired
+        try:
+            await self._call("POST", path, self._body(identity, series, namespace))
+        except ApiError as error:
+            if error.status != 409:  # an earlier attempt got through, its answer did not
+                raise
+        series.written = True
+
+    async def _call(self, method: str, path: str, body: bytes, content_type: str = "application/json") -> None:
+        await self._client.request(
+            method, path, body, content_type=content_type, urgency=Urgency.EVENT, fence=self._fence
+        )
+
+    def _body(self, identity: _Identity, series: _Series, namespace: str) -> bytes:
+        subject = identity.subject
+        kind = KINDS[subject.kind]
+        involved = {
+            "apiVersion": f"{kind.group}/{kind.version}" if kind.group else kind.version,
+            "kind": kind.name,
+            "name": subject.key.rpartition("/")[2],
+            "uid": subject.uid,
+        }
+        if kind.namespaced:
+            involved["namespace"] = namespace
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": namespace},
+            "involvedObject": involved,
+            "type": identity.type,
+            "reason": identity.reason,
+            "message": series.message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": rfc3339(series.first),
+            "lastTimestamp": rfc3339(series.last),
+            "count": series.count,
+        }
+        return _encode(event)
+
+
+def _namespace(subject: Subject) -> str:
+    return subject.key.partition("/")[0] if "/" in subject.key else "default"

@@ -1,0 +1,272 @@
+"""Writing what a session found out into the objects: PodGroup status, Queue allocation, pod conditions.
+
+Only the newest per object is written, nothing that is there already, and always after the binds that wait.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NoReturn, TypeVar
+
+import msgspec
+import structlog
+
+from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Urgency
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.workqueue import WorkQueue
+from vcd.model.events import GroupStatus, QueueUsage
+from vcd.model.kinds import KINDS
+from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
+
+log = structlog.get_logger(__name__)
+
+_PODGROUP, _QUEUE, _POD = KINDS["PodGroup"], KINDS["Queue"], KINDS["Pod"]
+_encode = msgspec.json.Encoder().encode
+
+T = TypeVar("T")
+
+
+class _Meta(msgspec.Struct):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _Group(msgspec.Struct):
+    metadata: _Meta
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class _Queue(msgspec.Struct):
+    status: QueueStatus = QueueStatus()
+
+
+_group_decoder = msgspec.json.Decoder(_Group, strict=False)
+_queue_decoder = msgspec.json.Decoder(_Queue, strict=False)
+
+
+@dataclasses.dataclass
+class WriterStatus:
+    """Counters of a StatusWriter."""
+
+    written: int = 0
+    unchanged: int = 0
+    failed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class _GroupWork:
+    wanted: GroupStatus
+    transition: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _PodWork:
+    uid: str
+    condition: Condition
+
+
+_Work = _GroupWork | QueueUsage | _PodWork
+
+
+class _Recent(Generic[T]):
+    """The last ``size`` values that were asked for or set, by key."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[str, T] = OrderedDict()
+
+    def get(self, key: str) -> T | None:
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def set(self, key: str, value: T) -> None:
+        self._values[key] = value
+        self._values.move_to_end(key)
+        if len(self._values) > self._size:
+            self._values.popitem(last=False)
+
+    def drop(self, key: str) -> None:
+        self._values.pop(key, None)
+
+
+class StatusWriter:
+    """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
+
+    ``concurrency`` bounds the writes under way, ``attempts`` those for one object before it is given up (it is written
+    with the next change), ``capacity`` the objects that may wait.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fence: Callable[[], bool],
+        *,
+        concurrency: int = 16,
+        attempts: int = 5,
+        capacity: int = 200_000,
+        clock: Clock = SYSTEM_CLOCK,
+        rand: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self.status = WriterStatus()
+        self._client = client
+        self._fence = fence
+        self._concurrency = concurrency
+        self._attempts = attempts
+        self._clock = clock
+        self._random = rand
+        self._work: WorkQueue[tuple[str, str], _Work] = WorkQueue(capacity, ranks=2)
+        self._groups: _Recent[_Group] = _Recent(capacity)
+        self._queues: _Recent[QueueStatus] = _Recent(capacity)
+        self._conditions: _Recent[_PodWork] = _Recent(capacity)
+
+    @property
+    def waiting(self) -> int:
+        """Objects whose status is still to be written."""
+        return len(self._work)
+
+    @property
+    def dropped(self) -> int:
+        """Writes refused because too many waited."""
+        return self._work.dropped
+
+    def submit_groups(self, groups: Iterable[GroupStatus], transition: str = "") -> None:
+        """Write these PodGroup statuses; ``transition`` becomes the transitionID of conditions that change."""
+        for group in groups:
+            self._work.put(("PodGroup", group.key), _GroupWork(group, transition))
+
+    def submit_queues(self, queues: Iterable[QueueUsage]) -> None:
+        """Write these queues' ``status.allocated``."""
+        for queue in queues:
+            self._work.put(("Queue", queue.name), queue)
+
+    def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:
+        """Write one condition of a pod. Without a transition time, it is now, unless only the words changed."""
+        self._work.put(("Pod", key), _PodWork(uid, condition), rank=1)
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        await self._work.serve(self._concurrency, self._write)
+
+    async def idle(self) -> None:
+        """Return once all that was submitted is written or given up."""
+        await self._work.idle()
+
+    async def _write(self, name: tuple[str, str], work: _Work) -> None:
+        kind, key = name
+        backoff = Backoff(0.2, 5.0, self._random)
+        for attempt in range(self._attempts):
+            try:
+                await self._put(key, work)
+                return
+            except Fenced:
+                self._work.clear()  # the new leader writes what it finds
+                return
+            except KubeError as error:
+                if not self._again(kind, key, error):
+                    return
+                if attempt + 1 == self._attempts:
+                    log.warning("status_not_written", kind=kind, key=key, error=str(error))
+                    self.status.failed += 1
+                    return
+                wanted = error.retry_after if isinstance(error, ApiError) else None
+                await self._clock.sleep(max(backoff.next(), wanted or 0.0))
+                work = self._work.pending(name) or work
+
+    def _again(self, kind: str, key: str, error: KubeError) -> bool:
+        """Whether to try once more; what is remembered of the object is dropped in any case."""
+        self._groups.drop(key) if kind == "PodGroup" else self._queues.drop(key)
+        if not isinstance(error, ApiError) or error.status == 429 or error.status >= 500:
+            return True
+        if error.status == 409 and kind == "PodGroup":
+            return True
+        if error.status not in (404, 409, 422):  # gone, or another pod of that name
+            log.warning("status_refused", kind=kind, key=key, error=str(error))
+            self.status.failed += 1
+        return False
+
+    async def _put(self, key: str, work: _Work) -> None:
+        if isinstance(work, _GroupWork):
+            await self._put_group(key, work)
+        elif isinstance(work, QueueUsage):
+            await self._put_queue(key, work)
+        else:
+            await self._put_condition(key, work)
+
+    async def _put_group(self, key: str, work: _GroupWork) -> None:
+        """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
+        path = _PODGROUP.object_path(key)
+        group = self._groups.get(key)
+        if group is None:
+            group = _decode(_group_decoder, await self._client.request("GET", path, fence=self._fence))
+            self._groups.set(key, group)
+        status = self._group_patch(group.status, work)
+        if not status:
+            self.status.unchanged += 1
+            return
+        body = {"metadata": {"resourceVersion": group.metadata.resource_version}, "status": status}
+        self._groups.set(key, _decode(_group_decoder, await self._patch(path, body)))
+
+    def _group_patch(self, old: PodGroupStatus, work: _GroupWork) -> dict[str, Any]:
+        """The fields of a group's status that differ from what is wanted."""
+        wanted = work.wanted
+        fields = ((name, getattr(wanted, name)) for name in ("phase", "running", "succeeded", "failed"))
+        patch: dict[str, Any] = {name: value for name, value in fields if value != getattr(old, name)}
+        if wanted.condition is None:
+            return patch
+        type_, status, reason, message = wanted.condition
+        last = next((condition for condition in old.conditions if condition.type == type_), None)
+        if last is not None and (last.status, last.reason, last.message) == (status, reason, message):
+            return patch
+        since = last.last_transition_time if last is not None and last.status == status else None
+        new = Condition(type_, status, reason, message, since or rfc3339(self._clock.wall()), work.transition)
+        conditions = [new if condition is last else condition for condition in old.conditions]
+        return {**patch, "conditions": conditions if last is not None else [*conditions, new]}
+
+    async def _put_queue(self, key: str, usage: QueueUsage) -> None:
+        path = _QUEUE.object_path(key)
+        old = self._queues.get(key)
+        if old is None:
+            old = _decode(_queue_decoder, await self._client.request("GET", path, fence=self._fence)).status
+            self._queues.set(key, old)
+        patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if old.allocated.get(k) != v}
+        patch.update(dict.fromkeys(old.allocated.keys() - usage.allocated.keys()))  # null removes a key
+        if not patch:
+            self.status.unchanged += 1
+            return
+        raw = await self._patch(f"{path}/status", {"status": {"allocated": patch}})
+        self._queues.set(key, _decode(_queue_decoder, raw).status)
+
+    async def _put_condition(self, key: str, work: _PodWork) -> None:
+        condition = work.condition
+        # one entry a pod is enough: the scheduler writes PodScheduled alone
+        last = self._conditions.get(key)
+        if last is not None and (last.uid, last.condition.type) != (work.uid, condition.type):
+            last = None
+        if last is not None and last.condition == condition:
+            self.status.unchanged += 1
+            return
+        body: dict[str, Any] = {"type": condition.type, "status": condition.status}
+        body.update(reason=condition.reason, message=condition.message)
+        if last is None or last.condition.status != condition.status or condition.last_transition_time:
+            body["lastTransitionTime"] = condition.last_transition_time or rfc3339(self._clock.wall())
+        # the UID in a patch is a precondition: the server refuses another pod of that name
+        patch = {"metadata": {"uid": work.uid}, "status": {"conditions": [body]}}
+        await self._patch(f"{_POD.object_path(key)}/status", patch, STRATEGIC_PATCH)
+        self._conditions.set(key, work)
+
+    async def _patch(self, path: str, body: dict[str, Any], content_type: str = MERGE_PATCH) -> bytes:
+        raw = await self._client.request(
+            "PATCH", path, _encode(body), content_type=content_type, urgency=Urgency.STATUS, fence=self._fence
+        )
+        self.status.written += 1
+        return raw
+
+
+def _decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
+    try:
+        return decoder.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise Malformed(str(error)) from error

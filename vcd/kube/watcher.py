@@ -1,0 +1,287 @@
+"""One kind's way from the API server into events: list, compare with what is known, watch; and again after a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NoReturn, Protocol
+from urllib.parse import urlencode
+
+import msgspec
+import structlog
+
+from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Stalled, status_error
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.model import codec
+from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
+from vcd.model.kinds import Kind
+
+log = structlog.get_logger(__name__)
+
+Sink = Callable[[Sequence[Event]], Awaitable[None]]
+"""Takes events in order; returns when they are in the log and in the state. What it raises ends the watcher."""
+
+WORK_SLICE = 0.02
+"""Seconds of decoding after which the event loop gets a turn."""
+
+IDLE_TIMEOUT = 90.0
+"""Seconds of silence after which a watch counts as stalled; bookmarks come each minute."""
+
+HEALTHY_WATCH = 1.0
+"""Seconds a watch must have lasted for its end to be nothing unusual."""
+
+MISSING_GRACE = 30.0
+MISSING_RETRY = 60.0
+"""Seconds: how long a 404 must last before known objects count as deleted; how often a missing kind is tried."""
+
+
+class Known(Protocol):
+    """What the state holds of a kind, objects that were set aside as bad included."""
+
+    def digest(self, kind: str, key: str) -> int | None:
+        """``codec.payload_digest`` of the last payload; None for an unknown or bad object."""
+        ...
+
+    def keys(self, kind: str) -> Iterable[str]:
+        """The keys of all objects of the kind."""
+        ...
+
+
+@dataclasses.dataclass
+class WatchStatus:
+    """A watcher's counters and gauges; times are the clock's monotonic seconds."""
+
+    synced: bool = False
+    """The first list is complete (or the kind is not served)."""
+    missing: bool = False
+    """The server does not serve this kind."""
+    resource_version: str = ""
+    lists: int = 0
+    relists: int = 0
+    connections: int = 0
+    stalls: int = 0
+    errors: int = 0
+    events: int = 0
+    bad: int = 0
+    last_event: float = 0.0
+    last_contact: float = 0.0
+    lag: float = 0.0
+    """Seconds between the arrival of the last lines and their being in the state."""
+    last_error: str = ""
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+
+
+class Watcher:
+    """Keeps the state up to date with all objects of one kind (or those that the selectors select)."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kind: Kind,
+        known: Known,
+        sink: Sink,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = 500,
+        idle_timeout: float = IDLE_TIMEOUT,
+        clock: Clock = SYSTEM_CLOCK,
+        rand: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self.kind = kind
+        self.status = WatchStatus()
+        self._client = client
+        self._known = known
+        self._sink = sink
+        self._page_size = page_size
+        self._idle_timeout = idle_timeout
+        self._clock = clock
+        self._random = rand
+        self._backoff = Backoff(0.1, 30.0, rand)
+        self._version: str | None = None
+        self._missing_since: float | None = None
+        self._overlay: dict[str, int | None] = {}
+        self._slice_end = 0.0
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        query = urlencode({name: value for name, value in selectors.items() if value})
+        self._path = f"{kind.path}?{query}" if query else kind.path
+        self._log = log.bind(kind=kind.name)
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled. Raises only what the sink raises."""
+        while True:
+            try:
+                if self._version is None:
+                    await self._list()
+                await self._watch()
+            except ApiError as error:
+                await self._refused(error)
+            except KubeError as error:
+                await self._retry(error)
+
+    async def _list(self) -> None:
+        """Read all objects; emit those that differ from what is known, those that are gone, and KindListed."""
+        seen: set[str] = set()
+        version = ""
+        async for page in self._client.pages(self._path, self._page_size):
+            if page.first:
+                seen.clear()
+            version = page.resource_version
+            await self._emit_page(page.items, seen)
+        gone = sorted(key for key in self._known.keys(self.kind.name) if key not in seen)
+        events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
+        await self._emit([*events, KindListed(self.kind.name, version)])
+        self._version = self.status.resource_version = version
+        self.status.lists += 1
+        self.status.synced, self.status.missing, self._missing_since = True, False, None
+
+    async def _emit_page(self, items: list[msgspec.Raw], seen: set[str]) -> None:
+        batch: list[Event] = []
+        self._slice_end = time.perf_counter() + WORK_SLICE
+        for raw in items:
+            event = self._put(raw)
+            seen.add(event.key)
+            # the list says nothing new of an unchanged object; a row for each would double the log at every start
+            if not isinstance(event, ObjectPut) or event.payload is not None:
+                batch.append(event)
+            await self._give_way()
+        await self._emit(batch)
+
+    async def _watch(self) -> None:
+        """Follow changes over one connection, from the version reached so far until the server ends it."""
+        seconds = int(300 + 300 * self._random())  # as client-go: between 5 and 10 minutes, so that not all end at once
+        query = urlencode(
+            {"watch": "1", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
+        )
+        path = f"{self._path}{'&' if '?' in self._path else '?'}{query}"
+        self.status.connections += 1
+        started = self._clock.monotonic()
+        try:
+            async with contextlib.aclosing(self._client.watch(path, idle_timeout=self._idle_timeout)) as stream:
+                async for lines in stream:
+                    await self._follow(lines)
+                    self._backoff.reset()
+        finally:
+            healthy = self._clock.monotonic() - started > HEALTHY_WATCH
+            if healthy:
+                self._backoff.reset()
+        if not healthy:  # a server that ends each watch at once must not be asked without pause
+            await self._clock.sleep(self._backoff.next())
+
+    async def _follow(self, lines: list[bytes]) -> None:
+        arrived = self.status.last_contact = self._clock.monotonic()
+        self._slice_end = time.perf_counter() + WORK_SLICE
+        batch: list[Event] = []
+        version = self._version
+        failure: KubeError | None = None
+        for line in lines:
+            try:
+                event, version = self._read(line)
+            except KubeError as error:
+                failure = error
+                break
+            if event is not None:
+                batch.append(event)
+            await self._give_way()
+        if batch:
+            self.status.last_event = arrived
+        await self._emit(batch)
+        self._version = version
+        self.status.resource_version = version or ""
+        self.status.lag = self._clock.monotonic() - arrived
+        if failure is not None:
+            raise failure
+
+    def _read(self, line: bytes) -> tuple[Event | None, str]:
+        """The event of a watch line, None for a bookmark, and the version it brings us to."""
+        try:
+            entry = _line_decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise Malformed(f"watch line {line[:80]!r}: {error}") from error
+        if entry.type in ("ADDED", "MODIFIED"):
+            put = self._put(entry.object)
+            return put, put.resource_version or self._version or ""
+        key, version = codec.identify(entry.object)
+        version = version or self._version or ""
+        if entry.type == "BOOKMARK":
+            return None, version
+        if entry.type == "DELETED":
+            self._overlay[key] = None
+            return ObjectGone(self.kind.name, key, version), version
+        if entry.type == "ERROR":
+            raise status_error(entry.object)
+        raise Malformed(f"watch line of unknown type {entry.type!r}")
+
+    def _put(self, raw: msgspec.Raw) -> ObjectPut | ObjectBad:
+        name = self.kind.name
+        try:
+            obj, version = codec.decode_json(name, raw)
+        except codec.BadObject as error:
+            key, version = codec.identify(raw)
+            self._overlay[key] = None
+            self.status.bad += 1
+            return ObjectBad(name, key, version, str(error))
+        key = obj.key
+        payload = codec.encode_payload(obj)
+        digest = codec.payload_digest(payload)
+        known = self._overlay[key] if key in self._overlay else self._known.digest(name, key)
+        self._overlay[key] = digest
+        return ObjectPut(name, key, version, None if digest == known else payload)
+
+    async def _emit(self, batch: Sequence[Event]) -> None:
+        if batch:
+            await self._sink(batch)
+        self._overlay.clear()  # the state now answers for what was in the batch
+        self.status.events += len(batch)
+
+    async def _give_way(self) -> None:
+        if time.perf_counter() > self._slice_end:
+            await asyncio.sleep(0)
+            self._slice_end = time.perf_counter() + WORK_SLICE
+
+    async def _refused(self, error: ApiError) -> None:
+        if error.status == 410:
+            self._log.info("watch_expired", message=error.message)
+            self._version = None
+            self.status.relists += 1
+            await self._clock.sleep(self._backoff.next())
+        elif error.status == 404:
+            await self._missing(error)
+        else:
+            await self._retry(error)
+
+    async def _retry(self, error: KubeError) -> None:
+        self.status.errors += 1
+        self.status.stalls += isinstance(error, Stalled)
+        self.status.last_error = str(error)
+        pause = self._backoff.next()
+        wanted = error.retry_after if isinstance(error, ApiError) else None
+        self._log.warning("watch_failed", error=str(error), retry_in=round(pause, 3))
+        await self._clock.sleep(max(pause, wanted or 0.0))
+
+    async def _missing(self, error: ApiError) -> None:
+        """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""
+        now = self._clock.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        self._version = None
+        keys = sorted(self._known.keys(self.kind.name))
+        if keys and now - self._missing_since < MISSING_GRACE:
+            await self._retry(error)
+            return
+        if not self.status.missing or keys:
+            self._log.warning("kind_not_served", path=self.kind.path, objects_dropped=len(keys))
+            gone: list[Event] = [ObjectGone(self.kind.name, key) for key in keys]
+            await self._emit([*gone, KindListed(self.kind.name, "")])
+        self.status.missing = self.status.synced = True
+        await self._clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self._random()))

@@ -1,0 +1,103 @@
+"""Work keyed by object: only the newest per key is kept, and a key is worked on by one worker at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, NoReturn, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class WorkQueue(Generic[K, V]):
+    """A bounded, coalescing queue with ranks; a lower rank goes first.
+
+    ``capacity`` bounds the keys that wait; a put of a new key beyond it is refused and counted in ``dropped``.
+    """
+
+    def __init__(self, capacity: int, ranks: int = 1) -> None:
+        self.dropped = 0
+        self._capacity = capacity
+        self._values: dict[K, V] = {}
+        self._ranks: dict[K, int] = {}
+        self._ready: list[deque[K]] = [deque() for _ in range(ranks)]
+        self._busy: set[K] = set()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __len__(self) -> int:
+        """How many keys wait or are worked on."""
+        return len(self._values) + len(self._busy - self._values.keys())
+
+    def pending(self, key: K) -> V | None:
+        """What waits for a key, if anything."""
+        return self._values.get(key)
+
+    def put(self, key: K, value: V, rank: int = 0) -> bool:
+        """Add work, in place of what waits for the same key. False when it was dropped. Never blocks."""
+        if key in self._values:
+            self._values[key] = value
+            return True
+        if len(self._values) >= self._capacity:
+            self.dropped += 1
+            return False
+        self._values[key] = value
+        self._ranks[key] = rank
+        if key not in self._busy:
+            self._ready[rank].append(key)
+            self._wake.set()
+        self._idle.clear()
+        return True
+
+    def clear(self) -> int:
+        """Forget all that waits; returns how much that was."""
+        count = len(self._values)
+        self._values.clear()
+        self._ranks.clear()
+        for ready in self._ready:
+            ready.clear()
+        self._settle()
+        return count
+
+    async def idle(self) -> None:
+        """Return once nothing waits and nothing is worked on."""
+        await self._idle.wait()
+
+    async def serve(self, workers: int, work: Callable[[K, V], Awaitable[None]]) -> NoReturn:
+        """Call ``work`` for all that comes, with so many workers, until cancelled or until it raises."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._serve(work))
+        raise RuntimeError("workers ended")
+
+    async def _serve(self, work: Callable[[K, V], Awaitable[None]]) -> None:
+        while True:
+            key = self._next()
+            if key is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            value = self._values.pop(key)
+            self._ranks.pop(key)
+            self._busy.add(key)
+            try:
+                await work(key, value)
+            finally:
+                self._busy.discard(key)
+                if key in self._values:
+                    self._ready[self._ranks[key]].append(key)
+                    self._wake.set()
+                self._settle()
+
+    def _next(self) -> K | None:
+        for ready in self._ready:
+            if ready:
+                return ready.popleft()
+        return None
+
+    def _settle(self) -> None:
+        if not self._values and not self._busy:
+            self._idle.set()

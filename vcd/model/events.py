@@ -1,0 +1,219 @@
+"""What can happen: the events of the log. The state is their fold, in the order of their sequence numbers.
+
+Times are integers, nanoseconds since the epoch. A new event is a class here, a branch in ``ClusterState.apply``
+and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Verb = Literal["bind", "evict", "pipeline"]
+Result = Literal["done", "conflict", "gone", "failed", "unknown"]
+
+
+class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event"):
+    """Base of all events."""
+
+
+class ObjectPut(_Event, frozen=True, tag="put"):
+    """An object was added or changed.
+
+    ``payload`` is the projection (``vcd.model.codec.encode_payload``), or None when it is the same as before:
+    then only the resource version moved.
+    """
+
+    kind: str
+    key: str
+    resource_version: str
+    payload: bytes | None
+
+
+class ObjectGone(_Event, frozen=True, tag="gone"):
+    """An object was deleted, or was missing in a fresh list."""
+
+    kind: str
+    key: str
+    resource_version: str = ""
+
+
+class ObjectBad(_Event, frozen=True, tag="bad"):
+    """An object could not be read and is set aside; ``message`` names field and value."""
+
+    kind: str
+    key: str
+    resource_version: str
+    message: str
+
+
+class KindListed(_Event, frozen=True, tag="listed"):
+    """A list of a kind is complete, as of a resource version."""
+
+    kind: str
+    resource_version: str
+
+
+class PolicyLoaded(_Event, frozen=True, tag="policy"):
+    """A configuration came into force: ``text`` is the file, ``digest`` identifies it.
+
+    ``settings`` are the program's flags that decide: scheduler names, default queue, bound on placements.
+    """
+
+    digest: str
+    text: str
+    settings: dict[str, str] = {}
+
+
+class LeadershipChanged(_Event, frozen=True, tag="leadership"):
+    """This replica won (``leading``) or lost the lease; ``epoch`` is the lease's count of transitions."""
+
+    epoch: int
+    identity: str
+    leading: bool
+
+
+class Answered(_Event, frozen=True, tag="answer"):
+    """What the world outside answered to a question a plugin asked (usage, extender); read again in a replay."""
+
+    question: str
+    answer: bytes
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One call that a statement intends: bind ``key`` to ``node``, evict it, or hold room on ``node`` for it.
+
+    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom.
+    """
+
+    verb: Verb
+    key: str
+    uid: str
+    node: str = ""
+    reason: str = ""
+
+
+class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Operations that are made all or none, on behalf of one group, by one action."""
+
+    group: str
+    action: str
+    operations: tuple[Operation, ...]
+
+
+class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The status a group shall have after a session: phase, condition and counts; ``was`` the phase before."""
+
+    key: str
+    phase: str
+    condition: tuple[str, str, str, str] | None = None
+    """type, status, reason, message; None leaves the conditions alone."""
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    was: str = ""
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why some pods of a group wait: a typed reason with its numbers.
+
+    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid" ...; ``plugin`` which plugin
+    said no; ``reason`` its words; ``nodes`` how many nodes say so (0 where nodes are not the matter);
+    ``pods`` the keys of the pods meant, empty for the whole group; ``detail`` quantities by name.
+    """
+
+    group: str
+    gate: str
+    plugin: str
+    reason: str
+    nodes: int = 0
+    pods: tuple[str, ...] = ()
+    detail: dict[str, str] = {}
+
+
+class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a queue has allocated after a session, as quantities, for its status."""
+
+    name: str
+    allocated: dict[str, str]
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A whole decision. Its bytes (``encode_plan``) are what a replay compares."""
+
+    statements: tuple[Statement, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
+    queues: tuple[QueueUsage, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    faults: tuple[str, ...] = ()
+    """Plugins that failed in this session and were left out, as ``name: error``."""
+    more: bool = False
+    """Work is left: the bound on placements was reached and the next cycle follows at once."""
+
+
+class SessionDecided(_Event, frozen=True, tag="session"):
+    """One cycle: what it was decided from, and the whole decision. Replaying it must give the same ``plan`` bytes.
+
+    ``session`` counts from 1 in this log; ``head`` is the last event folded into its snapshot; ``now`` the time it
+    was decided for; ``versions`` of code, plugins and projection; ``plan`` the encoded Plan; ``stale`` the statements
+    (pairs of index in the plan and reason) that no longer held against the head state: none of their operations is
+    made.
+    """
+
+    session: int
+    head: int
+    policy: str
+    now: int
+    seed: int
+    epoch: int
+    versions: dict[str, str]
+    plan: bytes
+    stale: tuple[tuple[int, str], ...] = ()
+
+
+class OperationDone(_Event, frozen=True, tag="outcome"):
+    """What became of one operation: the API server's answer to its call."""
+
+    session: int
+    statement: int
+    operation: int
+    result: Result
+    detail: str = ""
+
+
+Event = (
+    ObjectPut
+    | ObjectGone
+    | ObjectBad
+    | KindListed
+    | PolicyLoaded
+    | LeadershipChanged
+    | Answered
+    | SessionDecided
+    | OperationDone
+)
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_plan_decoder = msgspec.msgpack.Decoder(Plan)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """A plan as bytes; equal plans have equal bytes."""
+    return _encoder.encode(plan)
+
+
+def decode_plan(data: bytes) -> Plan:
+    """The plan of bytes that encode_plan made. Raises msgspec.MsgspecError when they are not."""
+    return _plan_decoder.decode(data)
+
+
+def encode_event(event: Event) -> bytes:
+    """An event as bytes; equal events have equal bytes."""
+    return _encoder.encode(event)
+
+
+def decode_event(data: bytes) -> Event:
+    """The event of bytes that encode_event made. Raises msgspec.MsgspecError when they are not."""
+    return _decoder.decode(data)

@@ -1,0 +1,554 @@
+"""The cluster's objects as a scheduler sees them: typed, frozen, projected.
+
+Decoding a manifest or a watch line into these types *is* the projection of design.md section 2: what no
+field here names (environment, commands, arguments, managed fields, secrets) never enters the program.
+Field names are the API's own, spelt in snake case.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from vcd.model.selectors import LabelSelector, NodeSelector, PreferredSchedulingTerm, Taint, Toleration
+
+Quantities = dict[str, str | int | float]
+
+
+class Projected(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of all projected types: camel-case on the wire, defaults left out."""
+
+
+class OwnerReference(Projected, frozen=True):
+    """Who owns an object; the controller's reference has ``controller`` set."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Projected, frozen=True):
+    """Metadata common to all kinds; times are RFC 3339 texts as the API server wrote them."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Object(Projected, frozen=True):
+    """Any object: its metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, or ``name`` for what has no namespace."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+class Condition(Projected, frozen=True):
+    """One condition of an object's status."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    transition_id: str = msgspec.field(name="transitionID", default="")
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+class ResourceRequirements(Projected, frozen=True):
+    """Requests and limits by resource name, as written."""
+
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class ContainerPort(Projected, frozen=True):
+    """A port of a container; only host ports matter to a scheduler."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(Projected, frozen=True):
+    """What a scheduler sees of a container."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class PodAffinityTerm(Projected, frozen=True):
+    """A term of pod affinity or anti-affinity."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(Projected, frozen=True):
+    """A preferred term and its weight, 1 to 100."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Projected, frozen=True):
+    """Required and preferred terms; used for affinity and anti-affinity alike."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class NodeAffinity(Projected, frozen=True):
+    """Required and preferred node terms."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class Affinity(Projected, frozen=True):
+    """The three affinities of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Projected, frozen=True):
+    """How evenly pods must, or should, spread over the domains of a topology key."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
+
+
+class ClaimVolumeSource(Projected, frozen=True):
+    """A volume that names a claim."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(Projected, frozen=True):
+    """A volume whose claim is made for the pod, named ``<pod>-<volume>``."""
+
+
+class CsiVolumeSource(Projected, frozen=True):
+    """An inline CSI volume."""
+
+    driver: str = ""
+
+
+class DiskSource(Projected, frozen=True):
+    """A disk attached directly: only its identity matters, for conflicts and limits."""
+
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    pd_name: str = ""
+    disk_name: str = ""
+    disk_uri: str = msgspec.field(name="diskURI", default="")
+    read_only: bool = False
+
+
+class Volume(Projected, frozen=True):
+    """A volume of a pod, as far as it binds the pod to nodes."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    csi: CsiVolumeSource | None = None
+    gce_persistent_disk: DiskSource | None = msgspec.field(name="gcePersistentDisk", default=None)
+    aws_elastic_block_store: DiskSource | None = msgspec.field(name="awsElasticBlockStore", default=None)
+    azure_disk: DiskSource | None = None
+
+
+class SchedulingGate(Projected, frozen=True):
+    """A gate that keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
+class PodSpec(Projected, frozen=True):
+    """The scheduling-relevant part of a pod's spec."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Quantities = {}
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+
+
+class PodStatus(Projected, frozen=True):
+    """A pod's phase and conditions."""
+
+    phase: str = ""
+    reason: str = ""
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(Object, frozen=True):
+    """A pod (core/v1)."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+
+class NodeSpec(Projected, frozen=True):
+    """A node's taints and its cordon."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class ContainerImage(Projected, frozen=True):
+    """An image on a node: its names and size in bytes."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class AttachedVolume(Projected, frozen=True):
+    """A volume attached to a node."""
+
+    name: str = ""
+
+
+class NodeStatus(Projected, frozen=True):
+    """A node's room, conditions and images."""
+
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+    conditions: tuple[Condition, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
+    phase: str = ""
+
+
+class Node(Object, frozen=True):
+    """A node (core/v1)."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(Object, frozen=True):
+    """A namespace: its labels select it in pod affinity."""
+
+
+# --- Volcano ------------------------------------------------------------------------------------------------------
+
+
+class PodGroupSpec(Projected, frozen=True):
+    """What a group asks for (scheduling.volcano.sh/v1beta1)."""
+
+    min_member: int = 0
+    min_task_member: dict[str, int] = {}
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: Quantities | None = None
+
+
+class PodGroupStatus(Projected, frozen=True):
+    """Where a group stands: phase, conditions, counts of its pods."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(Object, frozen=True):
+    """A group of pods that are scheduled together (scheduling.volcano.sh/v1beta1)."""
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class Guarantee(Projected, frozen=True):
+    """Room kept for a queue even while it does not use it."""
+
+    resource: Quantities = {}
+
+
+class NodeGroupTerms(Projected, frozen=True):
+    """Names of node groups, required and preferred."""
+
+    required: tuple[str, ...] = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=())
+    preferred: tuple[str, ...] = msgspec.field(name="preferredDuringSchedulingIgnoredDuringExecution", default=())
+
+
+class QueueAffinity(Projected, frozen=True):
+    """A queue's affinity to node groups."""
+
+    node_group_affinity: NodeGroupTerms | None = None
+    node_group_anti_affinity: NodeGroupTerms | None = None
+
+
+class QueueSpec(Projected, frozen=True):
+    """What a queue may use (scheduling.volcano.sh/v1beta1)."""
+
+    weight: int = 0
+    capability: Quantities = {}
+    deserved: Quantities = {}
+    guarantee: Guarantee = Guarantee()
+    reclaimable: bool | None = None
+    parent: str = ""
+    priority: int = 0
+    affinity: QueueAffinity | None = None
+    type: str = ""
+    dequeue_strategy: str = ""
+
+
+class QueueStatus(Projected, frozen=True):
+    """A queue's state and what it has allocated."""
+
+    state: str = ""
+    allocated: Quantities = {}
+
+
+class Queue(Object, frozen=True):
+    """A queue that groups are submitted to."""
+
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class PriorityClass(Object, frozen=True):
+    """A named priority (scheduling.k8s.io/v1)."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+# --- quotas and budgets -------------------------------------------------------------------------------------------
+
+
+class ResourceQuotaSpec(Projected, frozen=True):
+    """Hard limits of a namespace."""
+
+    hard: Quantities = {}
+    scopes: tuple[str, ...] = ()
+
+
+class ResourceQuotaStatus(Projected, frozen=True):
+    """What of the limits is used."""
+
+    hard: Quantities = {}
+    used: Quantities = {}
+
+
+class ResourceQuota(Object, frozen=True):
+    """A namespace's quota (core/v1)."""
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class PodDisruptionBudgetSpec(Projected, frozen=True):
+    """Which pods a budget protects."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Projected, frozen=True):
+    """How many disruptions a budget still allows."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, str] = {}
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    """A disruption budget (policy/v1)."""
+
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+# --- storage ------------------------------------------------------------------------------------------------------
+
+
+class ObjectReference(Projected, frozen=True):
+    """A reference to an object in a namespace."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class PersistentVolumeClaimSpec(Projected, frozen=True):
+    """What a claim asks for."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements = ResourceRequirements()
+
+
+class PhaseStatus(Projected, frozen=True):
+    """A status of which only the phase matters."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Object, frozen=True):
+    """A claim (core/v1)."""
+
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class VolumeNodeAffinity(Projected, frozen=True):
+    """The nodes from which a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class CsiPersistentVolume(Projected, frozen=True):
+    """A volume's CSI driver and handle."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(Projected, frozen=True):
+    """A volume's size, modes and whereabouts."""
+
+    capacity: Quantities = {}
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    storage_class_name: str = ""
+    claim_ref: ObjectReference | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiPersistentVolume | None = None
+    gce_persistent_disk: DiskSource | None = msgspec.field(name="gcePersistentDisk", default=None)
+    aws_elastic_block_store: DiskSource | None = msgspec.field(name="awsElasticBlockStore", default=None)
+    azure_disk: DiskSource | None = None
+
+
+class PersistentVolume(Object, frozen=True):
+    """A volume (core/v1)."""
+
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PhaseStatus = PhaseStatus()
+
+
+class TopologySelectorRequirement(Projected, frozen=True):
+    """One key and its allowed values."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Projected, frozen=True):
+    """Requirements that must all hold."""
+
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
+
+
+class StorageClass(Object, frozen=True):
+    """A class of storage (storage.k8s.io/v1)."""
+
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class VolumeNodeResources(Projected, frozen=True):
+    """How many volumes of a driver a node takes."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Projected, frozen=True):
+    """A CSI driver on a node."""
+
+    name: str = ""
+    node_id: str = msgspec.field(name="nodeID", default="")
+    allocatable: VolumeNodeResources | None = None
+    topology_keys: tuple[str, ...] = ()
+
+
+class CSINodeSpec(Projected, frozen=True):
+    """The CSI drivers of a node."""
+
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Object, frozen=True):
+    """The CSI drivers on a node (storage.k8s.io/v1)."""
+
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Projected, frozen=True):
+    """What a driver declares."""
+
+    storage_capacity: bool = False
+    attach_required: bool = True
+
+
+class CSIDriver(Object, frozen=True):
+    """A CSI driver (storage.k8s.io/v1)."""
+
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Object, frozen=True):
+    """Room that a driver has for new volumes of a class, in a topology (storage.k8s.io/v1)."""
+
+    storage_class_name: str = ""
+    capacity: str | int | None = None
+    maximum_volume_size: str | int | None = None
+    node_topology: LabelSelector | None = None

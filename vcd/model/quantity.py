@@ -1,0 +1,201 @@
+"""Resource quantities as Kubernetes writes them, to exact int64 amounts and back.
+
+A quantity is an optional sign, a decimal number and one suffix: ``n u m k M G T P E`` (powers of ten),
+``Ki Mi Gi Ti Pi Ei`` (powers of 1024) or a decimal exponent (``e3``, ``E-3``). Amounts are kept either in whole
+units (bytes, pods) or in milli-units (cpu, scalar resources), rounded away from zero as apimachinery's
+``Quantity.Value`` and ``Quantity.MilliValue`` do. What apimachinery wraps around or caps beyond int64 is an
+error here, and so are a sign or a point without a digit, which it reads as zero.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from vcd.model.selectors import is_qualified_name
+
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX: Final = {0: "", **{exponent: suffix for suffix, exponent in _BINARY.items()}}
+
+_FORM: Final = re.compile(
+    r"(?P<sign>[+-]?)(?=\.?[0-9])(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE](?P<exponent>[+-]?[0-9]+))"
+)
+_ALLOWED: Final = "a decimal number with at most one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei or an exponent as in 1e3"
+# Python refuses to convert very long digit strings; no honest quantity comes near either bound.
+_MAX_LENGTH: Final = 512
+# Beyond this power of ten every non-zero amount overflows int64, or is a fraction of the smallest unit.
+_MAX_EXPONENT: Final = 1000
+
+_UNITS_SCALE: Final = 0
+_MILLI_SCALE: Final = 3
+
+
+class QuantityError(ValueError):
+    """A quantity that is malformed, negative where it must not be, or beyond int64; the message names the text."""
+
+
+def parse_milli(text: str | int | float, *, allow_negative: bool = False) -> int:
+    """Amount of ``text`` in thousandths of a unit, rounded away from zero: ``"1500m"`` is 1500, ``"1n"`` is 1.
+
+    Numbers are read as their JSON text. Raises QuantityError.
+    """
+    return _parse(text, _MILLI_SCALE, allow_negative)
+
+
+def parse_units(text: str | int | float, *, allow_negative: bool = False) -> int:
+    """Amount of ``text`` in whole units (bytes for memory), rounded away from zero: ``"1Ki"`` is 1024, ``"1m"`` is 1.
+
+    Numbers are read as their JSON text. Raises QuantityError.
+    """
+    return _parse(text, _UNITS_SCALE, allow_negative)
+
+
+def resource_value(resource_name: str, text: str | int | float) -> int:
+    """Amount of a resource in the unit that the scheduler counts it in, as Volcano's ``NewResource`` has it.
+
+    ``memory`` in bytes, ``pods`` in pods; cpu, ephemeral-storage and every scalar resource in milli-units.
+    Raises QuantityError, naming the resource, for what is negative, malformed or beyond int64.
+    """
+    try:
+        return _parse(text, _scale_of(resource_name), False)
+    except QuantityError as error:
+        raise QuantityError(f"{resource_name}: {error}") from None
+
+
+def is_scalar_resource(resource_name: str) -> bool:
+    """Whether a name other than cpu, memory, pods and ephemeral-storage counts as a resource at all.
+
+    As ``NewResource`` decides: extended resources (``nvidia.com/gpu``), ``hugepages-*``, ``attachable-volumes-*``
+    and names under ``kubernetes.io/``; not the ``count/`` quotas and not bare names like ``storage``.
+    """
+    if resource_name.startswith("count/"):
+        return False
+    if resource_name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in resource_name:
+        return True
+    return (
+        "/" in resource_name
+        and not resource_name.startswith("requests.")
+        and is_qualified_name(f"requests.{resource_name}")
+    )
+
+
+def format_milli(value: int) -> str:
+    """Canonical decimal text of an amount in milli-units: 1500 is ``"1500m"``, 2000 is ``"2"``."""
+    return _format_decimal(_checked(value), -_MILLI_SCALE)
+
+
+def format_units(value: int, binary: bool = True) -> str:
+    """Canonical text of an amount in whole units: 1610612736 is ``"1536Mi"``; with ``binary=False`` powers of ten.
+
+    Amounts within ±1023 are written in decimal form whatever ``binary`` says, as apimachinery does (1000 is ``"1k"``).
+    """
+    _checked(value)
+    if not binary or -1024 < value < 1024:
+        return _format_decimal(value, 0)
+    exponent = 0
+    while value % 1024 == 0 and exponent < 60:
+        value //= 1024
+        exponent += 10
+    return f"{value}{_BINARY_SUFFIX[exponent]}"
+
+
+def format_resource(resource_name: str, value: int) -> str:
+    """Canonical text of an amount in the unit of ``resource_value``, which reads it back to the same amount.
+
+    Memory, and storage and huge pages where they are whole bytes, are written with binary suffixes.
+    """
+    if resource_name == "memory":
+        return format_units(value)
+    if resource_name == "pods":
+        return format_units(value, binary=False)
+    counts_bytes = resource_name == "ephemeral-storage" or resource_name.startswith("hugepages-")
+    if counts_bytes and value % 1000 == 0:
+        return format_units(value // 1000)
+    return format_milli(value)
+
+
+def _parse(text: str | int | float, scale: int, allow_negative: bool) -> int:
+    if type(text) is not str:
+        text = _number_text(text)
+    value = _parse_text(text, scale)
+    if value < 0 and not allow_negative:
+        raise QuantityError(f"quantity {_shown(text)} is negative; it must be zero or more")
+    return value
+
+
+def _number_text(number: object) -> str:
+    """The JSON text of a number; everything else that is no text is refused (bool is an int in Python)."""
+    if isinstance(number, str):
+        return str(number)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise QuantityError(f"quantity {_shown(number)} is a {type(number).__name__}; it must be text or a number")
+    if isinstance(number, int) and not INT64_MIN <= number <= INT64_MAX:
+        raise QuantityError(f"quantity is an integer of {number.bit_length()} bits; it must fit in int64")
+    return repr(number)
+
+
+@lru_cache(maxsize=1 << 14)
+def _parse_text(text: str, scale: int) -> int:
+    """``text`` times ten to the ``scale``, rounded away from zero; cached, for a cluster has few distinct texts."""
+    form = _FORM.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
+    if form is None:
+        raise QuantityError(f"quantity {_shown(text)} is malformed; it must be {_ALLOWED}")
+    fraction = (form["fraction"] or "").rstrip("0")
+    amount = int(form["whole"] + fraction or "0")
+    suffix, exponent = form["suffix"], form["exponent"]
+    power = scale - len(fraction)
+    if exponent is not None:
+        power += int(exponent)
+    elif suffix in _BINARY:
+        amount <<= _BINARY[suffix]
+    else:
+        power += _DECIMAL[suffix]
+    value = _scaled_up(amount, power)
+    if form["sign"] == "-":
+        value = -value
+    if not INT64_MIN <= value <= INT64_MAX:
+        unit = "milli-units" if scale == _MILLI_SCALE else "units"
+        raise QuantityError(f"quantity {_shown(text)} is beyond int64; it must be below 2^63 {unit}")
+    return value
+
+
+def _scaled_up(amount: int, power: int) -> int:
+    """``amount`` (not negative) times ten to the ``power``, rounded up."""
+    if amount == 0:
+        return 0
+    power = max(-_MAX_EXPONENT, min(power, _MAX_EXPONENT))
+    if power >= 0:
+        return amount * int(10**power)
+    return -(-amount // int(10**-power))
+
+
+def _scale_of(resource_name: str) -> int:
+    return _UNITS_SCALE if resource_name in ("memory", "pods") else _MILLI_SCALE
+
+
+def _format_decimal(value: int, exponent: int) -> str:
+    """``value`` times ten to the ``exponent`` with the largest suffix that leaves no fraction."""
+    if value == 0:
+        return "0"
+    while value % 1000 == 0 and exponent < 18:
+        value //= 1000
+        exponent += 3
+    return f"{value}{_DECIMAL_SUFFIX[exponent]}"
+
+
+def _checked(value: int) -> int:
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise QuantityError(f"amount {value} is beyond int64")
+    return value
+
+
+def _shown(text: object) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= 64 else f"{shown[:60]}..."

@@ -1,0 +1,552 @@
+"""Selectors, node affinity terms, taints and tolerations: the API's types and their evaluation.
+
+The API types decode whatever text an object carries; an operator or value that the API does not know is reported
+as SelectorError when the selector is compiled or evaluated. Compiled selectors are in canonical form
+(requirements and values sorted, duplicates dropped), so they are equal and hash equally whenever their
+content is the same, in whatever order it was written.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+IN: Final = "In"
+NOT_IN: Final = "NotIn"
+EXISTS: Final = "Exists"
+DOES_NOT_EXIST: Final = "DoesNotExist"
+GREATER: Final = "Gt"
+LESS: Final = "Lt"
+EQUAL: Final = "Equal"
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+
+_LABEL_OPERATORS: Final = (IN, NOT_IN, EXISTS, DOES_NOT_EXIST)
+_NODE_OPERATORS: Final = (*_LABEL_OPERATORS, GREATER, LESS)
+_FIELD_OPERATORS: Final = (IN, NOT_IN)
+_TOLERATION_OPERATORS: Final = ("", EQUAL, EXISTS, LESS, GREATER)
+_EFFECTS: Final = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
+_NODE_NAME: Final = "metadata.name"
+
+_INT64_TEXT: Final = re.compile(r"[+-]?[0-9]+")
+_CANONICAL_INT: Final = re.compile(r"0|-?[1-9][0-9]*")
+_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_TOKEN: Final = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^=!<>(), \t\r\n]+)")
+_BISECT_FROM: Final = 16
+
+
+class SelectorError(ValueError):
+    """A selector, term, taint or toleration that the API would refuse: ``field`` holds ``value``, and what is allowed.
+
+    ``field`` is the path below the object given, for example ``matchExpressions[0].operator``.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(f"{field}: {value!r} {allowed}")
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+
+# --- the API's types ------------------------------------------------------------------------------------------------
+
+
+class _Api(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of the API types: camel-case on the wire, absent fields at the API's zero values."""
+
+
+class LabelSelectorRequirement(_Api, frozen=True):
+    """One of a label selector's ``matchExpressions``; operator In, NotIn, Exists or DoesNotExist."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(_Api, frozen=True):
+    """A label selector as an object holds it; all parts must match, and one without parts matches everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((tuple(sorted(self.match_labels.items())), self.match_expressions))
+
+    @staticmethod
+    def compile(source: LabelSelector | Mapping[str, Any] | None) -> Selector:
+        """The compiled form of a selector, given typed or as plain data; None (no selector) matches nothing.
+
+        Raises SelectorError for an operator, key or value that the API does not allow.
+        """
+        if source is None:
+            return NOTHING
+        if isinstance(source, LabelSelector):
+            return _compile_label_selector(source)
+        try:
+            typed = msgspec.convert({k: v for k, v in source.items() if v is not None}, LabelSelector)
+        except msgspec.ValidationError as error:
+            raise SelectorError("selector", dict(source), f"is no label selector: {error}") from None
+        return _compile_label_selector(typed)
+
+
+class NodeSelectorRequirement(_Api, frozen=True):
+    """One requirement of a node selector term; operator In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(_Api, frozen=True, cache_hash=True):
+    """Requirements on a node's labels and on its ``metadata.name``, ANDed; without any, the term matches no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(_Api, frozen=True):
+    """Node selector terms, ORed."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(_Api, frozen=True):
+    """A node selector term that adds its weight, 1 to 100, to the score of the nodes that it matches."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class Taint(_Api, frozen=True):
+    """A node's taint; effect NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(_Api, frozen=True):
+    """A pod's toleration; operator Equal (also when empty), Exists, Lt or Gt; an empty effect means every effect."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+# --- compiled selectors ---------------------------------------------------------------------------------------------
+
+
+class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A checked requirement on one label: operator as in node selectors, values sorted and distinct."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet it. NotIn and DoesNotExist hold where the key is missing; Gt and Lt compare int64."""
+        value = labels.get(self.key)
+        operator = self.operator
+        if operator == IN:
+            return value is not None and _among(value, self.values)
+        if operator == NOT_IN:
+            return value is None or not _among(value, self.values)
+        if operator == EXISTS:
+            return value is not None
+        if operator == DOES_NOT_EXIST:
+            return value is None
+        number, bound = _int64(value or ""), _int64(self.values[0])
+        if number is None or bound is None:
+            return False
+        return number > bound if operator == GREATER else number < bound
+
+
+class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """A compiled label selector: requirements ANDed, no requirement selects everything; ``nothing`` selects nothing."""
+
+    requirements: tuple[Requirement, ...] = ()
+    nothing: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels is selected."""
+        if self.nothing:
+            return False
+        for requirement in self.requirements:  # noqa: SIM110 - a generator costs more than the usual one requirement
+            if not requirement.matches(labels):
+                return False
+        return True
+
+
+NOTHING: Final = Selector(nothing=True)
+EVERYTHING: Final = Selector()
+
+
+class FieldRequirement(msgspec.Struct, frozen=True, order=True, gc=False):
+    """``field`` has the value, or with ``equal`` false has another one."""
+
+    field: str
+    value: str
+    equal: bool = True
+
+
+class FieldSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """A compiled field selector: requirements ANDed."""
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    def matches(self, fields: Mapping[str, str]) -> bool:
+        """Whether an object with these fields is selected; a field that is not given reads as empty."""
+        return all((fields.get(need.field, "") == need.value) is need.equal for need in self.requirements)
+
+
+class _Fault(msgspec.Struct, frozen=True, gc=False):
+    """What a SelectorError is made of; kept where one must be raised again and again."""
+
+    field: str
+    value: Any
+    allowed: str
+
+    def error(self, path: str) -> SelectorError:
+        return SelectorError(path + self.field, self.value, self.allowed)
+
+
+class _NodeTerm(msgspec.Struct, frozen=True):
+    """A node selector term, compiled."""
+
+    labels: Selector
+    fields: FieldSelector
+
+    def matches(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+        return self.labels.matches(labels) and self.fields.matches(fields)
+
+
+# --- label and field selectors --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_label_selector(text: str) -> Selector:
+    """The selector of a list call, as in ``a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3``; empty text selects everything.
+
+    Raises SelectorError.
+    """
+    parser = _LabelParser(text)
+    return _selector(parser.requirements())
+
+
+@lru_cache(maxsize=1 << 12)
+def parse_field_selector(text: str) -> FieldSelector:
+    r"""The field selector of a list call, as in ``metadata.name=x,spec.nodeName!=y``; values escape , = \ with ``\``.
+
+    Raises SelectorError. Which fields a kind can be selected by is the caller's to say.
+    """
+    terms = re.findall(r"(?:[^,\\]|\\.|\\\Z)+", text, re.DOTALL)
+    return _field_selector([_field_requirement(text, term) for term in terms])
+
+
+@lru_cache(maxsize=1 << 14)
+def _compile_label_selector(source: LabelSelector) -> Selector:
+    needs = [_requirement(f"matchLabels[{key}]", key, IN, (value,)) for key, value in source.match_labels.items()]
+    for index, need in enumerate(source.match_expressions):
+        path = f"matchExpressions[{index}]"
+        _check_operator(f"{path}.operator", need.operator, _LABEL_OPERATORS)
+        needs.append(_requirement(path, need.key, need.operator, need.values))
+    return _selector(needs)
+
+
+def _selector(needs: Sequence[Requirement]) -> Selector:
+    return Selector(tuple(sorted(set(needs)))) if needs else EVERYTHING
+
+
+def _field_selector(needs: Sequence[FieldRequirement]) -> FieldSelector:
+    return FieldSelector(tuple(sorted(set(needs))))
+
+
+def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> Requirement:
+    """A requirement with a known operator, its key and values checked as apimachinery's ``NewRequirement`` does."""
+    if not is_qualified_name(key):
+        raise SelectorError(f"{path}.key", key, "is no label key: [DNS subdomain/]name of at most 63 characters")
+    if operator in (IN, NOT_IN):
+        if not values:
+            raise SelectorError(f"{path}.values", (), f"must hold at least one value for operator {operator}")
+    elif operator in (EXISTS, DOES_NOT_EXIST):
+        if values:
+            raise SelectorError(f"{path}.values", tuple(values), f"must be empty for operator {operator}")
+    elif len(values) != 1 or _int64(values[0]) is None:
+        raise SelectorError(f"{path}.values", tuple(values), f"must be a single integer for operator {operator}")
+    for index, value in enumerate(values):
+        if not is_label_value(value):
+            raise SelectorError(
+                f"{path}.values[{index}]",
+                value,
+                "is no label value: at most 63 of A-Z a-z 0-9 - _ . that begin and end with a letter or digit",
+            )
+    return Requirement(key, operator, tuple(sorted(set(values))))
+
+
+class _LabelParser:
+    """The grammar of a textual label selector, read from a list of tokens; ``""`` is the end."""
+
+    _SIGNS: Final = {"=": IN, "==": IN, "!=": NOT_IN, ">": GREATER, "<": LESS, "in": IN, "notin": NOT_IN}
+    _SYMBOLS: Final = frozenset(("==", "!=", "=", "!", "<", ">", "(", ")", ",", ""))
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[str] = [*_TOKEN.findall(text), ""]
+        self._at = 0
+
+    def requirements(self) -> list[Requirement]:
+        needs: list[Requirement] = []
+        while self._tokens[self._at] or needs:  # after a comma another requirement must follow
+            needs.append(self._requirement())
+            separator = self._take()
+            if not separator:
+                break
+            if separator != ",":
+                raise self._unexpected(separator, "',' or the end")
+        return needs
+
+    def _requirement(self) -> Requirement:
+        absent = self._tokens[self._at] == "!"
+        if absent:
+            self._take()
+        key = self._identifier("a label key")
+        if absent or self._tokens[self._at] in ("", ","):
+            return _requirement("labelSelector", key, DOES_NOT_EXIST if absent else EXISTS, ())
+        sign = self._take()
+        if sign not in self._SIGNS:
+            raise self._unexpected(sign, "one of = == != in notin > <")
+        values = self._values() if sign in ("in", "notin") else [self._exact_value()]
+        return _requirement("labelSelector", key, self._SIGNS[sign], values)
+
+    def _exact_value(self) -> str:
+        return "" if self._tokens[self._at] in ("", ",") else self._identifier("a value")
+
+    def _values(self) -> list[str]:
+        """``(a,b)``; a place left empty is the empty value."""
+        if (token := self._take()) != "(":
+            raise self._unexpected(token, "'('")
+        values: list[str] = []
+        while True:
+            values.append("" if self._tokens[self._at] in (",", ")") else self._identifier("a value"))
+            token = self._take()
+            if token == ")":
+                return values
+            if token != ",":
+                raise self._unexpected(token, "',' or ')'")
+
+    def _identifier(self, wanted: str) -> str:
+        token = self._take()
+        if token in self._SYMBOLS:
+            raise self._unexpected(token, wanted)
+        return token
+
+    def _take(self) -> str:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _unexpected(self, token: str, wanted: str) -> SelectorError:
+        found = f"{token!r}" if token else "the end"
+        return SelectorError("labelSelector", self._text, f"cannot be read: found {found}, expected {wanted}")
+
+
+def _field_requirement(selector: str, term: str) -> FieldRequirement:
+    field, sign, escaped = (*re.split("(!=|==|=)", term, maxsplit=1), "", "")[:3]
+    if not sign or not field:
+        raise SelectorError("fieldSelector", selector, f"cannot be read: {term!r} must be field=value or field!=value")
+    if not re.fullmatch(r"(?:[^\\,=]|\\[\\,=])*", escaped):
+        raise SelectorError("fieldSelector", selector, f"cannot be read: escape \\ , and = in {escaped!r} with one \\")
+    return FieldRequirement(field, re.sub(r"\\(.)", r"\1", escaped), sign != "!=")
+
+
+# --- node selector terms --------------------------------------------------------------------------------------------
+
+
+def node_terms_match(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str], node_name: str) -> bool:
+    """Whether a node matches one of the terms (ORed); no term, or only empty ones, match no node.
+
+    As in kube-scheduler a term that cannot be read does not hide one that matches: SelectorError is raised only
+    when no term matches.
+    """
+    fields = {_NODE_NAME: node_name}
+    faulty = False
+    for term in terms:
+        compiled = _compile_node_term(term)
+        if isinstance(compiled, _Fault):
+            faulty = True
+        elif compiled is not None and compiled.matches(labels, fields):
+            return True
+    if faulty:
+        check_node_terms(terms)
+    return False
+
+
+def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
+    """Raise SelectorError for the first term that cannot be read, whether or not some node matches another one."""
+    for index, term in enumerate(terms):
+        compiled = _compile_node_term(term)
+        if isinstance(compiled, _Fault):
+            raise compiled.error(f"nodeSelectorTerms[{index}].")
+
+
+def preferred_terms_weight(terms: Sequence[PreferredSchedulingTerm], labels: Mapping[str, str], node_name: str) -> int:
+    """Sum of the weights of the preferred terms that a node matches; empty terms and those of weight 0 add nothing.
+
+    Raises SelectorError if any term that counts cannot be read, on every node alike.
+    """
+    fields = {_NODE_NAME: node_name}
+    total = 0
+    for index, term in enumerate(terms):
+        compiled = _compile_node_term(term.preference) if term.weight else None
+        if isinstance(compiled, _Fault):
+            raise compiled.error(f"[{index}].preference.")
+        if compiled is not None and compiled.matches(labels, fields):
+            total += term.weight
+    return total
+
+
+@lru_cache(maxsize=1 << 14)
+def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | _Fault | None:
+    """The compiled term, what is wrong with it, or None for an empty one."""
+    if not term.match_expressions and not term.match_fields:
+        return None
+    needs: list[Requirement] = []
+    try:
+        for index, need in enumerate(term.match_expressions):
+            path = f"matchExpressions[{index}]"
+            _check_operator(f"{path}.operator", need.operator, _NODE_OPERATORS)
+            needs.append(_requirement(path, need.key, need.operator, need.values))
+        fields = [_node_field(f"matchFields[{index}]", need) for index, need in enumerate(term.match_fields)]
+    except SelectorError as error:
+        return _Fault(error.field, error.value, error.allowed)
+    return _NodeTerm(_selector(needs), _field_selector(fields))
+
+
+def _node_field(path: str, need: NodeSelectorRequirement) -> FieldRequirement:
+    _check_operator(f"{path}.operator", need.operator, _FIELD_OPERATORS)
+    if need.key != _NODE_NAME:
+        raise SelectorError(f"{path}.key", need.key, f"is no field of nodes to select by; only {_NODE_NAME} is")
+    if len(need.values) != 1:
+        raise SelectorError(f"{path}.values", need.values, "must hold exactly one node name")
+    return FieldRequirement(need.key, need.values[0], need.operator == IN)
+
+
+# --- taints and tolerations -----------------------------------------------------------------------------------------
+
+
+def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations covers the taint.
+
+    Empty key and effect cover every key and effect. Lt and Gt (Kubernetes 1.35) hold when the taint's value is below
+    or above the toleration's; both must be canonical int64 texts, else it does not cover the taint.
+    Raises SelectorError for an unknown operator or effect in a toleration that was looked at, or in the taint.
+    """
+    _check_effect("taint.effect", taint.effect)
+    for index, toleration in enumerate(tolerations):
+        _check_toleration(index, toleration)
+        if _covers(toleration, taint):
+            return True
+    return False
+
+
+def first_untolerated_taint(
+    taints: Sequence[Taint],
+    tolerations: Sequence[Toleration],
+    effects: Sequence[str] = (NO_SCHEDULE, NO_EXECUTE),
+) -> Taint | None:
+    """The first of a node's taints, in their order and of these effects, that no toleration covers; None if none.
+
+    Raises SelectorError as ``tolerates`` does.
+    """
+    for index, taint in enumerate(taints):
+        _check_effect(f"taints[{index}].effect", taint.effect)
+        if taint.effect in effects and not tolerates(tolerations, taint):
+            return taint
+    return None
+
+
+def check_tolerations(tolerations: Sequence[Toleration]) -> None:
+    """Raise SelectorError for the first toleration with an unknown operator or effect."""
+    for index, toleration in enumerate(tolerations):
+        _check_toleration(index, toleration)
+
+
+def check_taints(taints: Sequence[Taint]) -> None:
+    """Raise SelectorError for the first taint with an unknown effect."""
+    for index, taint in enumerate(taints):
+        _check_effect(f"taints[{index}].effect", taint.effect)
+
+
+def _check_toleration(index: int, toleration: Toleration) -> None:
+    _check_operator(f"tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
+    if toleration.effect:
+        _check_effect(f"tolerations[{index}].effect", toleration.effect)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    operator, effect = toleration.operator, toleration.effect
+    if (effect and effect != taint.effect) or (toleration.key and toleration.key != taint.key):
+        return False
+    if operator == EXISTS:
+        return True
+    if operator in ("", EQUAL):
+        return toleration.value == taint.value
+    value, bound = _canonical_int64(taint.value), _canonical_int64(toleration.value)
+    if value is None or bound is None:
+        return False
+    return value < bound if operator == LESS else value > bound
+
+
+# --- what texts may hold --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 14)
+def is_qualified_name(text: str) -> bool:
+    """Whether a text is a label key: a name of 1 to 63 characters, after an optional DNS subdomain and ``/``."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix)):
+        return False
+    return len(name) <= 63 and _NAME.fullmatch(name) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether a text is a label value: empty, or 1 to 63 characters of a name."""
+    return not text or (len(text) <= 63 and _NAME.fullmatch(text) is not None)
+
+
+def _check_operator(field: str, operator: str, allowed: Sequence[str]) -> None:
+    if operator not in allowed:
+        raise SelectorError(field, operator, f"is unknown; allowed are {', '.join(filter(None, allowed))}")
+
+
+def _check_effect(field: str, effect: str) -> None:
+    if effect not in _EFFECTS:
+        raise SelectorError(field, effect, f"is unknown; allowed are {', '.join(_EFFECTS)}")
+
+
+def _among(value: str, ordered: tuple[str, ...]) -> bool:
+    if len(ordered) < _BISECT_FROM:
+        return value in ordered
+    at = bisect_left(ordered, value)
+    return at < len(ordered) and ordered[at] == value
+
+
+def _int64(text: str) -> int | None:
+    """The number that Go's ParseInt reads in base ten (sign and leading zeros allowed), None for anything else."""
+    if len(text) > 64 or not _INT64_TEXT.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _canonical_int64(text: str) -> int | None:
+    return _int64(text) if _CANONICAL_INT.fullmatch(text) else None

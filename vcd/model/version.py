@@ -1,0 +1,3 @@
+"""The program's version: part of every session's record."""
+
+__version__ = "0.1.0"

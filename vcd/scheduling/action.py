@@ -1,0 +1,24 @@
+"""What an action is: one pass over the session that changes it through statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vcd.scheduling.arguments import Argument, ArgumentValues
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session import Session
+
+
+class Action:
+    """Base of all actions: one class in one module of ``vcd.scheduling.actions`` (or an entry point)."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]] = ()
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        self.values = arguments
+
+    def execute(self, session: Session) -> None:
+        """Do the action's work on the session."""
+        raise NotImplementedError

@@ -1,0 +1,149 @@
+"""allocate: give room to the tasks of admitted jobs (seed 001 s.2, seed 003 s.5.2)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from vcd.model.status import Phase, TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.statement import Statement
+
+PREDICATE_ERROR_CACHE = Argument(
+    "predicateErrorCacheEnable",
+    "bool",
+    True,
+    "Whether a task is passed over when one of the same role of its job found no node in this session.",
+)
+
+
+class AllocateAction(Action):
+    """Queue by queue, job by job, task by task: the best node that passes all predicates.
+
+    A job's placements are committed when the plugins find it ready, kept for the session when it only waits for
+    room being freed, and taken back otherwise.
+    """
+
+    name = "allocate"
+    arguments = (PREDICATE_ERROR_CACHE,)
+
+    def execute(self, session: Session) -> None:
+        jobs: dict[int, list[Job]] = {}
+        tasks: dict[int, deque[Task]] = {}
+        for job in session.jobs_with_pending():
+            if not self._takes_part(session, job):
+                continue
+            wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+            if wanted:
+                tasks[job.index] = deque(ordered_tasks(session, wanted))
+                jobs.setdefault(job.queue.index, []).append(job)
+        waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
+        queues: PriorityQueue[Queue] = PriorityQueue(
+            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+        )
+        while queues:
+            queue = queues.pop()
+            heap = waiting[queue.index]
+            if not heap:
+                continue
+            overused = session.overused(queue)
+            if overused is not None:
+                for job in heap.rest():
+                    session.note(job, "queue", *overused)
+                continue
+            if session.is_full():
+                return
+            job = heap.pop()
+            if self._allocate(session, queue, job, tasks[job.index]) and tasks[job.index]:
+                heap.push(job)
+            queues.push(queue)
+
+    def _takes_part(self, session: Session, job: Job) -> bool:
+        if job.is_pending():
+            if "enqueue" in session.policy.actions:
+                return False
+            job.phase = Phase.INQUEUE
+        invalid = session.job_valid(job)
+        if invalid is not None:
+            session.note(job, "invalid", *invalid)
+        return invalid is None
+
+    def _allocate(self, session: Session, queue: Queue, job: Job, tasks: deque[Task]) -> bool:
+        """Place a job's tasks until it is ready; whether that was committed."""
+        statement = Statement(session, self.name, job)
+        while tasks:
+            task = tasks.popleft()
+            refused = session.allocatable(queue, task)
+            if refused is not None:
+                session.note(job, "queue", *refused, pods=(task.key,))
+                continue
+            if task.gated:
+                session.note(job, "gated", self.name, Refusal("a scheduling gate holds the pod"), pods=(task.key,))
+                continue
+            if task.role and task.role in job.failed_roles:
+                continue
+            if not place(session, statement, task):
+                if task.role:
+                    job.failed_roles.add(task.role)
+                if not needs_more(job):
+                    break
+                continue
+            if session.job_ready(job):
+                break
+        if session.job_ready(job):
+            statement.commit()
+            return True
+        if session.job_pipelined(job):
+            statement.keep()
+        else:
+            statement.discard()
+        return False
+
+
+def place(session: Session, statement: Statement, task: Task) -> bool:
+    """Put a task on its best node, now or when room is freed there; False, with the reasons noted, where none is."""
+    refused = session.pre_predicate(task)
+    if refused is not None:
+        session.note(task.job, "predicate", *refused, nodes=len(session.nodes), pods=(task.key,))
+        return False
+    candidates = session.candidates(task)
+    row = session.nominated(task, candidates)
+    if row is None:
+        row = session.best_node(task, candidates)
+    if row is None:
+        for reason, nodes in candidates.reasons().items():
+            session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, pods=(task.key,))
+        if not len(session.nodes):
+            session.note(task.job, "predicate", "", Refusal("there is no node"), pods=(task.key,))
+        return False
+    if session.nodes.has_room(row, task.request):
+        statement.allocate(task, row)
+    else:
+        statement.pipeline(task, row)
+    return True
+
+
+def needs_more(job: Job) -> bool:
+    """Whether trying further tasks of a job can still make it ready after one found no node.
+
+    Source: Volcano ``JobInfo.NeedContinueAllocating``.
+    """
+    if job.min_available >= job.task_count:
+        return False
+    if job.min_available < job.role_total:
+        left = sum(
+            task.status == TaskStatus.PENDING and (not task.role or task.role not in job.failed_roles)
+            for task in job.pending()
+        )
+        return job.ready_count + left >= job.min_available
+    if not job.has_roles:
+        return True
+    counts = job.role_counts()
+    for role in sorted(job.failed_roles):
+        minimum = job.role_minima.get(role, 0)
+        if minimum and job.role_allocated(counts.get(role)) < minimum:
+            return False
+    return True

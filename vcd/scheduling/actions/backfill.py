@@ -1,0 +1,56 @@
+"""backfill: place tasks that ask for no resources (seed 001 s.3, seed 003 s.5.5)."""
+
+from __future__ import annotations
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, place
+from vcd.scheduling.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.statement import Statement
+
+
+class BackfillAction(Action):
+    """Best-effort tasks of admitted, valid jobs, in the order of queues, jobs and tasks as it was before the first
+    placement. A task is placed at once; when its job is ready after that, all that the job holds is bound."""
+
+    name = "backfill"
+    arguments = (PREDICATE_ERROR_CACHE,)
+
+    def execute(self, session: Session) -> None:
+        for task in self._pending(session):
+            if session.is_full():
+                return
+            statement = Statement(session, self.name, task.job)
+            if not place(session, statement, task):
+                continue
+            if session.job_ready(task.job):
+                session.commit_kept(task.job)
+                statement.commit()
+            else:
+                statement.keep()
+
+    @staticmethod
+    def _pending(session: Session) -> list[Task]:
+        tasks: dict[int, list[Task]] = {}
+        jobs: dict[int, list[Job]] = {}
+        for job in session.jobs_with_pending():
+            if job.is_pending() or session.job_valid(job) is not None:
+                continue
+            wanted = [
+                task
+                for task in job.pending()
+                if task.best_effort and not task.gated and task.status == TaskStatus.PENDING
+            ]
+            if wanted:
+                tasks[job.index] = ordered_tasks(session, wanted)
+                jobs.setdefault(job.queue.index, []).append(job)
+        queues: PriorityQueue[Queue] = PriorityQueue(
+            session.queue_key, [session.queue_list[index] for index in sorted(jobs)]
+        )
+        result: list[Task] = []
+        while queues:
+            waiting = PriorityQueue(session.job_key, jobs[queues.pop().index])
+            while waiting:
+                result.extend(tasks[waiting.pop().index])
+        return result

@@ -1,0 +1,352 @@
+"""Where tasks of one shape can go: predicates and scores over all nodes at once, kept up to date node by node.
+
+A table is made once per shape (and namespace and labels, where those matter). After a placement only the touched
+node is computed again, and while a node receives nothing but tasks of one shape its next values are read from a
+*level*: the whole computation made once for "every node has j more of these". ``Memory`` keeps tables from one
+session to the next; it is a cache only, and a decision never depends on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.scheduling.nodes import Ints, Nodes, Usage, fits
+from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.state.facts import NodeFacts
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session import Session, Task
+
+SCALE = 1_000_000
+"""Scores are compared as integers: points times this, rounded half to even, score by score."""
+_NOWHERE = np.iinfo(np.int64).min
+_NOW = 1 << 61
+"""Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
+_FEW = 4
+"""Up to this many touched nodes are looked up one by one, more are computed as one column."""
+_DYNAMIC = Depends.PODS | Depends.JOB | Depends.TIME
+
+Rows = npt.NDArray[np.intp]
+
+
+def fixed_point(points: Scores) -> Ints:
+    """Points as integers (design law 5)."""
+    return np.rint(points * SCALE).astype(np.int64)
+
+
+@dataclass
+class _Static:
+    """What only the nodes' facts say about a shape: who passes, who fails why, and the unnormalised points."""
+
+    mask: Mask
+    reasons: tuple[tuple[Predicate, int, Mapping[str, int]], ...]
+    unresolvable: Mask
+    points: Ints | None
+    normalised: tuple[tuple[Score, Scores], ...]
+
+
+class Evaluator:
+    """The predicates and scores of a session's plugins, and the tables made with them."""
+
+    def __init__(
+        self, session: Session, predicates: Sequence[Predicate], scores: Sequence[Score], memory: Memory
+    ) -> None:
+        self.session = session
+        self.nodes: Nodes = session.nodes
+        self.predicates = tuple(predicates)
+        self.scores = tuple(scores)
+        self.parts: tuple[Predicate | Score, ...] = (*predicates, *scores)
+        self.memory = memory
+        self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
+        self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
+        self.limit = (1 << 59) >> self.bits
+        kinds = sorted({kind for part in self.parts for kind in part.reads})
+        self.versions = (session.policy_digest, *(session.snapshot.others_version.get(kind, 0) for kind in kinds))
+        self.evaluations = 0
+        """How many times predicates and scores were computed over the nodes."""
+        memory.open(self)
+
+    def table(self, task: Task) -> Candidates:
+        """The table of the task's class."""
+        moving = tuple(
+            part for part in self.parts if part.depends & _DYNAMIC and part.applies(task)
+        )
+        key = (
+            task.shape,
+            task.namespace,
+            task.labels if moving else None,
+            task.job.key if self._by_job(moving) else None,
+        )
+        table = self.memory.tables.get(key)
+        if table is None:
+            table = self.memory.tables[key] = Candidates(self, task, moving)
+        elif table.session is not self.session:
+            table.reopen(self, task, moving)
+        return table
+
+    @staticmethod
+    def _by_job(moving: Sequence[Predicate | Score]) -> bool:
+        return any(part.depends & Depends.JOB for part in moving)
+
+    def static(self, task: Task) -> _Static:
+        """The static part for a task's shape, kept with the node facts."""
+        key = ("static", self.versions, task.shape, task.namespace if task.shape.spec.volumes else None)
+        found: _Static = self.nodes.facts.kept(key, lambda: self._static(task))
+        return found
+
+    def _static(self, task: Task) -> _Static:
+        self.evaluations += 1
+        count = len(self.nodes)
+        mask = np.ones(count, np.bool_)
+        unresolvable = np.zeros(count, np.bool_)
+        reasons = []
+        for predicate in self.predicates:
+            if predicate.depends or not predicate.applies(task):
+                continue
+            passed = predicate.mask(task, self.nodes.usage)
+            failed = mask & ~passed
+            if failed.any():
+                reasons.append((predicate, int(failed.sum()), predicate.reasons(task, self.nodes.usage, failed)))
+                if predicate.unresolvable:
+                    unresolvable |= failed
+            mask &= passed
+        points: Ints | None = None
+        normalised = []
+        for score in self.scores:
+            if score.depends or not score.weight or not score.applies(task):
+                continue
+            raw = score.raw(task, self.nodes.usage)
+            if raw.size == 0 or (raw == raw[0]).all():
+                continue  # the same for all nodes: it tells none apart
+            if score.normalised:
+                normalised.append((score, raw))
+            else:
+                added = fixed_point(raw * score.weight)
+                points = added if points is None else points + added
+        return _Static(mask, tuple(reasons), unresolvable, points, tuple(normalised))
+
+    def key_of(self, mask: Mask, now: Mask, points: Ints, rows: Rows | None) -> Ints:
+        """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere."""
+        ties = self.ties if rows is None else self.ties[rows]
+        np.clip(points, -self.limit, self.limit, out=points)
+        keys: Ints = (points << self.bits) + ties
+        keys += now * _NOW
+        keys[~mask] = _NOWHERE
+        return keys
+
+
+class Candidates:
+    """The nodes for one class of tasks, with keys by which the best is the largest."""
+
+    def __init__(self, evaluator: Evaluator, task: Task, moving: tuple[Predicate | Score, ...]) -> None:
+        self.reopen(evaluator, task, moving)
+
+    def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Predicate | Score, ...]) -> None:
+        """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
+        before = getattr(self, "_static", None)
+        self.session = evaluator.session
+        self._evaluator = evaluator
+        self._task = task
+        self._static = evaluator.static(task)
+        self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
+        self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
+        self._levels: list[Ints] = []
+        self._used = tuple(p for p in evaluator.predicates if p.depends & Depends.USAGE and p.applies(task))
+        self._rated = tuple(s for s in evaluator.scores if s.depends & Depends.USAGE and s.weight and s.applies(task))
+        self._simple = not (moving or self._static.normalised or any(score.normalised for score in self._rated))
+        self._combined_at = -1
+        self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None
+        if before is not self._static:
+            self._position = -1
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def best(self) -> int | None:
+        """The row of the best node, None when none passes."""
+        keys = self.keys()
+        if not keys.size:
+            return None
+        row = int(keys.argmax())
+        return None if keys[row] == _NOWHERE else row
+
+    def passes(self, row: int) -> bool:
+        """Whether one node takes the task, now or when room is freed."""
+        return bool(self.keys()[row] != _NOWHERE)
+
+    def keys(self) -> Ints:
+        """The current keys of all nodes; the smallest int64 marks those that do not pass."""
+        self._catch_up()
+        return self._keys if self._simple else self._combine()
+
+    def passing(self) -> Mask:
+        """The nodes that take the task, now or when room is freed."""
+        result: Mask = self.keys() != _NOWHERE
+        return result
+
+    # --- keeping up ---------------------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        log = self._evaluator.memory.log
+        end = len(log)
+        start = self._position
+        if start == end:
+            return
+        self._position = end
+        if start < 0:
+            self._renew(None)
+            return
+        touched = log[start:end]
+        if len(touched) > _FEW:
+            touched = sorted(set(touched))
+        if len(touched) > _FEW or not self._simple:
+            self._renew(np.array(touched, np.intp))
+            return
+        shape = self._task.shape
+        nodes = self._evaluator.nodes
+        for row in touched:
+            count = nodes.sole(row, shape)
+            if count is None:
+                self._renew(np.array([row], np.intp))
+            else:
+                self._keys[row] = self._level(count)[row]
+
+    def _renew(self, rows: Rows | None) -> None:
+        usage = self._evaluator.nodes.usage
+        if rows is not None:
+            usage = usage.take(rows)
+        passed, now, points = self._by_usage(usage, rows)
+        if self._simple:
+            keys = self._evaluator.key_of(passed, now, points, rows)
+            if rows is None:
+                self._keys = keys
+            else:
+                self._keys[rows] = keys
+        elif rows is None:
+            self._passed, self._now, self._points = passed, now, points
+        else:
+            self._passed[rows], self._now[rows], self._points[rows] = passed, now, points
+        self._combined_at = -1
+
+    def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Ints]:
+        """Who passes, who has room now, and the points, as far as facts and usage say."""
+        self._evaluator.evaluations += 1
+        task, static = self._task, self._static
+        request = task.request
+        now = fits(request, usage.idle)
+        passed = now | fits(request, usage.future_idle)
+        passed &= static.mask if rows is None else static.mask[rows]
+        for predicate in self._used:
+            passed &= predicate.mask(task, usage)
+        points = np.zeros(len(usage), np.int64)
+        if static.points is not None:
+            points += static.points if rows is None else static.points[rows]
+        for score in self._rated:
+            if not score.normalised:
+                points += fixed_point(score.raw(task, usage) * score.weight)
+        return passed, now, points
+
+    def _level(self, count: int) -> Ints:
+        """Keys if every node had ``count`` more tasks of this shape than when the session began."""
+        levels = self._levels
+        while len(levels) <= count:
+            usage = self._evaluator.nodes.opened.plus(self._task.deltas.allocate, len(levels))
+            levels.append(self._evaluator.key_of(*self._by_usage(usage, None), None))
+        return levels[count]
+
+    def _combine(self) -> Ints:
+        """Keys with what depends on other pods, the job, time, and the set of nodes that pass."""
+        stamp = self.session.changes
+        if self._combined_at == stamp:
+            return self._keys
+        task, usage = self._task, self._evaluator.nodes.usage
+        passed = self._passed.copy()
+        for predicate in self._moving_predicates:
+            passed &= predicate.mask(task, usage)
+        # as Volcano: nodes with room now are rated among themselves, the others only when there are none
+        now = self._now & passed
+        candidates = now if now.any() else passed
+        points = self._points.copy()
+        for score, raw in self._static.normalised:
+            points += fixed_point(score.normalise(raw, candidates) * score.weight)
+        for score in self._rated:
+            if score.normalised:
+                points += fixed_point(score.normalise(score.raw(task, usage), candidates) * score.weight)
+        for score in self._moving_scores:
+            raw = score.raw(task, usage)
+            points += fixed_point((score.normalise(raw, candidates) if score.normalised else raw) * score.weight)
+        self._keys = self._evaluator.key_of(passed, now, points, None)
+        self._combined_at = stamp
+        return self._keys
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def reasons(self) -> dict[str, int]:
+        """Why nodes do not take the task: reasons in words and the number of nodes, each node by its first one."""
+        self._catch_up()
+        stamp = (self._position, self.session.changes)
+        if self._reasons is None or self._reasons[0] != stamp:
+            self._reasons = (stamp, self._count_reasons())
+        return self._reasons[1]
+
+    def _count_reasons(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        task, usage, nodes = self._task, self._evaluator.nodes.usage, self._evaluator.nodes
+        room = usage.future_idle
+        short = task.request[:, None] > room
+        remaining = ~short.any(axis=0)
+        for column, name in enumerate(nodes.resources):
+            lacking = int(short[column].sum())
+            if lacking:
+                counts["Too many pods" if name == "pods" else f"Insufficient {name}"] += lacking
+        for predicate in self._evaluator.predicates:
+            if not predicate.applies(task):
+                continue
+            failed = remaining & ~predicate.mask(task, usage)
+            if failed.any():
+                counts.update(predicate.reasons(task, usage, failed))
+            remaining &= ~failed
+        return dict(sorted(counts.items()))
+
+    def unresolvable(self) -> Mask:
+        """Nodes that no eviction would make feasible."""
+        return self._static.unresolvable
+
+
+class Memory:
+    """What tables computed, from session to session. A cache: with or without it a decision is the same."""
+
+    def __init__(self) -> None:
+        self.tables: dict[Any, Candidates] = {}
+        self.log: list[int] = []
+        self._facts: NodeFacts | None = None
+        self._key: Any = None
+        self._nodes: Nodes | None = None
+
+    def open(self, evaluator: Evaluator) -> None:
+        """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before."""
+        nodes = evaluator.nodes
+        key = (evaluator.versions, evaluator.session.seed, nodes.resources)
+        if self._facts is not nodes.facts or self._key != key or self._nodes is None:
+            self.tables.clear()
+            self.log.clear()
+        else:
+            last = self._nodes.usage.matrix
+            changed = np.flatnonzero((last != nodes.usage.matrix).any(axis=0)).tolist()
+            self._drop_unused()
+            self.log.extend(changed)
+        nodes.log = self.log
+        self._facts, self._key, self._nodes = nodes.facts, key, nodes
+
+    def _drop_unused(self) -> None:
+        """Keep the tables that the last session used, and start the log over once all of them are caught up."""
+        last = self._nodes
+        self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
+        if len(self.log) > 1_000_000:
+            self.tables.clear()
+            self.log.clear()

@@ -1,0 +1,85 @@
+"""One cycle as a pure function: the same snapshot, policy, time and seed give the same plan, byte for byte."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import structlog
+
+from vcd.model import events as ev
+from vcd.scheduling import closing, registry
+from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.session import Session
+from vcd.state.snapshot import Snapshot
+
+_log = structlog.get_logger(__name__)
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory | None = None) -> ev.Plan:
+    """The plan for one cycle.
+
+    ``now`` is in nanoseconds since the epoch; ``seed`` orders nodes that are equally good. ``memory`` spares work
+    that an earlier call did and changes no plan. A plugin that raises is left out, and named in ``plan.faults``.
+    """
+    return closing.plan_of(run(snapshot, policy, now, seed, memory))
+
+
+def run(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory | None = None) -> Session:
+    """The session after its last action, for who wants more than the plan (explanations, metrics)."""
+    faults: list[str] = []
+    excluded: set[str] = set()
+    while True:
+        plugins: list[list[tuple[Any, Plugin]]] = []
+        try:
+            plugins.extend(_instances(policy, excluded))
+            session = Session(
+                snapshot, policy, plugins, now, seed, memory if memory is not None and not excluded else Memory()
+            )
+            for name in policy.actions:
+                action = registry.actions()[name]
+                action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
+            for plugin in session.plugins:
+                plugin.close(session)
+        except Exception as error:
+            faulty = _plugin_at_fault(error)
+            if faulty is None or faulty in excluded:
+                raise
+            _log.error("plugin failed; deciding without it", plugin=faulty, error=repr(error), exc_info=error)
+            excluded.add(faulty)
+            faults.append(f"{faulty}: {error!r}")
+            continue
+        session.faults = tuple(faults)
+        return session
+
+
+def _instances(policy: Policy, excluded: set[str]) -> list[list[tuple[Any, Plugin]]]:
+    known = registry.plugins()
+    return [
+        [
+            (option, known[option.name](parse_arguments(known[option.name].arguments, option.arguments)))
+            for option in tier
+            if option.name not in excluded
+        ]
+        for tier in policy.tiers
+    ]
+
+
+def _plugin_at_fault(error: BaseException) -> str | None:
+    """The plugin in whose code an exception arose: the innermost one on the traceback."""
+    name = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Plugin):
+            name = owner.name
+    return name
+
+
+def versions() -> dict[str, str]:
+    """What a session was decided by: the code, and each plugin that is not ours."""
+    from vcd import __version__
+
+    return {"vcd": __version__, "projection": "1"}

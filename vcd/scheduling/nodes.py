@@ -1,0 +1,184 @@
+"""The nodes of a session: fixed facts, and what is used of them, changing as tasks are placed in trial."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
+from vcd.state.snapshot import Snapshot
+
+Ints = npt.NDArray[np.int64]
+
+
+class Usage:
+    """What is used of some nodes, as int64 columns of shape (resources, nodes), or (nodes,) for ``pods``.
+
+    ``idle`` is allocatable less used; ``used`` counts placed and releasing tasks, ``releasing`` those going away,
+    ``pipelined`` those that wait for room; ``scored`` is cpu and memory as scores count them (pipelined included),
+    ``pods`` the number of pods, pipelined included. ``rows`` are the nodes' rows in the facts, None for all.
+    """
+
+    __slots__ = ("_r", "allocatable", "matrix", "rows")
+
+    def __init__(self, matrix: Ints, allocatable: Ints, resources: int, rows: npt.NDArray[np.intp] | None) -> None:
+        self.matrix = matrix
+        self.allocatable = allocatable
+        self.rows = rows
+        self._r = resources
+
+    @property
+    def idle(self) -> Ints:
+        return self.matrix[: self._r]
+
+    @property
+    def used(self) -> Ints:
+        return self.matrix[self._r : 2 * self._r]
+
+    @property
+    def releasing(self) -> Ints:
+        return self.matrix[2 * self._r : 3 * self._r]
+
+    @property
+    def pipelined(self) -> Ints:
+        return self.matrix[3 * self._r : 4 * self._r]
+
+    @property
+    def future_idle(self) -> Ints:
+        """Idle plus releasing less pipelined."""
+        room: Ints = np.add(self.idle, self.releasing)
+        room -= self.pipelined
+        return room
+
+    @property
+    def requested(self) -> Ints:
+        """Used plus pipelined: what kube-scheduler calls requested."""
+        both: Ints = np.add(self.used, self.pipelined)
+        return both
+
+    @property
+    def scored(self) -> Ints:
+        return self.matrix[4 * self._r : 4 * self._r + 2]
+
+    @property
+    def pods(self) -> Ints:
+        return self.matrix[4 * self._r + 2]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Usage:
+        """The usage of some rows."""
+        return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, rows)
+
+    def plus(self, delta: Ints, times: int) -> Usage:
+        """The usage if ``delta`` were added to every node ``times`` times."""
+        return Usage(self.matrix + (delta * times)[:, None], self.allocatable, self._r, self.rows)
+
+    def __len__(self) -> int:
+        return int(self.matrix.shape[1])
+
+
+class Deltas:
+    """How a task of one shape changes its node's column of the usage matrix, by what is done with it."""
+
+    __slots__ = ("allocate", "amounts", "evict", "pipeline", "request")
+
+    def __init__(self, request: Ints, scored: tuple[int, int]) -> None:
+        zero = np.zeros_like(request)
+        tail = np.array([scored[0], scored[1], 1], np.int64)
+        self.request = request
+        self.amounts = tuple(request.tolist())
+        self.allocate = np.concatenate([-request, request, zero, zero, tail])
+        self.pipeline = np.concatenate([zero, zero, zero, request, tail])
+        self.evict = np.concatenate([zero, zero, request, zero, np.zeros(3, np.int64)])
+
+
+_MIXED = object()
+"""Marks a node whose changes in this session are more than placements of one shape."""
+
+
+class Nodes:
+    """The session's nodes.
+
+    ``log`` lists rows in the order they were changed, so that whoever keeps something per node knows what to
+    compute again. ``sole`` tells which rows only had tasks of one shape allocated, and how many.
+    """
+
+    def __init__(self, snapshot: Snapshot, requests: Ints, scored: Ints) -> None:
+        self.facts: NodeFacts = snapshot.facts
+        self.resources = snapshot.resources
+        self.column_of = {name: column for column, name in enumerate(snapshot.resources)}
+        count, width = len(self.facts), len(snapshot.resources)
+        matrix = np.zeros((4 * width + 3, count), np.int64)
+        self.usage = Usage(matrix, np.ascontiguousarray(self.facts.allocatable.T), width, None)
+        self._sum_up(snapshot, requests, scored)
+        self.total: Ints = self.facts.allocatable.sum(axis=0)
+        self.log: list[int] = []
+        self._sole: dict[int, tuple[object, int]] = {}
+        self._base_matrix: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def _sum_up(self, snapshot: Snapshot, requests: Ints, scored: Ints) -> None:
+        tasks = snapshot.tasks
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+        rows, shapes = tasks.node[placed], tasks.shape[placed]
+        leaving = tasks.status[placed] == TaskStatus.RELEASING
+        count = len(self)
+        usage = self.usage
+        for column in range(len(self.resources)):
+            amounts = requests[shapes, column]
+            usage.used[column] = _sums(rows, amounts, count)
+            usage.releasing[column] = _sums(rows[leaving], amounts[leaving], count)
+        np.subtract(usage.allocatable, usage.used, out=usage.idle)
+        for column in range(2):
+            usage.scored[column] = _sums(rows, scored[shapes, column], count)
+        usage.pods[:] = np.bincount(rows, minlength=count)
+
+    @property
+    def largest(self) -> Ints:
+        """The most that any node has of each resource."""
+        return self.usage.allocatable.max(axis=1) if len(self) else np.zeros_like(self.total)
+
+    def has_room(self, row: int, request: Ints) -> bool:
+        """Whether a node's idle room takes a request now."""
+        return bool((self.usage.idle[:, row] >= request).all())
+
+    @property
+    def opened(self) -> Usage:
+        """The usage as the session began; copied when the first change is made."""
+        if self._base_matrix is None:
+            return self.usage
+        return Usage(self._base_matrix, self.usage.allocatable, len(self.resources), None)
+
+    def change(self, row: int, delta: Ints, shape: Shape | None, times: int) -> None:
+        """Add ``delta`` to a node ``times`` (1 or -1) times; ``shape`` when it is an allocation of that shape."""
+        if self._base_matrix is None:
+            self._base_matrix = self.usage.matrix.copy()
+        if times > 0:
+            self.usage.matrix[:, row] += delta
+        else:
+            self.usage.matrix[:, row] -= delta
+        before, count = self._sole.get(row, (shape, 0))
+        self._sole[row] = (before, count + times) if before is shape and shape is not None else (_MIXED, 0)
+        self.log.append(row)
+
+    def sole(self, row: int, shape: Shape) -> int | None:
+        """How many tasks of ``shape`` were allocated on a row to which nothing else happened; None if more did."""
+        before, count = self._sole.get(row, (shape, 0))
+        return count if before is shape else None
+
+
+def _sums(rows: npt.NDArray[np.int32], amounts: Ints, count: int) -> Ints:
+    """Sums of amounts by row; exact, since no node's sum reaches 2**53."""
+    return np.bincount(rows, weights=amounts, minlength=count).astype(np.int64)
+
+
+def fits(request: Ints, room: Ints) -> npt.NDArray[np.bool_]:
+    """Nodes whose room takes the request: every resource counts, also those not asked for.
+
+    A node whose room is negative in one resource takes nothing (Volcano ``Resource.LessEqual``).
+    """
+    result: npt.NDArray[np.bool_] = np.all(room >= request[:, None], axis=0)
+    return result

@@ -1,0 +1,130 @@
+"""What a plugin is, and the words it answers in.
+
+A plugin is one class in one module of ``vcd.scheduling.plugins`` (or an entry point of the group ``vcd.plugins``). It
+declares its arguments and what it reads, and has a method for each extension point (``vcd.scheduling.points``) that
+it implements. A new instance is made for every session.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.scheduling.arguments import Argument, ArgumentValues
+from vcd.scheduling.gauges import Gauge
+
+if TYPE_CHECKING:
+    from vcd.scheduling.nodes import Usage
+    from vcd.scheduling.session import Session, Task
+
+Mask = npt.NDArray[np.bool_]
+Scores = npt.NDArray[np.float64]
+
+
+class Vote(enum.IntEnum):
+    """An answer at a point whose rule is VOTE."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No, and why: a reason in words and the quantities behind it, by name."""
+
+    reason: str
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+class Depends(enum.Flag):
+    """What a predicate or score looks at, beside the task: the framework computes it again only when that changed."""
+
+    FACTS = 0
+    """The nodes' labels, taints, room and other objects: what no placement changes."""
+    USAGE = enum.auto()
+    """What is used of the node itself."""
+    PODS = enum.auto()
+    """Where other pods are: affinity, spread, ports."""
+    JOB = enum.auto()
+    """Where the job's own tasks are."""
+    TIME = enum.auto()
+    """The session's time."""
+
+
+class Predicate:
+    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help."""
+
+    name: ClassVar[str]
+    reason: ClassVar[str]
+    depends: ClassVar[Depends] = Depends.FACTS
+    unresolvable: ClassVar[bool] = False
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Kinds beside pods and nodes; a change in one of them makes kept results void."""
+
+    def applies(self, task: Task) -> bool:
+        """Whether the task can fail it at all; False spares the test."""
+        return True
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes and only the task's shape
+        and namespace may matter; with USAGE ``usage`` may hold any selection of rows."""
+        raise NotImplementedError
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """Reasons in words and how many of the ``failed`` nodes have them."""
+        return {self.reason: int(failed.sum())}
+
+
+class Score:
+    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
+
+    name: ClassVar[str]
+    depends: ClassVar[Depends] = Depends.FACTS
+    normalised: ClassVar[bool] = False
+    """Whether ``normalise`` looks at the set of feasible nodes."""
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, weight: float = 1) -> None:
+        self.weight = weight
+
+    def applies(self, task: Task) -> bool:
+        """Whether it tells nodes apart for this task; False spares the computation."""
+        return True
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        """The rating, one float64 per row of ``usage``, before normalisation and weight."""
+        raise NotImplementedError
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        """The rating made comparable over the feasible nodes (only asked when ``normalised``)."""
+        return raw
+
+
+class Plugin:
+    """Base of all plugins; see the module's docstring."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]] = ()
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """Kinds it reads beside pods, nodes, groups and queues: they are watched, logged and permitted when it is on."""
+    annotations: ClassVar[tuple[str, ...]] = ()
+    """Annotations and labels that it obeys, for its page in docs/plugins/."""
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        self.values = arguments
+
+    def open(self, session: Session) -> None:
+        """Called once, before any action; what it keeps of the session is on ``self``."""
+
+    def close(self, session: Session) -> None:
+        """Called once, after the last action."""
+
+    def gauges(self) -> Iterable[Gauge]:
+        """What it shows on the metrics page after the session."""
+        return ()

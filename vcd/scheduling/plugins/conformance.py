@@ -1,0 +1,31 @@
+"""conformance: what the system needs is not evicted (seed 003 s.6.10, seed 000 s.2)."""
+
+from __future__ import annotations
+
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.session import Task
+
+SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class ConformancePlugin(Plugin):
+    """Pods of the namespace kube-system and of the system-critical priority classes are no victims."""
+
+    name = "conformance"
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """All but the protected."""
+        return [task for task in tasks if not _is_protected(task)]
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """All but the protected."""
+        return [task for task in tasks if not _is_protected(task)]
+
+    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
+        """All but the protected."""
+        return [task for task in tasks if not _is_protected(task)]
+
+
+def _is_protected(task: Task) -> bool:
+    return task.namespace == SYSTEM_NAMESPACE or task.shape.spec.priority_class_name in SYSTEM_CLASSES

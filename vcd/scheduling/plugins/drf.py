@@ -1,0 +1,53 @@
+"""drf: the job with the smallest dominant share first (seed 003 s.6.4, seed 002)."""
+
+from __future__ import annotations
+
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.session import Job, Session, Task
+
+SHARE_DELTA = 0.000001
+"""Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
+
+
+class DrfPlugin(Plugin):
+    """A job's share is the largest of allocated/total over all resources of the cluster; smaller shares come first.
+
+    A task may be preempted when the preemptor's job would still have the smaller share (or an equal one) after the
+    exchange. Source: seed 003 s.6.4.1.
+    """
+
+    name = "drf"
+
+    def open(self, session: Session) -> None:
+        """Note the totals that shares are of."""
+        self._total = [(column, amount) for column, amount in enumerate(session.nodes.total.tolist()) if amount]
+
+    def share(self, allocated: list[int]) -> float:
+        """Dominant share of integers in the order of the session's resources."""
+        share = 0.0
+        for column, amount in self._total:
+            part = allocated[column] / amount
+            if part > share:
+                share = part
+        return share
+
+    def job_order(self, job: Job) -> float:
+        """Smaller share first."""
+        return self.share(job.allocated)
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """Tasks whose jobs keep no less than the preemptor's job would get."""
+        mine = self.share(_plus(preemptor.job.allocated, preemptor.amounts, 1))
+        left: dict[int, list[int]] = {}
+        victims = []
+        for task in tasks:
+            remaining = _plus(left.get(task.job.index, task.job.allocated), task.amounts, -1)
+            left[task.job.index] = remaining
+            theirs = self.share(remaining)
+            if mine < theirs or abs(mine - theirs) <= SHARE_DELTA:
+                victims.append(task)
+        return victims
+
+
+def _plus(amounts: list[int], request: tuple[int, ...], sign: int) -> list[int]:
+    return [amount + sign * more for amount, more in zip(amounts, request, strict=True)]

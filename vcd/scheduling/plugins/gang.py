@@ -1,0 +1,141 @@
+"""gang: all of a job's minimum, or nothing (seed 003 s.6.1, seed 002)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vcd.model.status import READY_STATUSES, TaskStatus
+from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
+from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session import Job, Session, Task
+
+_VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
+_WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)
+_SCHEDULED = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+
+
+class GangPlugin(Plugin):
+    """A job is placed only when ``minMember`` of its tasks (and ``minTaskMember`` of each role) have room.
+
+    A job whose pods cannot reach the minimum is not tried. Victims are taken from a job only above its minimum. A
+    gang that lost some of its tasks comes before one that has none (docs/differences.md). At the end, groups that
+    are not ready get the condition Unschedulable with the reason their tasks wait for, ready ones Scheduled.
+    Task minima bind only while ``minMember`` is at least their sum. Source: Volcano ``plugins/gang``.
+    """
+
+    name = "gang"
+    annotations = ("volcano.sh/task-spec",)
+
+    def job_valid(self, job: Job) -> Refusal | None:
+        """Whether enough pods exist at all."""
+        if not job.roles_reach(_VALID, best_effort=False):
+            return Refusal("NotEnoughPodsOfTask", {"message": "Not enough valid pods of each task for gang-scheduling"})
+        if job.valid_count < job.min_available:
+            return Refusal(
+                "NotEnoughTasks",
+                {
+                    "message": "Not enough valid tasks for gang-scheduling",
+                    "valid": str(job.valid_count),
+                    "min": str(job.min_available),
+                },
+            )
+        return None
+
+    def job_order(self, job: Job) -> int:
+        """Gangs that are broken first, then those without room, then those that have their minimum."""
+        if job.is_ready():
+            return 2
+        return 0 if job.ready_count else 1
+
+    def sub_job_order(self, job: Job) -> int:
+        """As job_order."""
+        return self.job_order(job)
+
+    def job_ready(self, job: Job) -> bool:
+        """Whether the minimum has room now."""
+        return job.is_ready() and job.roles_reach(READY_STATUSES, best_effort=True)
+
+    def sub_job_ready(self, job: Job) -> bool:
+        """Whether the minimum has room now."""
+        return job.is_ready()
+
+    def job_pipelined(self, job: Job) -> Vote:
+        """Whether the minimum has room, or will have when what is being freed is free."""
+        reached = job.is_pipelined() and job.roles_reach(_WAITING, best_effort=True)
+        return Vote.PERMIT if reached else Vote.REJECT
+
+    def sub_job_pipelined(self, job: Job) -> Vote:
+        """Whether the minimum has room or waits for it."""
+        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether fewer tasks than the minimum have room or wait for it."""
+        return job.is_starving()
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """Of each job, as many as it has above its minimum."""
+        left: dict[int, int] = {}
+        victims = []
+        for task in tasks:
+            job = task.job
+            above = left.setdefault(job.index, job.ready_count - job.min_available)
+            if above > 0:
+                left[job.index] = above - 1
+                victims.append(task)
+        return victims
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """Of each job, as many as it has above its minimum."""
+        return self.preemptable(reclaimer, tasks)
+
+    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
+        """All: whole-gang eviction minds the minima itself."""
+        return tasks
+
+    def close(self, session: Session) -> None:
+        """Set the conditions of the groups."""
+        for job in session.all_jobs():
+            if not job.task_count:
+                continue
+            if job.is_ready():
+                job.condition = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
+            elif not _only_waits_for_leavers(session, job):
+                message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
+                job.condition = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
+                session.note(
+                    job,
+                    "gang",
+                    self.name,
+                    Refusal(
+                        "fewer tasks than the minimum", {"have": str(job.ready_count), "min": str(job.min_available)}
+                    ),
+                )
+
+
+def _missing(job: Job) -> int:
+    return job.min_available - job.ready_count
+
+
+def _only_waits_for_leavers(session: Session, job: Job) -> bool:
+    """Whether tasks that are still being deleted fill the gang and nothing else waits."""
+    if job.counts[TaskStatus.PENDING] or job.counts[TaskStatus.PIPELINED]:
+        return False
+    leaving = int(session.releasing_on_nodes()[job.index])
+    return leaving > 0 and sum(job.counts[status] for status in _SCHEDULED) + leaving >= job.min_available
+
+
+def fit_error(job: Job) -> str:
+    """Why a job is not ready, in Volcano's words, ending with the reason its tasks wait for (pains.md 2)."""
+    histogram = Counter({status.name.capitalize(): job.counts[status] for status in TaskStatus if job.counts[status]})
+    histogram["minAvailable"] = job.min_available
+    text = "pod group is not ready, " + ", ".join(sorted(f"{count} {name}" for name, count in histogram.items()))
+    origins = [waiting for waiting in job.why if waiting.gate != "gang"]
+    if origins:
+        first = origins[0]
+        same = [waiting for waiting in origins if waiting.pods == first.pods and waiting.gate == first.gate]
+        reasons = ", ".join(
+            f"{waiting.nodes} {waiting.reason}" if waiting.nodes else waiting.reason for waiting in same
+        )
+        who = f"{first.pods[0].partition('/')[2]}: " if first.pods else ""
+        text += f". Origin reason is {who}{reasons}"
+    return text

@@ -1,0 +1,71 @@
+"""overcommit: admit groups up to a factor of the cluster (seed 003 s.6.11, seed 000 s.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcd.model.status import Phase
+from vcd.scheduling.arguments import Argument, ArgumentValues
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session import Job, Session
+
+DEFAULT_FACTOR = 1.2
+
+
+class OvercommitPlugin(Plugin):
+    """A group is admitted while what is admitted, and it, fit into total x factor - used.
+
+    Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
+    what scheduling gates hold. Only resources that the group asks for are compared. Source: seed 000 s.3.3.
+    """
+
+    name = "overcommit"
+    arguments = (
+        Argument(
+            "overcommit-factor",
+            "float",
+            DEFAULT_FACTOR,
+            "How many times the cluster's resources may be admitted; below 1 it means the default.",
+        ),
+    )
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        super().__init__(arguments)
+        factor = arguments["overcommit-factor"]
+        self.factor: float = factor if factor >= 1 else DEFAULT_FACTOR
+
+    def open(self, session: Session) -> None:
+        """Sum up what is there and what is admitted."""
+        self._session = session
+        nodes = session.nodes
+        self._room = nodes.total * self.factor - nodes.usage.used.sum(axis=1)
+        jobs = session.jobs
+        inqueue = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
+        admitted = np.maximum(jobs.min_resources[inqueue] - jobs.gated[inqueue], 0).sum(axis=0)
+        self._admitted: Ints = admitted + session.reserved_by_running().sum(axis=0)
+
+    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+        """Whether the group's minimum still fits."""
+        if job.record.min_resources is None:
+            return Vote.PERMIT
+        needed = self._session.jobs.min_resources[job.index]
+        over = (needed > 0) & (self._admitted + needed > self._room)
+        over[self._session.nodes.column_of["pods"]] = False
+        if not over.any():
+            return Vote.PERMIT
+        session = self._session
+        short = [name for name, lacking in zip(session.nodes.resources, over, strict=True) if lacking]
+        return Refusal(
+            "resource in cluster is overused",
+            {
+                **{f"asks {name}": text for name, text in session.amounts(needed, short).items()},
+                **{f"admitted {name}": text for name, text in session.amounts(self._admitted, short).items()},
+                **{f"limit {name}": text for name, text in session.amounts(np.floor(self._room), short).items()},
+            },
+        )
+
+    def job_enqueued(self, job: Job) -> None:
+        """Count an admitted group."""
+        if job.record.min_resources is not None:
+            self._admitted = self._admitted + self._session.ungated_minimum(job)

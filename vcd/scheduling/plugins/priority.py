@@ -1,0 +1,46 @@
+"""priority: higher priority first, and only lower priority gives way (seed 003 s.6.3, seed 000 s.1)."""
+
+from __future__ import annotations
+
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.session import Job, Task
+
+
+class PriorityPlugin(Plugin):
+    """Orders jobs by the value of their group's PriorityClass and tasks by their pod's priority.
+
+    Between jobs a task may be preempted by a job of higher priority, within a job by a task of higher priority. A
+    job starves while not all of its tasks have room or wait for it. Source: Volcano ``plugins/priority``.
+    """
+
+    name = "priority"
+    kinds = ("PriorityClass",)
+    annotations = ("volcano.sh/task-priority",)
+
+    def job_order(self, job: Job) -> int:
+        """Higher priority first."""
+        return -job.priority
+
+    def sub_job_order(self, job: Job) -> int:
+        """Higher priority first."""
+        return -job.priority
+
+    def task_order(self, task: Task) -> int:
+        """Higher priority first."""
+        return -task.priority
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """Tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority."""
+        return [
+            task
+            for task in tasks
+            if (
+                task.priority < preemptor.priority
+                if task.job is preemptor.job
+                else task.job.priority < preemptor.job.priority
+            )
+        ]
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether some task neither has room nor waits for it."""
+        return job.ready_count + job.waiting_count < job.task_count

@@ -1,0 +1,308 @@
+"""proportion: the cluster divided among queues by weight (seed 003 s.6.5, seed 002)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import Phase
+from vcd.scheduling.gauges import Gauge, resource_gauges
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session import Job, Queue, Session, Task
+
+Amounts = npt.NDArray[np.float64]
+
+TOLERANCE = 0.1
+"""Amounts closer than this are equal (Volcano ``api.minResource``)."""
+UNLIMITED = float("inf")
+
+
+class _Share:
+    """One queue's account; amounts are float64 in the order of the session's resources.
+
+    ``deserved`` by weight, never above ``real_capability``; ``elastic`` is what jobs hold above their minimum;
+    ``inqueue`` what admitted jobs may still take of theirs.
+    """
+
+    __slots__ = (
+        "allocated",
+        "capability",
+        "deserved",
+        "deserved_list",
+        "elastic",
+        "guarantee",
+        "inqueue",
+        "queue",
+        "real_capability",
+        "request",
+        "share",
+    )
+
+    def __init__(self, queue: Queue, width: int) -> None:
+        self.queue = queue
+        self.allocated: list[int] = [0] * width
+        self.deserved: Amounts = np.zeros(width)
+        self.deserved_list: list[float] = []
+        self.share = 0.0
+        self.request: Amounts
+        self.elastic: Amounts
+        self.inqueue: Amounts
+        self.capability: Amounts
+        self.real_capability: Amounts
+        self.guarantee: Amounts
+
+
+class ProportionPlugin(Plugin):
+    """Divides the cluster among the queues that have jobs.
+
+    - real capability = min(capability, total - guarantees of all + own guarantee);
+    - deserved grows by remaining x weight / weights of unsatisfied queues, round by round, up to real capability and
+      the queue's request, and is never below its guarantee;
+    - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
+    - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
+    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability;
+    - tasks of a queue above its deserved amount may be reclaimed.
+
+    Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
+    """
+
+    name = "proportion"
+
+    def open(self, session: Session) -> None:
+        """Make up the queues' accounts."""
+        self._session = session
+        self._width = len(session.nodes.resources)
+        self._pods = session.nodes.column_of["pods"]
+        self._total: Amounts = session.nodes.total.astype(np.float64)
+        self._named = [
+            column
+            for column, name in enumerate(session.nodes.resources)
+            if self._total[column] > 0 or name in ("cpu", "memory")
+        ]
+        indices = sorted(set(session.jobs.queue.tolist()))
+        self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
+        self._fill_accounts(session)
+        self._divide()
+        for account in self._shares.values():
+            self._update_share(account)
+
+    # --- accounts ---------------------------------------------------------------------------------------------------
+
+    def _fill_accounts(self, session: Session) -> None:
+        jobs = session.jobs
+        elastic = np.maximum(jobs.allocated - jobs.min_resources, 0)
+        missing = np.maximum(jobs.min_resources - jobs.allocated, 0)
+        missing = np.maximum(missing - jobs.gated, 0)
+        waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
+        inqueue = np.where(waits[:, None], missing, 0) + session.reserved_by_running()
+        allocated, pending = self._by_queue(jobs.allocated), self._by_queue(jobs.pending)
+        by_queue = {"elastic": self._by_queue(elastic), "inqueue": self._by_queue(inqueue)}
+        guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
+        reserved = sum(guarantees.values(), np.zeros(self._width))
+        for index, account in self._shares.items():
+            account.allocated = allocated[index].tolist()
+            account.request = (allocated[index] + pending[index]).astype(np.float64)
+            account.elastic = by_queue["elastic"][index].astype(np.float64)
+            account.inqueue = by_queue["inqueue"][index].astype(np.float64)
+            account.guarantee = guarantees[index]
+            account.capability = self._capability(account.queue)
+            rest = np.maximum(self._total - reserved, 0) + account.guarantee
+            account.real_capability = np.minimum(rest, account.capability)
+
+    def _by_queue(self, per_job: Ints) -> Ints:
+        sums = np.zeros((len(self._session.queue_list), self._width), np.int64)
+        np.add.at(sums, self._session.jobs.queue, per_job)
+        return sums
+
+    def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
+        result = np.full(self._width, default)
+        for name, value in values.items():
+            result[self._session.nodes.column_of[name]] = value
+        return result
+
+    def _capability(self, queue: Queue) -> Amounts:
+        """What is not given is unlimited; so is cpu or memory of zero (Volcano's source)."""
+        result = self._amounts(queue.record.capability, UNLIMITED)
+        for name in ("cpu", "memory"):
+            column = self._session.nodes.column_of[name]
+            if result[column] <= 0:
+                result[column] = UNLIMITED
+        return result
+
+    # --- deserved ---------------------------------------------------------------------------------------------------
+
+    def _divide(self) -> None:
+        """Rounds of remaining x weight / total weight until all are satisfied or nothing remains."""
+        remaining = self._total.copy()
+        satisfied: dict[int, bool] = {}
+        while True:
+            unsatisfied = [account for index, account in self._shares.items() if index not in satisfied]
+            weights = sum(account.queue.weight for account in unsatisfied)
+            if weights == 0:
+                return
+            before = remaining
+            gained, lost = np.zeros(self._width), np.zeros(self._width)
+            for account in unsatisfied:
+                old = account.deserved
+                grown = old + remaining * (account.queue.weight / weights)
+                grown = np.minimum(np.minimum(grown, account.real_capability), account.request)
+                account.deserved = np.maximum(grown, account.guarantee)
+                reached = bool(np.all(account.request < account.deserved + TOLERANCE))
+                if reached or bool(np.all(account.deserved == old)):
+                    satisfied[account.queue.index] = True
+                gained += np.maximum(account.deserved - old, 0)
+                lost += np.maximum(old - account.deserved, 0)
+            remaining = np.maximum(remaining + lost - gained, 0)
+            if self._is_empty(remaining) or bool(np.all(remaining == before)):
+                return
+
+    def _is_empty(self, amounts: Amounts) -> bool:
+        return all(amount < TOLERANCE for column, amount in enumerate(amounts) if column != self._pods)
+
+    def _update_share(self, account: _Share) -> None:
+        if not account.deserved_list:
+            account.deserved_list = account.deserved.tolist()
+        share = 0.0
+        for column in self._named:
+            have, deserved = account.allocated[column], account.deserved_list[column]
+            part = have / deserved if deserved else float(have > 0)
+            if part > share:
+                share = part
+        account.share = share
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[int, float]:
+        """Higher `spec.priority` first, then the smaller share."""
+        account = self._shares.get(queue.index)
+        return (-queue.record.queue.spec.priority, 0.0 if account is None else account.share)
+
+    def overused(self, queue: Queue) -> Refusal | None:
+        """A queue that has all it deserves gets nothing more."""
+        account = self._shares[queue.index]
+        allocated, deserved = account.allocated, account.deserved_list
+        for column in self._named:
+            if deserved[column] >= allocated[column] + TOLERANCE:
+                return None
+        return Refusal("queue is overused", self._quantities(account, range(self._width)))
+
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a task stays within what its queue deserves, in the resources that it asks for."""
+        return self._within(queue, list(task.amounts))
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+        """Whether tasks together stay within what the queue deserves."""
+        return self._within(queue, np.sum([task.request for task in tasks], axis=0).tolist())
+
+    def _within(self, queue: Queue, request: list[int]) -> Refusal | None:
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        account = self._shares[queue.index]
+        allocated, deserved = account.allocated, account.deserved_list
+        over = [
+            column
+            for column, amount in enumerate(request)
+            if amount > 0 and allocated[column] + amount > deserved[column] and column != self._pods
+        ]
+        if not over:
+            return None
+        asks = self._session.amounts(request, [self._session.nodes.resources[column] for column in over])
+        detail = {**{f"asks {name}": text for name, text in asks.items()}, **self._quantities(account, over)}
+        return Refusal("queue has no room within what it deserves", detail)
+
+    def _quantities(self, account: _Share, columns: Iterable[int]) -> dict[str, str]:
+        names = [self._session.nodes.resources[column] for column in columns]
+        deserved = self._session.amounts([int(amount) for amount in account.deserved_list], names)
+        allocated = self._session.amounts(account.allocated, names)
+        return {
+            **{f"deserved {name}": text for name, text in deserved.items()},
+            **{f"allocated {name}": text for name, text in allocated.items()},
+        }
+
+    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+        """Whether the group's minimum stays within the queue's real capability."""
+        queue = job.queue
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        if job.record.min_resources is None:
+            return Vote.PERMIT
+        account = self._shares[queue.index]
+        needed = self._session.jobs.min_resources[job.index]
+        after = needed + np.array(account.allocated) + account.inqueue - account.elastic
+        over = (needed > 0) & (after > account.real_capability)
+        over[self._pods] = False
+        if not over.any():
+            return Vote.PERMIT
+        session = self._session
+        short = [name for name, lacking in zip(session.nodes.resources, over, strict=True) if lacking]
+        capability = np.where(np.isinf(account.real_capability), 0, account.real_capability)
+        return Refusal(
+            "queue resource quota insufficient",
+            {
+                **{f"asks {name}": text for name, text in session.amounts(needed, short).items()},
+                **{f"would hold {name}": text for name, text in session.amounts(after, short).items()},
+                **{f"capability {name}": text for name, text in session.amounts(capability, short).items()},
+            },
+        )
+
+    def job_enqueued(self, job: Job) -> None:
+        """Count what an admitted group may take."""
+        if job.record.min_resources is not None:
+            account = self._shares[job.queue.index]
+            account.inqueue = account.inqueue + self._session.ungated_minimum(job)
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """Tasks of queues that hold more than they deserve, as long as they do."""
+        left: dict[int, Amounts] = {}
+        victims = []
+        for task in tasks:
+            account = self._shares[task.job.queue.index]
+            allocated = left.setdefault(task.job.queue.index, np.array(account.allocated, np.float64))
+            if bool(np.any(allocated >= account.deserved + TOLERANCE)):
+                left[task.job.queue.index] = allocated - task.request
+                victims.append(task)
+        return victims
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """The queue holds more."""
+        self._add(task, 1)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """The queue holds less."""
+        self._add(task, -1)
+
+    def _add(self, task: Task, sign: int) -> None:
+        account = self._shares[task.job.queue.index]
+        allocated = account.allocated
+        for column, amount in enumerate(task.amounts):
+            allocated[column] += sign * amount
+        self._update_share(account)
+
+    # --- gauges -----------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Volcano's queue series."""
+        resources = self._session.nodes.resources
+        for queue in self._session.queue_list:
+            account = self._shares.get(queue.index)
+            none: Sequence[float] = [0.0] * self._width
+            label = (("queue_name", queue.name),)
+            for series, values in (
+                ("allocated", none if account is None else account.allocated),
+                ("request", none if account is None else account.request.tolist()),
+                ("inqueue", none if account is None else account.inqueue.tolist()),
+                ("deserved", none if account is None else account.deserved_list),
+            ):
+                yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, values)
+            yield Gauge("volcano_queue_weight", label, queue.weight)
+            if account is None:
+                continue
+            yield Gauge("volcano_queue_share", label, account.share)
+            yield Gauge("volcano_queue_overused", label, float(self.overused(queue) is not None))
+            for series, amounts in (("capacity", account.capability), ("real_capacity", account.real_capability)):
+                finite = [(name, value) for name, value in zip(resources, amounts, strict=True) if np.isfinite(value)]
+                names, shown = [name for name, _ in finite], [float(value) for _, value in finite]
+                yield from resource_gauges(f"volcano_queue_{series}", queue.name, names, shown)

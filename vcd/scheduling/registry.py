@@ -1,0 +1,184 @@
+"""Which plugins and actions there are: those in the tree, and those that installed distributions offer.
+
+A module of ``vcd.scheduling.plugins`` (``.actions``) holds one `Plugin` (`Action`); one whose name begins with an
+underscore is for what several share. A distribution offers one of its own by an entry point of its name in the group
+``vcd.plugins`` (``vcd.actions``). Nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import vcd.scheduling.actions
+import vcd.scheduling.plugins
+from vcd.scheduling.arguments import Argument, Kind, format_duration, parse_arguments
+from vcd.scheduling.points import FLAGS
+from vcd.scheduling.policy import Policy, parse_policy
+
+if TYPE_CHECKING:
+    from vcd.scheduling.action import Action
+    from vcd.scheduling.plugin import Plugin
+
+PLUGIN_GROUP = "vcd.plugins"
+ACTION_GROUP = "vcd.actions"
+
+
+class Extension(Protocol):
+    """What the registry asks of a plugin's or an action's class."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]]
+
+
+class EntryPoint(Protocol):
+    """The part of importlib.metadata.EntryPoint that the registry uses."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str: ...
+
+    @property
+    def load(self) -> Callable[[], Any]: ...
+
+
+E = TypeVar("E", bound=Extension)
+
+
+class RegistryError(Exception):
+    """A plugin or action that cannot be used; the message names its module or entry point."""
+
+
+@cache
+def plugins() -> Mapping[str, type[Plugin]]:
+    """Every plugin's class by the plugin's name, in the order of the names.
+
+    Raises RegistryError where a module or an entry point does not hold what it should.
+    """
+    from vcd.scheduling.plugin import Plugin
+
+    return discover(Plugin, vcd.scheduling.plugins, importlib.metadata.entry_points(group=PLUGIN_GROUP))
+
+
+@cache
+def actions() -> Mapping[str, type[Action]]:
+    """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
+    from vcd.scheduling.action import Action
+
+    return discover(Action, vcd.scheduling.actions, importlib.metadata.entry_points(group=ACTION_GROUP))
+
+
+def discover(base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> Mapping[str, type[E]]:
+    """The subclasses of ``base`` that the modules of ``package`` hold and the ``entry_points`` name, by name.
+
+    Raises RegistryError for a module that holds none or several, for an entry point that does not load, names no such
+    class or another name than the class, and for a name that is taken.
+    """
+    found: dict[str, tuple[type[E], str]] = {}
+
+    def add(extension: type[E], source: str) -> None:
+        if not isinstance(getattr(extension, "name", None), str):
+            raise RegistryError(f"{source}: its class {extension.__name__} has no name")
+        if extension.name in found:
+            raise RegistryError(f"{source}: the name {extension.name} is taken by {found[extension.name][1]}")
+        found[extension.name] = (extension, source)
+
+    for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
+        if not name.startswith("_"):
+            path = f"{package.__name__}.{name}"
+            add(_only_class(base, importlib.import_module(path)), f"module {path}")
+    for entry_point in sorted(entry_points, key=lambda item: (item.name, item.value)):
+        add(_load(base, entry_point), f"entry point {entry_point.name} = {entry_point.value}")
+    return MappingProxyType({name: found[name][0] for name in sorted(found)})
+
+
+def _only_class(base: type[E], module: ModuleType) -> type[E]:
+    """The one subclass of ``base`` that ``module`` itself, or a part of it, defines."""
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, base)
+        and f"{value.__module__}.".startswith(f"{module.__name__}.")
+    ]
+    if len(classes) != 1:
+        names = ", ".join(value.__name__ for value in classes) or "none"
+        raise RegistryError(f"module {module.__name__}: it must define one {base.__name__}, and defines {names}")
+    return classes[0]
+
+
+def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
+    """The class that an out-of-tree entry point names."""
+    source = f"entry point {entry_point.name} = {entry_point.value}"
+    try:
+        loaded = entry_point.load()
+    except Exception as error:  # whatever a stranger's module raises on import
+        raise RegistryError(f"{source}: it does not load: {type(error).__name__}: {error}") from error
+    if not inspect.isclass(loaded) or not issubclass(loaded, base):
+        raise RegistryError(f"{source}: it is no {base.__name__}")
+    if getattr(loaded, "name", entry_point.name) != entry_point.name:
+        raise RegistryError(f"{source}: its class says that its name is {loaded.name}")
+    return loaded
+
+
+def read_policy(text: str | None) -> Policy:
+    """`parse_policy` with the plugins and actions that there are."""
+    return parse_policy(
+        text,
+        actions={name: action.arguments for name, action in actions().items()},
+        plugins={name: plugin.arguments for name, plugin in plugins().items()},
+    )
+
+
+def describe_policy(policy: Policy) -> dict[str, Any]:
+    """What ``policy`` comes to, as data for JSON: each argument's value and whether it is the default.
+
+    ``flags`` of a plugin holds only those that differ from the default. Durations are as a file gives them: ``1h30m``.
+    """
+    return {
+        "digest": policy.digest,
+        "actions": [
+            {"name": name, "arguments": _described(actions()[name].arguments, policy.configurations.get(name))}
+            for name in policy.actions
+        ],
+        "tiers": [
+            [
+                {
+                    "name": option.name,
+                    "flags": {flag: on for flag, on in option.enabled.items() if on != FLAGS[flag]},
+                    "arguments": _described(plugins()[option.name].arguments, option.arguments),
+                }
+                for option in tier
+            ]
+            for tier in policy.tiers
+        ],
+        "metrics": dict(policy.metrics),
+        "warnings": [str(warning) for warning in policy.warnings],
+    }
+
+
+def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    values = parse_arguments(declared, raw)
+    return {
+        key: {"value": _plain(value, values.declaration(key).kind), "default": key not in values.given}
+        for key, value in values.items()
+    }
+
+
+def _plain(value: Any, kind: Kind | None = None) -> Any:
+    """``value`` in the types of JSON."""
+    if kind == "duration" and value is not None:
+        return format_duration(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,687 @@
+"""One session: the snapshot as jobs, queues, tasks and nodes, and the questions actions ask the plugins.
+
+Jobs, queues and tasks are views made when they are first asked for; whole columns are there for who wants speed
+(``jobs``, ``nodes.usage``, ``snapshot.tasks``). What changes in trial is changed by statements only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.events import Waiting
+from vcd.model.objects import Pod, PriorityClass
+from vcd.model.quantity import format_resource
+from vcd.model.status import (
+    ALLOCATED_STATUSES,
+    READY_STATUSES,
+    STATUSES,
+    Phase,
+    TaskStatus,
+)
+from vcd.scheduling.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.nodes import Deltas, Ints, Nodes
+from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.points import POINTS
+from vcd.state.records import GroupRecord, QueueRecord, Shape, has_foreign_gate, is_preemptable, task_role
+from vcd.state.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from vcd.scheduling.policy import Policy
+    from vcd.scheduling.statement import Statement
+
+S = TypeVar("S")
+
+_S = TaskStatus
+_READY = tuple(int(status) for status in READY_STATUSES)
+_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+
+
+class Queue:
+    """A queue: its record, its weight, and the number by which columns of queues know it."""
+
+    __slots__ = ("created", "index", "name", "record", "state", "weight")
+
+    def __init__(self, index: int, name: str, record: QueueRecord) -> None:
+        self.index = index
+        self.name = name
+        self.record = record
+        self.weight = record.queue.spec.weight
+        self.state = record.queue.status.state
+        self.created = record.created
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
+        return self.state in ("", "Open")
+
+
+class Task:
+    """A pod in a session. ``row`` is its row in the snapshot's columns, ``node`` its node's row or -1.
+
+    ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a tuple of integers.
+    """
+
+    __slots__ = (
+        "amounts",
+        "best_effort",
+        "created",
+        "deltas",
+        "gated",
+        "job",
+        "key",
+        "labels",
+        "name",
+        "namespace",
+        "node",
+        "pod",
+        "priority",
+        "request",
+        "role",
+        "row",
+        "shape",
+        "status",
+        "uid",
+        "waited",
+    )
+
+    def __init__(self, session: Session, row: int, job: Job) -> None:
+        tasks = session.snapshot.tasks
+        pod = tasks.pods[row]
+        number = tasks.shape[row]
+        shape = session.snapshot.shapes[number]
+        assert pod is not None and shape is not None
+        meta = pod.metadata
+        self.row = row
+        self.job = job
+        self.pod: Pod = pod
+        self.name = meta.name
+        self.namespace = meta.namespace
+        self.key = f"{meta.namespace}/{meta.name}"
+        self.uid = meta.uid
+        self.shape: Shape = shape
+        self.deltas = session.deltas(int(number))
+        self.request = self.deltas.request
+        self.amounts = self.deltas.amounts
+        self.best_effort = shape.best_effort
+        self.labels = int(tasks.labels[row])
+        self.priority = int(tasks.priority[row])
+        self.created = int(tasks.created[row])
+        self.status = int(tasks.status[row])
+        self.node = int(tasks.node[row])
+        self.role = task_role(pod)
+        self.gated = bool(shape.spec.scheduling_gates)
+        self.waited = False
+        """Whether it waits for room that an eviction of this session frees."""
+
+    @property
+    def preemptable(self) -> bool:
+        """Whether it may be evicted at all."""
+        return is_preemptable(self.pod)
+
+
+class Job:
+    """A PodGroup and its tasks: counts by status, what it has allocated, and its minimum."""
+
+    __slots__ = (
+        "_pending",
+        "_roles",
+        "_tasks",
+        "allocated",
+        "best_effort_pending",
+        "condition",
+        "counts",
+        "created",
+        "failed_roles",
+        "has_roles",
+        "index",
+        "key",
+        "min_available",
+        "name",
+        "namespace",
+        "phase",
+        "phase_before",
+        "priority",
+        "queue",
+        "record",
+        "role_minima",
+        "role_total",
+        "session",
+        "touched",
+        "why",
+    )
+
+    def __init__(self, session: Session, index: int) -> None:
+        columns = session.jobs
+        self.session = session
+        self.index = index
+        self.key = columns.keys[index]
+        self.namespace, _, self.name = self.key.partition("/")
+        self.record: GroupRecord = columns.records[index]
+        spec = self.record.group.spec
+        self.queue: Queue = session.queue_list[int(columns.queue[index])]
+        self.priority = int(columns.priority[index])
+        self.min_available = spec.min_member
+        self.role_minima = spec.min_task_member
+        self.role_total = sum(spec.min_task_member.values())
+        self.has_roles: bool = bool(spec.min_task_member)
+        self.created = self.record.created
+        self.phase = self.phase_before = self.record.phase
+        self.counts: list[int] = columns.counts[index].tolist()
+        self.best_effort_pending = int(columns.best_effort_pending[index])
+        self.allocated: list[int] = columns.allocated[index].tolist()
+        self.failed_roles: set[str] = set()
+        self.condition: tuple[str, str, str, str] | None = None
+        self.why: list[Waiting] = []
+        self.touched = False
+        self._pending: list[Task] | None = None
+        self._tasks: list[Task] | None = None
+        self._roles: dict[str, list[int]] | None = None
+
+    # --- counts (seed 003 section 4.6) ------------------------------------------------------------------------------
+
+    @property
+    def task_count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def ready_count(self) -> int:
+        """Tasks that are bound, binding, running, allocated or succeeded."""
+        counts = self.counts
+        return sum(counts[status] for status in _READY)
+
+    @property
+    def waiting_count(self) -> int:
+        """Pipelined tasks."""
+        return self.counts[_S.PIPELINED]
+
+    @property
+    def allocated_count(self) -> int:
+        counts = self.counts
+        return sum(counts[status] for status in _ALLOCATED)
+
+    @property
+    def valid_count(self) -> int:
+        """Tasks that run, wait or may still be placed."""
+        return self.ready_count + self.counts[_S.PIPELINED] + self.counts[_S.PENDING]
+
+    def is_ready(self) -> bool:
+        """Whether enough tasks have room; best-effort ones need none."""
+        return self.ready_count + self.best_effort_pending >= self.min_available
+
+    def is_pipelined(self) -> bool:
+        """Whether enough tasks have room, or will have."""
+        return self.ready_count + self.waiting_count + self.best_effort_pending >= self.min_available
+
+    def is_starving(self) -> bool:
+        """Whether fewer tasks than the minimum have room or wait for it."""
+        return self.ready_count + self.waiting_count < self.min_available
+
+    def is_pending(self) -> bool:
+        """Whether the group was not admitted yet."""
+        return self.phase is Phase.PENDING
+
+    # --- roles ------------------------------------------------------------------------------------------------------
+
+    @property
+    def minds_roles(self) -> bool:
+        """Task minima bind only while the job's minimum is at least their sum (rulings, gang)."""
+        return self.has_roles and self.min_available >= self.role_total
+
+    def role_counts(self) -> dict[str, list[int]]:
+        """Tasks by role and status; one more entry counts pending best-effort tasks."""
+        if self._roles is None:
+            self._roles = {}
+            for task in self.tasks():
+                counts = self._roles.setdefault(task.role, [0] * (STATUSES + 1))
+                counts[task.status] += 1
+                counts[STATUSES] += task.status == _S.PENDING and task.best_effort
+        return self._roles
+
+    def roles_reach(self, statuses: Sequence[int], best_effort: bool) -> bool:
+        """Whether each role has its minimum in the given statuses (and pending best-effort tasks, where they count)."""
+        if not self.minds_roles:
+            return True
+        counts = self.role_counts()
+        for role, minimum in self.role_minima.items():
+            have = counts.get(role)
+            reached = 0 if have is None else sum(have[status] for status in statuses) + best_effort * have[STATUSES]
+            if reached < minimum:
+                return False
+        return True
+
+    @staticmethod
+    def role_allocated(counts: Sequence[int] | None) -> int:
+        """Tasks of a role that have room or ended well, pending best-effort ones included."""
+        return 0 if counts is None else sum(counts[status] for status in _READY) + counts[STATUSES]
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def pending(self) -> list[Task]:
+        """Tasks that were pending when the session began, in order of key."""
+        if self._pending is None:
+            self._pending = [self.session.task(row) for row in self.session.pending_rows(self.index)]
+        return self._pending
+
+    def tasks(self) -> list[Task]:
+        """All tasks, in order of key."""
+        if self._tasks is None:
+            self._tasks = [self.session.task(row) for row in self.session.task_rows(self.index)]
+        return self._tasks
+
+    def moved(self, task: Task, status: int) -> None:
+        """A task of this job changes its status: counts and sums follow."""
+        before = task.status
+        self.counts[before] -= 1
+        self.counts[status] += 1
+        if task.best_effort:
+            self.best_effort_pending += (status == _S.PENDING) - (before == _S.PENDING)
+        gains = (status in _ALLOCATED) - (before in _ALLOCATED)
+        if gains:
+            allocated = self.allocated
+            for column, amount in enumerate(task.amounts):
+                allocated[column] += gains * amount
+        if self._roles is not None:
+            counts = self._roles[task.role]
+            counts[before] -= 1
+            counts[status] += 1
+            if task.best_effort:
+                counts[STATUSES] += (status == _S.PENDING) - (before == _S.PENDING)
+        task.status = status
+        self.touched = True
+
+
+class JobColumns:
+    """The session's jobs in order of key: one row a group whose queue exists.
+
+    ``counts`` (jobs, statuses); ``allocated``, ``pending``, ``gated``, ``min_resources`` (jobs, resources), where
+    ``pending`` sums the requests of pending tasks, ``gated`` of those that a foreign scheduling gate holds;
+    ``states_minimum`` whether minResources is given; ``queue`` is a row of ``Session.queue_list``.
+    """
+
+    def __init__(self, session: Session, group_keys: list[str]) -> None:
+        snapshot = session.snapshot
+        self.keys = group_keys
+        self.records = [snapshot.groups[key] for key in group_keys]
+        self.index_of = {key: index for index, key in enumerate(group_keys)}
+        count, width = len(group_keys), len(snapshot.resources)
+        column_of = session.nodes.column_of
+        self.phase = np.array([record.phase for record in self.records], np.int8)
+        self.min_member = np.array([record.group.spec.min_member for record in self.records], np.int64)
+        self.queue = np.array([session.queue_of(record).index for record in self.records], np.int32)
+        self.priority = session.priorities_of(self.records)
+        self.states_minimum = np.array([record.min_resources is not None for record in self.records], np.bool_)
+        self.min_resources = np.zeros((count, width), np.int64)
+        for index, record in enumerate(self.records):
+            for name, value in (record.min_resources or {}).items():
+                self.min_resources[index, column_of[name]] = value
+        self._sum_up(session, count, width)
+
+    def _sum_up(self, session: Session, count: int, width: int) -> None:
+        tasks = session.snapshot.tasks
+        job, status = session.job_of_row, tasks.status.astype(np.int64)
+        member = job >= 0
+        job, status, shape = job[member], status[member], tasks.shape[member]
+        self.counts = np.bincount(job * STATUSES + status, minlength=count * STATUSES).reshape(count, STATUSES)
+        pending = status == _S.PENDING
+        best_effort = session.shape_flags(lambda shape: shape.best_effort)[shape]
+        gated = session.shape_flags(lambda shape: has_gate(shape))[shape] & pending
+        self.best_effort_pending = np.bincount(job[pending & best_effort], minlength=count)
+        allocated = np.isin(status, _ALLOCATED)
+        self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
+        self.pending = _sum_requests(session.requests, job, shape, pending, count, width)
+        self.gated = _sum_requests(session.requests, job, shape, gated, count, width)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def has_gate(shape: Shape) -> bool:
+    """Whether a scheduling gate that is not the queue's own holds tasks of a shape."""
+    return bool(shape.spec.scheduling_gates) and has_foreign_gate(Pod(spec=shape.spec))
+
+
+def _sum_requests(
+    requests: Ints, job: Ints, shape: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_], count: int, width: int
+) -> Ints:
+    job, shape = job[chosen], shape[chosen]
+    sums = np.zeros((count, width), np.int64)
+    for column in range(width):
+        sums[:, column] = np.bincount(job, weights=requests[shape, column], minlength=count)
+    return sums
+
+
+class Session:
+    """What actions and plugins work on.
+
+    ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes. ``changes`` counts placements and their
+    reverses, so that who keeps something can tell whether it still holds.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        plugins: Sequence[Sequence[tuple[Any, Plugin]]],
+        now: int,
+        seed: int,
+        memory: Memory,
+    ) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.policy_digest = policy.digest
+        self.now = now
+        self.seed = seed
+        self.changes = 0
+        self.placements = 0
+        self.more = False
+        self.statements: list[Statement] = []
+        self.kept: dict[int, list[Statement]] = {}
+        self._services: dict[type, Any] = {}
+        self.faults: tuple[str, ...] = ()
+        self._shape_deltas: dict[int, Deltas] = {}
+        self._load_shapes()
+        self.nodes = Nodes(snapshot, self.requests, self._scored)
+        self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
+        self.queues = {queue.name: queue for queue in self.queue_list}
+        self._load_jobs()
+        self._job_views: dict[int, Job] = {}
+        self._task_views: dict[int, Task] = {}
+        self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
+        self.plugins = [plugin for tier in plugins for _, plugin in tier]
+        self._methods = {name: _methods(plugins, name) for name in POINTS}
+        self._flat = {name: [method for tier in tiers for method in tier] for name, tiers in self._methods.items()}
+        for plugin in self.plugins:
+            plugin.open(self)
+        self.evaluator = Evaluator(
+            self,
+            [part for method in self._flat["predicates"] for part in method()],
+            [part for method in self._flat["node_order"] for part in method()],
+            memory,
+        )
+        self.handlers = (self._flat["on_allocate"], self._flat["on_deallocate"])
+
+    # --- loading ----------------------------------------------------------------------------------------------------
+
+    def _load_shapes(self) -> None:
+        shapes = self.snapshot.shapes
+        column_of = {name: column for column, name in enumerate(self.snapshot.resources)}
+        self.requests: Ints = np.zeros((len(shapes) + 1, len(column_of)), np.int64)
+        self._scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
+        for number, shape in enumerate(shapes):
+            if shape is not None:
+                self._scored[number] = shape.scored
+                for name, value in shape.requests.items():
+                    self.requests[number, column_of[name]] = value
+
+    def _load_jobs(self) -> None:
+        snapshot = self.snapshot
+        keys = sorted(key for key, record in snapshot.groups.items() if self.queue_name_of(record) in self.queues)
+        tasks = snapshot.tasks
+        names = snapshot.settings.scheduler_names
+        ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
+        index_of = {key: index for index, key in enumerate(keys)}
+        numbers = np.array([index_of.get(key or "", -1) for key in snapshot.job_keys] + [-1], np.int64)
+        visible = ours[tasks.scheduler] | (tasks.node >= 0)
+        self.job_of_row: Ints = np.where(visible, numbers[tasks.job], -1)
+        self.jobs = JobColumns(self, keys)
+        pending = np.flatnonzero((self.job_of_row >= 0) & (tasks.status == _S.PENDING))
+        self._pending_of: dict[int, list[int]] = {}
+        for job, row in zip(self.job_of_row[pending].tolist(), pending.tolist(), strict=True):
+            self._pending_of.setdefault(job, []).append(row)
+
+    def queue_name_of(self, record: GroupRecord) -> str:
+        """The queue that a group is in: the default queue where it names none."""
+        return record.group.spec.queue or self.snapshot.settings.default_queue
+
+    def queue_of(self, record: GroupRecord) -> Queue:
+        """The queue that a group is in; it exists for all groups of the session."""
+        return self.queues[self.queue_name_of(record)]
+
+    def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
+        """Groups' priorities: of their class, else of the global default class, else 0."""
+        classes = self.snapshot.others.get("PriorityClass", {})
+        values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
+        defaults = [
+            (name, obj.value) for name, obj in classes.items() if isinstance(obj, PriorityClass) and obj.global_default
+        ]
+        default = min(defaults)[1] if defaults else 0
+        return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
+
+    def shape_flags(self, of: Callable[[Shape], bool]) -> npt.NDArray[np.bool_]:
+        """A bool per shape number."""
+        return np.array([shape is not None and of(shape) for shape in self.snapshot.shapes] + [False], np.bool_)
+
+    def deltas(self, number: int) -> Deltas:
+        """What a task of a shape adds to its node's usage."""
+        found = self._shape_deltas.get(number)
+        if found is None:
+            scored = self._scored[number].tolist()
+            found = self._shape_deltas[number] = Deltas(self.requests[number], (scored[0], scored[1]))
+        return found
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    def job(self, index: int) -> Job:
+        """The job of a row of ``jobs``."""
+        view = self._job_views.get(index)
+        if view is None:
+            view = self._job_views[index] = Job(self, index)
+        return view
+
+    def all_jobs(self) -> Iterator[Job]:
+        """All jobs, in order of key."""
+        return (self.job(index) for index in range(len(self.jobs)))
+
+    def viewed_jobs(self) -> Iterable[Job]:
+        """Jobs that someone asked for, in order of key."""
+        return (self._job_views[index] for index in sorted(self._job_views))
+
+    def jobs_with_pending(self) -> Iterator[Job]:
+        """Jobs that had pending tasks when the session began, in order of key."""
+        return (self.job(index) for index in sorted(self._pending_of))
+
+    def task(self, row: int) -> Task:
+        """The task of a row of the snapshot's columns; it must belong to a job."""
+        view = self._task_views.get(row)
+        if view is None:
+            view = self._task_views[row] = Task(self, row, self.job(int(self.job_of_row[row])))
+        return view
+
+    def pending_rows(self, job: int) -> list[int]:
+        """Rows of a job's pending tasks, in order of key."""
+        return self._in_order(self._pending_of.get(job, []))
+
+    def task_rows(self, job: int) -> list[int]:
+        """Rows of all tasks of a job, in order of key."""
+        if self._rows_by_job is None:
+            order = np.argsort(self.job_of_row, kind="stable")
+            self._rows_by_job = (order, self.job_of_row[order])
+        order, jobs = self._rows_by_job
+        first, last = np.searchsorted(jobs, [job, job + 1])
+        return self._in_order(order[first:last].tolist())
+
+    def _in_order(self, rows: list[int]) -> list[int]:
+        keys = self.snapshot.tasks.keys
+        return sorted(rows, key=lambda row: keys[row] or "")
+
+    def reserved_by_running(self) -> Ints:
+        """Per job (jobs, resources), what running groups that have their minimum of tasks still miss of their
+        minimum resources, less what scheduling gates hold (Volcano ``GetInqueueResource``)."""
+        jobs = self.jobs
+        allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
+        counted = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
+        missing = np.maximum(np.maximum(jobs.min_resources - jobs.allocated, 0) - jobs.gated, 0)
+        return np.where(counted[:, None], missing, 0)
+
+    def ungated_minimum(self, job: Job) -> Ints:
+        """A job's minimum resources less what scheduling gates hold."""
+        rest: Ints = np.maximum(self.jobs.min_resources[job.index] - self.jobs.gated[job.index], 0)
+        return rest
+
+    def releasing_on_nodes(self) -> Ints:
+        """Per job, tasks that are being deleted and still sit on a node."""
+        tasks = self.snapshot.tasks
+        chosen = (tasks.status == _S.RELEASING) & (tasks.node >= 0) & (self.job_of_row >= 0)
+        return np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
+
+    def candidates(self, task: Task) -> Candidates:
+        """Where tasks like this one can go."""
+        return self.evaluator.table(task)
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def queue_key(self, queue: Queue) -> tuple[Any, ...]:
+        """The smaller key is served first."""
+        return (*[key(queue) for key in self._flat["queue_order"]], queue.created, queue.name)
+
+    def job_key(self, job: Job) -> tuple[Any, ...]:
+        """The smaller key is served first."""
+        return (*[key(job) for key in self._flat["job_order"]], job.created, job.key)
+
+    def task_plugin_key(self, task: Task) -> tuple[Any, ...]:
+        """What the plugins say about the order of tasks."""
+        return tuple([key(task) for key in self._flat["task_order"]])
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def best_node(self, task: Task, candidates: Candidates) -> int | None:
+        """The row of the best node for a task, None when none passes; a plugin's own choice comes first."""
+        if self._flat["best_node"]:
+            keys = candidates.keys()
+            for method in self._flat["best_node"]:
+                row: int | None = method(task, keys)
+                if row is not None:
+                    return row
+        return candidates.best()
+
+    def nominated(self, task: Task, candidates: Candidates) -> int | None:
+        """The node that an earlier preemption made room on for a task, where it still passes."""
+        name = task.pod.status.nominated_node_name
+        row = self.nodes.facts.row_of.get(name) if name else None
+        return row if row is not None and candidates.passes(row) else None
+
+    def is_full(self) -> bool:
+        """Whether the bound on one cycle's work is reached; what is left goes on in the next (design law 3)."""
+        self.more = self.placements >= self.snapshot.settings.placements
+        return self.more
+
+    def commit_kept(self, job: Job) -> None:
+        """Commit what a job held without being ready."""
+        for statement in self.kept.pop(job.index, []):
+            statement.commit()
+
+    # --- gates ------------------------------------------------------------------------------------------------------
+
+    def job_valid(self, job: Job) -> tuple[str, Refusal] | None:
+        """Why a job cannot be placed at all (plugin, refusal), None where it can be tried."""
+        return self._first_refusal("job_valid", job)
+
+    def overused(self, queue: Queue) -> tuple[str, Refusal] | None:
+        """Which plugin says that a queue has more than its share, None where none does."""
+        return self._first_refusal("overused", queue)
+
+    def allocatable(self, queue: Queue, task: Task) -> tuple[str, Refusal] | None:
+        """Which plugin says that a queue has no room for a task, None where all permit."""
+        for method in self._flat["allocatable"]:
+            refusal = method(queue, task)
+            if refusal is not None:
+                return _owner(method), refusal
+        return None
+
+    def pre_predicate(self, task: Task) -> tuple[str, Refusal] | None:
+        """Which plugin says that no node can take a task, None where none does."""
+        return self._first_refusal("pre_predicate", task)
+
+    def _first_refusal(self, point: str, *subject: Any) -> tuple[str, Refusal] | None:
+        for method in self._flat[point]:
+            refusal = method(*subject)
+            if refusal is not None:
+                return _owner(method), refusal
+        return None
+
+    def job_enqueueable(self, job: Job) -> tuple[str, Refusal] | None:
+        """Which plugin rejects a group's admission, None where it is admitted."""
+        for tier in self._methods["job_enqueueable"]:
+            permitted = False
+            for method in tier:
+                answer = method(job)
+                if isinstance(answer, Refusal):
+                    return _owner(method), answer
+                permitted |= answer is Vote.PERMIT
+            if permitted:
+                return None
+        return None
+
+    def job_enqueued(self, job: Job) -> None:
+        """Tell the plugins that a group was admitted."""
+        for method in self._flat["job_enqueued"]:
+            method(job)
+
+    def job_ready(self, job: Job) -> bool:
+        """Whether all plugins find enough of a job placed to bind it."""
+        for method in self._flat["job_ready"]:  # noqa: SIM110 - called after every placement
+            if not method(job):
+                return False
+        return True
+
+    def job_pipelined(self, job: Job) -> bool:
+        """Whether a job may keep room that it waits for."""
+        for tier in self._methods["job_pipelined"]:
+            permitted = False
+            for method in tier:
+                vote = method(job)
+                if vote < 0:
+                    return False
+                permitted |= vote > 0
+            if permitted:
+                return True
+        return True
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether a job needs more than it has: all of the first tier that knows must say so."""
+        for tier in self._methods["job_starving"]:
+            if tier:
+                return all(method(job) for method in tier)
+        return False
+
+    # --- notes ------------------------------------------------------------------------------------------------------
+
+    def service(self, kind: type[S], make: Callable[[], S]) -> S:
+        """The session's one object of a type, made when it is first asked for: what several plugins share."""
+        found = self._services.get(kind)
+        if found is None:
+            found = self._services[kind] = make()
+        return cast(S, found)
+
+    def note(self, job: Job, gate: str, source: str, refusal: Refusal, **more: Any) -> None:
+        """Remember why a job, or some of its pods, wait."""
+        waiting = Waiting(job.key, gate, source, refusal.reason, detail=dict(refusal.detail), **more)
+        job.why.append(waiting)
+
+    def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
+        """Integers in the order of the session's resources as quantities by name, zeros left out."""
+        wanted = None if names is None else set(names)
+        return {
+            name: format_resource(name, int(value))
+            for name, value in zip(self.nodes.resources, values, strict=True)
+            if value and (wanted is None or name in wanted)
+        }
+
+
+def _owner(method: Callable[..., Any]) -> str:
+    """The name of the plugin that a bound method belongs to."""
+    plugin: Plugin = method.__self__  # type: ignore[attr-defined]
+    return plugin.name
+
+
+def _methods(plugins: Sequence[Sequence[tuple[Any, Plugin]]], name: str) -> list[list[Callable[..., Any]]]:
+    """The plugins' methods for a point, tier by tier, as far as they are on."""
+    point = POINTS[name]
+    return [
+        [getattr(plugin, name) for option, plugin in tier if hasattr(plugin, name) and option.is_on(point)]
+        for tier in plugins
+    ]

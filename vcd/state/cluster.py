@@ -1,0 +1,418 @@
+"""The cluster as of an event: the fold of the log, and nothing else (design law 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
+from vcd.model.objects import Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
+from vcd.model.quantity import QuantityError
+from vcd.model.status import TaskStatus, phase_of
+from vcd.state.interning import Interner, Rows
+from vcd.state.records import (
+    GROUP_ANNOTATION,
+    GroupRecord,
+    Intent,
+    NodeRecord,
+    QueueRecord,
+    Settings,
+    Shape,
+    seconds_of,
+    task_priority,
+    task_status,
+)
+
+_spec_key = msgspec.msgpack.Encoder(order="deterministic")
+_NOWHERE = -1
+
+
+class ClusterState:
+    """What is known after ``sequence`` events.
+
+    Pods live in columns (one row a pod), other objects as records by key. Rows are arbitrary numbers: nothing that
+    is decided may depend on them, and ``dump`` does not show them.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.session = 0
+        self.epoch = 0
+        self.leading = False
+        self.policy: ev.PolicyLoaded | None = None
+        self.settings = Settings()
+        self.listed: dict[str, str] = {}
+        self.bad: dict[tuple[str, str], str] = {}
+        self.answers: dict[str, bytes] = {}
+        self.digests: dict[str, dict[str, int]] = {}
+
+        self.nodes: dict[str, NodeRecord] = {}
+        self.groups: dict[str, GroupRecord] = {}
+        self.queues: dict[str, QueueRecord] = {}
+        self.others: dict[str, dict[str, Object]] = {}
+        self.resources: set[str] = {"cpu", "memory", "pods"}
+        self.facts_version = 0
+        self.others_version: dict[str, int] = {}
+
+        self.tasks = Rows(
+            status=np.int8,
+            node=np.int32,
+            job=np.int32,
+            shape=np.int32,
+            labels=np.int32,
+            namespace=np.int32,
+            scheduler=np.int32,
+            priority=np.int32,
+            created=np.int64,
+        )
+        self.pods: list[Pod | None] = []
+        self.shown_nodes: list[str] = []
+        self.node_names: Interner[str] = Interner()
+        self.job_keys: Interner[str] = Interner()
+        self.shapes: Interner[Shape] = Interner()
+        self.label_sets: Interner[dict[str, str]] = Interner()
+        self.namespaces: Interner[str] = Interner()
+        self.schedulers: Interner[str] = Interner()
+
+        self.intents: dict[str, Intent] = {}
+        self.intended_status: dict[str, ev.GroupStatus] = {}
+        self._intent_of_call: dict[tuple[int, int, int], str] = {}
+
+    # --- what others ask ------------------------------------------------------------------------------------------
+
+    def digest(self, kind: str, key: str) -> int | None:
+        """The digest of an object's last payload, None where the object is not there."""
+        return self.digests.get(kind, {}).get(key)
+
+    def keys(self, kind: str) -> Iterable[str]:
+        """The keys of all objects of a kind that the log shows, readable or not."""
+        return list(self.digests.get(kind, {}))
+
+    def pod(self, key: str) -> Pod | None:
+        """A pod as the API server last showed it."""
+        row = self.tasks.row_of.get(key)
+        pod = None if row is None else self.pods[row]
+        if row is None or pod is None or not self.shown_nodes[row]:
+            return pod
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=self.shown_nodes[row]))
+
+    # --- folding --------------------------------------------------------------------------------------------------
+
+    def apply(self, sequence: int, event: ev.Event) -> None:
+        """Fold one event. Events come in order; a bad object is set aside, never raised."""
+        match event:
+            case ev.ObjectPut():
+                self._put(event.kind, event.key, event.payload)
+            case ev.ObjectGone():
+                self._gone(event.kind, event.key)
+            case ev.ObjectBad():
+                self._set_aside(event.kind, event.key, event.message)
+            case ev.KindListed():
+                self.listed[event.kind] = event.resource_version
+            case ev.PolicyLoaded():
+                self.policy = event
+                self.settings = Settings.from_text(event.settings)
+            case ev.LeadershipChanged():
+                self.epoch, self.leading = event.epoch, event.leading
+            case ev.Answered():
+                self.answers[event.question] = event.answer
+            case ev.SessionDecided():
+                self._intend(event)
+            case ev.OperationDone():
+                self._outcome(event)
+        self.sequence = sequence
+
+    def _put(self, kind: str, key: str, payload: bytes | None) -> None:
+        if payload is None:
+            return
+        self.digests.setdefault(kind, {})[key] = payload_digest(payload)
+        self.bad.pop((kind, key), None)
+        try:
+            obj = decode_payload(kind, payload)
+            match obj:
+                case Pod():
+                    self._put_pod(key, obj)
+                case Node():
+                    self.nodes[key] = node = NodeRecord.of(obj)
+                    self.resources.update(node.allocatable)
+                    self.facts_version += 1
+                case PodGroup():
+                    self.groups[key] = group = self._with_intended_status(key, GroupRecord.of(obj))
+                    self.resources.update(group.min_resources or ())
+                case Queue():
+                    self.queues[key] = queue = QueueRecord.of(obj)
+                    self.resources.update(queue.capability, queue.deserved, queue.guarantee)
+                case _:
+                    self.others.setdefault(kind, {})[key] = obj
+                    self.others_version[kind] = self.others_version.get(kind, 0) + 1
+        except BadObject as error:
+            self._set_aside(kind, key, str(error))
+
+    def _set_aside(self, kind: str, key: str, message: str) -> None:
+        self._drop(kind, key)
+        self.digests.setdefault(kind, {}).setdefault(key, 0)
+        self.bad[kind, key] = message
+
+    def _gone(self, kind: str, key: str) -> None:
+        self.digests.get(kind, {}).pop(key, None)
+        self.bad.pop((kind, key), None)
+        self._drop(kind, key)
+
+    def _drop(self, kind: str, key: str) -> None:
+        if kind == "Pod":
+            self._drop_pod(key)
+        elif kind == "Node":
+            if self.nodes.pop(key, None) is not None:
+                self.facts_version += 1
+        elif kind == "PodGroup":
+            self.groups.pop(key, None)
+            self.intended_status.pop(key, None)
+        elif kind == "Queue":
+            self.queues.pop(key, None)
+        elif self.others.get(kind, {}).pop(key, None) is not None:
+            self.others_version[kind] = self.others_version.get(kind, 0) + 1
+
+    # --- pods -----------------------------------------------------------------------------------------------------
+
+    def _put_pod(self, key: str, pod: Pod) -> None:
+        spec = msgspec.structs.replace(pod.spec, node_name="")
+        try:
+            shape = self._shape(spec)
+            created = seconds_of(pod.metadata.creation_timestamp)
+        except (QuantityError, ValueError) as error:
+            raise BadObject("Pod", key, f"resources or creationTimestamp: {error}") from error
+        tasks = self.tasks
+        row = tasks.row_of.get(key)
+        if row is None:
+            row = tasks.add(key)
+            tasks.column("node")[row] = _NOWHERE
+            if row == len(self.pods):
+                self.pods.append(None)
+                self.shown_nodes.append("")
+        else:
+            self._release(row)
+        meta = pod.metadata
+        group = meta.annotations.get(GROUP_ANNOTATION)
+        job_key = f"{meta.namespace}/{group}" if group else ""
+        tasks.column("shape")[row] = shape
+        tasks.column("created")[row] = created
+        tasks.column("priority")[row] = task_priority(pod)
+        tasks.column("labels")[row] = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
+        tasks.column("namespace")[row] = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
+        name = spec.scheduler_name
+        tasks.column("scheduler")[row] = self.schedulers.acquire(name, lambda: name)
+        tasks.column("job")[row] = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
+        self.pods[row] = msgspec.structs.replace(pod, spec=self.shapes[shape].spec)
+        self.shown_nodes[row] = pod.spec.node_name
+        self._place(key, row)
+
+    def _shape(self, spec: PodSpec) -> int:
+        def make() -> Shape:
+            shape = Shape.of(spec)
+            self.resources.update(shape.requests)
+            return shape
+
+        return self.shapes.acquire(_spec_key.encode(spec), make)
+
+    def _place(self, key: str, row: int) -> None:
+        """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
+        pod = cast(Pod, self.pods[row])
+        node_name = self.shown_nodes[row]
+        status = task_status(pod, node_name)
+        intent = self.intents.get(key)
+        if intent is not None:
+            if intent.uid != pod.metadata.uid or self._is_shown(intent, status):
+                self._forget_intent(key)
+            elif intent.verb == "bind":
+                node_name, status = intent.node, TaskStatus.BINDING
+            else:
+                status = TaskStatus.RELEASING
+        tasks = self.tasks
+        old = int(tasks.column("node")[row])
+        tasks.column("status")[row] = status
+        tasks.column("node")[row] = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
+        if old >= 0:
+            self.node_names.release(old)
+
+    @staticmethod
+    def _is_shown(intent: Intent, status: TaskStatus) -> bool:
+        if intent.verb == "bind":
+            return status is not TaskStatus.PENDING
+        return status in (TaskStatus.RELEASING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+
+    def _release(self, row: int) -> None:
+        tasks = self.tasks
+        self.shapes.release(int(tasks.column("shape")[row]))
+        self.label_sets.release(int(tasks.column("labels")[row]))
+        self.namespaces.release(int(tasks.column("namespace")[row]))
+        self.schedulers.release(int(tasks.column("scheduler")[row]))
+        job = int(tasks.column("job")[row])
+        if job >= 0:
+            self.job_keys.release(job)
+
+    def _drop_pod(self, key: str) -> None:
+        if key not in self.tasks.row_of:
+            return
+        row = self.tasks.row_of[key]
+        self._release(row)
+        node = int(self.tasks.column("node")[row])
+        if node >= 0:
+            self.node_names.release(node)
+        self.tasks.column("node")[row] = _NOWHERE
+        self.tasks.column("job")[row] = _NOWHERE
+        self.tasks.column("status")[row] = TaskStatus.UNKNOWN
+        self.pods[row] = None
+        self.tasks.remove(key)
+        self._forget_intent(key)
+
+    # --- decisions ------------------------------------------------------------------------------------------------
+
+    def _intend(self, decided: ev.SessionDecided) -> None:
+        self.session = decided.session
+        plan = ev.decode_plan(decided.plan)
+        stale = dict(decided.stale)
+        for number, statement in enumerate(plan.statements):
+            if number in stale:
+                continue
+            for position, operation in enumerate(statement.operations):
+                if operation.verb != "pipeline":
+                    self._intend_operation(decided.session, number, position, operation)
+        for status in plan.groups:
+            record = self.groups.get(status.key)
+            if record is not None:
+                self.intended_status[status.key] = status
+                self.groups[status.key] = _with_status(record, status)
+
+    def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> None:
+        row = self.tasks.row_of.get(operation.key)
+        pod = None if row is None else self.pods[row]
+        if row is None or pod is None or pod.metadata.uid != operation.uid:
+            return
+        self._remember_intent(
+            operation.key,
+            Intent(session, statement, position, operation.verb, operation.uid, operation.node),
+        )
+        self._place(operation.key, row)
+
+    def _outcome(self, done: ev.OperationDone) -> None:
+        if done.result in ("done", "unknown"):
+            return
+        key = self._intent_of_call.get((done.session, done.statement, done.operation))
+        if key is not None:
+            self._forget_intent(key)
+            self._place(key, self.tasks.row_of[key])
+
+    def _remember_intent(self, key: str, intent: Intent) -> None:
+        self._forget_intent(key)
+        self.intents[key] = intent
+        self._intent_of_call[intent.session, intent.statement, intent.operation] = key
+
+    def _forget_intent(self, key: str) -> None:
+        intent = self.intents.pop(key, None)
+        if intent is not None:
+            del self._intent_of_call[intent.session, intent.statement, intent.operation]
+
+    def _with_intended_status(self, key: str, record: GroupRecord) -> GroupRecord:
+        """What was decided about a group holds until the API server shows a phase that is neither old nor new."""
+        intended = self.intended_status.get(key)
+        if intended is None:
+            return record
+        before = self.groups.get(key)
+        shown = record.group.status.phase
+        if before is None or shown == intended.phase or phase_of(shown) is not phase_of(intended.was):
+            del self.intended_status[key]
+            return record
+        return _with_status(record, intended)
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """The whole state as canonical bytes: equal states have equal dumps, however they came about."""
+        objects: list[tuple[str, str, bytes, int]] = []
+        for kind, digests in self.digests.items():
+            for key, digest in digests.items():
+                obj = self._object(kind, key)
+                objects.append((kind, key, b"" if obj is None else encode_payload(obj), digest))
+        objects.sort(key=lambda entry: entry[:2])
+        return _spec_key.encode(
+            _Dump(
+                sequence=self.sequence,
+                session=self.session,
+                epoch=self.epoch,
+                leading=self.leading,
+                policy=self.policy,
+                listed=self.listed,
+                bad=sorted((kind, key, message) for (kind, key), message in self.bad.items()),
+                answers=self.answers,
+                objects=objects,
+                intents={
+                    key: (i.session, i.statement, i.operation, i.verb, i.uid, i.node) for key, i in self.intents.items()
+                },
+                intended_status=self.intended_status,
+            )
+        )
+
+    def _object(self, kind: str, key: str) -> Object | None:
+        match kind:
+            case "Pod":
+                return self.pod(key)
+            case "Node":
+                return self.nodes[key].node if key in self.nodes else None
+            case "PodGroup":
+                return self.groups[key].group if key in self.groups else None
+            case "Queue":
+                return self.queues[key].queue if key in self.queues else None
+        return self.others.get(kind, {}).get(key)
+
+    @classmethod
+    def load(cls, data: bytes) -> ClusterState:
+        """The state that dump wrote. Raises msgspec.MsgspecError for other bytes."""
+        dump = msgspec.msgpack.decode(data, type=_Dump)
+        state = cls()
+        for key, fields in dump.intents.items():
+            state._remember_intent(key, Intent(*fields))
+        for kind, key, payload, digest in dump.objects:
+            if payload:
+                state._put(kind, key, payload)
+            state.digests.setdefault(kind, {})[key] = digest
+        for kind, key, message in dump.bad:
+            state.bad[kind, key] = message
+        state.intended_status = dump.intended_status
+        state.answers = dump.answers
+        state.listed = dump.listed
+        state.session, state.epoch, state.leading = dump.session, dump.epoch, dump.leading
+        if dump.policy is not None:
+            state.apply(dump.sequence, dump.policy)
+        state.sequence = dump.sequence
+        return state
+
+
+class _Dump(msgspec.Struct):
+    sequence: int
+    session: int
+    epoch: int
+    leading: bool
+    policy: ev.PolicyLoaded | None
+    listed: dict[str, str]
+    bad: list[tuple[str, str, str]]
+    answers: dict[str, bytes]
+    objects: list[tuple[str, str, bytes, int]]
+    intents: dict[str, tuple[int, int, int, str, str, str]]
+    intended_status: dict[str, ev.GroupStatus]
+
+
+def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
+    status = PodGroupStatus(
+        phase=intended.phase,
+        conditions=record.group.status.conditions,
+        running=intended.running,
+        succeeded=intended.succeeded,
+        failed=intended.failed,
+    )
+    changes: dict[str, Any] = {"status": status}
+    group = msgspec.structs.replace(record.group, **changes)
+    return GroupRecord(group, record.min_resources, record.created, phase_of(status.phase))

@@ -1,0 +1,165 @@
+"""What is fixed about the nodes, in columns: labels, taints, images, room. Shared by all snapshots until a node
+changes, with whatever was computed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Node
+from vcd.model.selectors import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+    check_node_terms,
+    node_terms_match,
+    tolerates,
+)
+from vcd.state.records import NodeRecord, name_bits
+
+Mask = npt.NDArray[np.bool_]
+
+_KEPT = 20_000
+"""How many computed columns are kept before they are dropped and computed anew."""
+
+NO_VALUE = -1
+"""The code of a label that a node does not have."""
+
+
+class NodeFacts:
+    """The nodes in order of name, one row each.
+
+    ``allocatable`` is int64 of shape (nodes, resources), in the order of ``resources``.
+    """
+
+    def __init__(self, nodes: Mapping[str, NodeRecord], resources: Sequence[str]) -> None:
+        self.names: list[str] = sorted(nodes)
+        self.row_of: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+        self.nodes: list[Node] = [nodes[name].node for name in self.names]
+        self.resources = tuple(resources)
+        self.allocatable = np.zeros((len(self.names), len(resources)), np.int64)
+        column_of = {name: column for column, name in enumerate(resources)}
+        for row, name in enumerate(self.names):
+            for resource, value in nodes[name].allocatable.items():
+                self.allocatable[row, column_of[resource]] = value
+        self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
+        self._kept: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make`` computes from these facts alone, computed once as long as no node changes."""
+        try:
+            return self._kept[key]
+        except KeyError:
+            value = make()
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[key] = value
+            return value
+
+    def label(self, key: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+        """A label over the nodes: codes (NO_VALUE where absent) and the sorted values that they stand for."""
+        found = self._labels.get(key)
+        if found is None:
+            texts = [node.metadata.labels.get(key) for node in self.nodes]
+            values = sorted({text for text in texts if text is not None})
+            code_of: dict[str | None, int] = {text: code for code, text in enumerate(values)}
+            code_of[None] = NO_VALUE
+            codes = np.fromiter((code_of[text] for text in texts), np.int32, len(texts))
+            found = self._labels[key] = (codes, values)
+        return found
+
+    def ties(self, seed: int) -> npt.NDArray[np.int64]:
+        """Rank of each row in the seeded order of nodes; equal scores go to the smallest (design.md section 3)."""
+
+        def rank() -> npt.NDArray[np.int64]:
+            bits = [name_bits(seed, name) for name in self.names]
+            order = sorted(range(len(bits)), key=lambda row: (bits[row], self.names[row]))
+            ranks = np.empty(len(bits), np.int64)
+            ranks[order] = np.arange(len(bits))
+            return ranks
+
+        ranks: npt.NDArray[np.int64] = self.kept(("ties", seed), rank)
+        return ranks
+
+    # --- selectors --------------------------------------------------------------------------------------------------
+
+    def matches_labels(self, wanted: Mapping[str, str]) -> Mask:
+        """Nodes that have all the given labels."""
+        result = np.ones(len(self), np.bool_)
+        for key, text in wanted.items():
+            codes, values = self.label(key)
+            result &= (codes == values.index(text)) if text in values else False
+        return result
+
+    def matches_selector(self, selector: NodeSelector) -> Mask:
+        """Nodes that match any of a node selector's terms. Raises SelectorError naming field and value."""
+        result = np.zeros(len(self), np.bool_)
+        for term in selector.node_selector_terms:
+            result |= self.matches_term(term)
+        return result
+
+    def matches_term(self, term: NodeSelectorTerm) -> Mask:
+        """Nodes that match a term; an empty term matches none. Raises SelectorError."""
+
+        def evaluate() -> Mask:
+            check_node_terms((term,))
+            result = np.full(len(self), bool(term.match_expressions or term.match_fields), np.bool_)
+            for need in term.match_expressions:
+                result &= self._matches_requirement(need)
+            if term.match_fields:
+                on_name = NodeSelectorTerm(match_fields=term.match_fields)
+                result &= np.fromiter(
+                    (node_terms_match((on_name,), {}, name) for name in self.names), np.bool_, len(self)
+                )
+            return result
+
+        mask: Mask = self.kept(("term", term), evaluate)
+        return mask
+
+    def _matches_requirement(self, need: NodeSelectorRequirement) -> Mask:
+        """Evaluated once per distinct value of the label, not once per node."""
+        codes, values = self.label(need.key)
+        if need.operator in ("In", "NotIn"):
+            wanted = [values.index(text) for text in need.values if text in values]
+            present: Mask = np.isin(codes, wanted) if len(wanted) != 1 else codes == wanted[0]
+            return present if need.operator == "In" else ~present
+        term = (NodeSelectorTerm(match_expressions=(need,)),)
+        table = [node_terms_match(term, {need.key: text}, "") for text in values]
+        table.append(node_terms_match(term, {}, ""))  # NO_VALUE is the last index
+        result: Mask = np.array(table, np.bool_)[codes]
+        return result
+
+    # --- taints -----------------------------------------------------------------------------------------------------
+
+    def taint_sets(self) -> tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]]:
+        """A number per node and the distinct lists of taints that the numbers stand for."""
+
+        def collect() -> tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]]:
+            numbers: dict[tuple[Taint, ...], int] = {}
+            codes = [numbers.setdefault(node.spec.taints, len(numbers)) for node in self.nodes]
+            return np.array(codes, np.int32).reshape(len(codes)), list(numbers)
+
+        found: tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]] = self.kept("taint sets", collect)
+        return found
+
+    def untolerated(self, tolerations: tuple[Toleration, ...], effects: tuple[str, ...]) -> npt.NDArray[np.int64]:
+        """How many taints of the given effects each node has that the tolerations do not cover."""
+
+        def count() -> npt.NDArray[np.int64]:
+            codes, sets = self.taint_sets()
+            counts = [
+                sum(taint.effect in effects and not tolerates(tolerations, taint) for taint in taints)
+                for taints in sets
+            ]
+            return np.array(counts or [0], np.int64)[codes]
+
+        counts: npt.NDArray[np.int64] = self.kept(("untolerated", tolerations, effects), count)
+        return counts

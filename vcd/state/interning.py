@@ -1,0 +1,96 @@
+"""Small integers for values that many rows share, and growing tables of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+T = TypeVar("T")
+
+
+class Interner(Generic[T]):
+    """Counts who uses a value and frees its number when nobody does: memory follows what is there, not what was."""
+
+    def __init__(self) -> None:
+        self.values: list[T | None] = []
+        self._numbers: dict[Hashable, int] = {}
+        self._keys: list[Hashable] = []
+        self._uses: list[int] = []
+        self._free: list[int] = []
+
+    def acquire(self, key: Hashable, make: Callable[[], T]) -> int:
+        """The number of the value known as ``key``, which ``make`` makes when it is new."""
+        number = self._numbers.get(key)
+        if number is not None:
+            self._uses[number] += 1
+            return number
+        value = make()
+        if self._free:
+            number = self._free.pop()
+            self.values[number], self._keys[number], self._uses[number] = value, key, 1
+        else:
+            number = len(self.values)
+            self.values.append(value)
+            self._keys.append(key)
+            self._uses.append(1)
+        self._numbers[key] = number
+        return number
+
+    def release(self, number: int) -> None:
+        """One user less."""
+        self._uses[number] -= 1
+        if self._uses[number] == 0:
+            del self._numbers[self._keys[number]]
+            self.values[number] = None
+            self._keys[number] = None
+            self._free.append(number)
+
+    def __getitem__(self, number: int) -> T:
+        value = self.values[number]
+        if value is None:
+            raise KeyError(number)
+        return value
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+class Rows:
+    """Row numbers for keys; freed rows are used again. Columns of any type grow with it."""
+
+    def __init__(self, **columns: npt.DTypeLike) -> None:
+        self.row_of: dict[str, int] = {}
+        self.keys: list[str | None] = []
+        self._free: list[int] = []
+        self._columns = {name: np.zeros(16, dtype) for name, dtype in columns.items()}
+
+    def column(self, name: str) -> npt.NDArray[np.generic]:
+        """A column, as long as there are rows (freed ones included)."""
+        return self._columns[name][: len(self.keys)]
+
+    def add(self, key: str) -> int:
+        """The row of ``key``, made when it is new."""
+        row = self.row_of.get(key)
+        if row is not None:
+            return row
+        if self._free:
+            row = self._free.pop()
+            self.keys[row] = key
+        else:
+            row = len(self.keys)
+            self.keys.append(key)
+            for name, column in self._columns.items():
+                if row >= len(column):
+                    self._columns[name] = np.concatenate([column, np.zeros_like(column)])
+        self.row_of[key] = row
+        return row
+
+    def remove(self, key: str) -> int:
+        """Free the row of ``key`` and return its number."""
+        row = self.row_of.pop(key)
+        self.keys[row] = None
+        self._free.append(row)
+        return row

@@ -1,0 +1,205 @@
+"""Objects with what is computed from them once: the immutable side of the state's rows."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from vcd.model.codec import BadObject
+from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import is_best_effort, node_allocatable, pod_requests, resource_values, score_requests
+from vcd.model.status import Phase, TaskStatus, phase_of
+
+GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
+TASK_SPEC = "volcano.sh/task-spec"
+TASK_PRIORITY = "volcano.sh/task-priority"
+PREEMPTABLE = "volcano.sh/preemptable"
+QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+
+def seconds_of(time: str | None) -> int:
+    """An RFC 3339 text as seconds since the epoch; 0 (before all others) where there is none.
+
+    Raises ValueError for a text that is no time.
+    """
+    return int(datetime.fromisoformat(time).timestamp()) if time else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """All that scheduling looks at in a pod's spec; tasks with equal specs share one.
+
+    ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them.
+    """
+
+    spec: PodSpec
+    requests: dict[str, int]
+    scored: tuple[int, int]
+    best_effort: bool
+
+    @classmethod
+    def of(cls, spec: PodSpec) -> Shape:
+        """The shape of a spec without node name. Raises QuantityError."""
+        requests = pod_requests(spec)
+        return cls(spec, requests, score_requests(spec), is_best_effort(requests))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRecord:
+    """A node, what pods may use of it, and 64 bits of its name that the seeded order is made from."""
+
+    node: Node
+    allocatable: dict[str, int]
+
+    @classmethod
+    def of(cls, node: Node) -> NodeRecord:
+        """Raises BadObject for a quantity that cannot be read."""
+        try:
+            return cls(node, node_allocatable(node))
+        except QuantityError as error:
+            raise BadObject("Node", node.key, f"status.allocatable: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupRecord:
+    """A PodGroup and its minimum resources (None where the group states none)."""
+
+    group: PodGroup
+    min_resources: dict[str, int] | None
+    created: int
+    phase: Phase
+
+    @classmethod
+    def of(cls, group: PodGroup) -> GroupRecord:
+        """Raises BadObject for a quantity or time that cannot be read."""
+        stated = group.spec.min_resources
+        try:
+            minimum = None if stated is None else resource_values(stated)
+            created = seconds_of(group.metadata.creation_timestamp)
+        except (QuantityError, ValueError) as error:
+            raise BadObject("PodGroup", group.key, f"spec.minResources or creationTimestamp: {error}") from error
+        return cls(group, minimum, created, phase_of(group.status.phase))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueueRecord:
+    """A queue and its quantities by resource name."""
+
+    queue: Queue
+    capability: dict[str, int]
+    deserved: dict[str, int]
+    guarantee: dict[str, int]
+    created: int
+
+    @classmethod
+    def of(cls, queue: Queue) -> QueueRecord:
+        """Raises BadObject naming the field that cannot be read."""
+        spec = queue.spec
+        parsed = []
+        for name, quantities in (
+            ("capability", spec.capability),
+            ("deserved", spec.deserved),
+            ("guarantee.resource", spec.guarantee.resource),
+        ):
+            try:
+                parsed.append(resource_values(quantities))
+            except QuantityError as error:
+                raise BadObject("Queue", queue.key, f"spec.{name}: {error}") from error
+        try:
+            created = seconds_of(queue.metadata.creation_timestamp)
+        except ValueError as error:
+            raise BadObject("Queue", queue.key, f"metadata.creationTimestamp: {error}") from error
+        return cls(queue, parsed[0], parsed[1], parsed[2], created)
+
+
+def task_status(pod: Pod, node_name: str) -> TaskStatus:
+    """A pod's status as a task (Volcano ``api/helpers.go`` getTaskStatus)."""
+    phase = pod.status.phase or "Pending"
+    if phase in ("Running", "Pending") and pod.metadata.deletion_timestamp:
+        return TaskStatus.RELEASING
+    if phase == "Running":
+        return TaskStatus.RUNNING
+    if phase == "Pending":
+        return TaskStatus.BOUND if node_name else TaskStatus.PENDING
+    return {"Succeeded": TaskStatus.SUCCEEDED, "Failed": TaskStatus.FAILED}.get(phase, TaskStatus.UNKNOWN)
+
+
+def task_priority(pod: Pod) -> int:
+    """The pod's priority, 1 where it has none; the task-priority annotation overrides it (rulings, plugins)."""
+    text = pod.metadata.annotations.get(TASK_PRIORITY)
+    if text is not None and text.lstrip("+-").isdigit() and -(2**31) <= int(text) < 2**31:
+        return int(text)
+    return 1 if pod.spec.priority is None else pod.spec.priority
+
+
+def task_role(pod: Pod) -> str:
+    """The task of its job that a pod belongs to: annotation first, then label."""
+    return pod.metadata.annotations.get(TASK_SPEC) or pod.metadata.labels.get(TASK_SPEC, "")
+
+
+def is_preemptable(pod: Pod) -> bool:
+    """Whether a pod may be evicted: annotation first, then label, true where neither is there."""
+    text = pod.metadata.annotations.get(PREEMPTABLE, pod.metadata.labels.get(PREEMPTABLE))
+    return True if text is None else text in _TRUE
+
+
+def has_foreign_gate(pod: Pod) -> bool:
+    """Whether a scheduling gate that is not the queue's own holds the pod."""
+    return any(gate.name != QUEUE_ADMISSION_GATE for gate in pod.spec.scheduling_gates)
+
+
+def name_bits(seed: int, name: str) -> int:
+    """64 bits of a name under a seed: the seeded order of nodes that ties go to."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What of the program's flags decides: part of the log, so that a replay has them.
+
+    ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
+    ``placements`` the bound on one cycle's work.
+    """
+
+    scheduler_names: tuple[str, ...] = ("volcano",)
+    default_queue: str = "default"
+    placements: int = 50_000
+    node_selector: tuple[str, ...] = ()
+
+    def as_text(self) -> dict[str, str]:
+        """For the log."""
+        return {
+            "scheduler-name": ",".join(self.scheduler_names),
+            "default-queue": self.default_queue,
+            "placements": str(self.placements),
+            "node-selector": ",".join(self.node_selector),
+        }
+
+    @classmethod
+    def from_text(cls, text: dict[str, str]) -> Settings:
+        """The settings that as_text wrote; absent ones have their defaults."""
+        default = cls()
+        names = text.get("scheduler-name")
+        selector = text.get("node-selector", "")
+        return cls(
+            default.scheduler_names if names is None else tuple(filter(None, names.split(","))),
+            text.get("default-queue", default.default_queue),
+            int(text.get("placements", default.placements)),
+            tuple(filter(None, selector.split(","))),
+        )
+
+
+@dataclass(slots=True)
+class Intent:
+    """What a session decided about a pod and the API server has not shown yet."""
+
+    session: int
+    statement: int
+    operation: int
+    verb: str
+    uid: str
+    node: str = field(default="")

@@ -1,0 +1,129 @@
+"""What one session decides from: copies of the mutable columns beside shared immutable records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Object, Pod
+from vcd.model.requests import names_in_order
+from vcd.state.cluster import ClusterState
+from vcd.state.facts import NodeFacts
+from vcd.state.records import GroupRecord, QueueRecord, Settings, Shape
+
+Ints = npt.NDArray[np.int64]
+Index = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TaskColumns:
+    """One row a pod; ``node`` is a row of the facts (-1: none, or a node that is not there), ``job`` a number of
+    ``job_keys`` (-1: none). Freed rows have no node and no job."""
+
+    status: npt.NDArray[np.int8]
+    node: Index
+    job: Index
+    shape: Index
+    labels: Index
+    namespace: Index
+    scheduler: Index
+    priority: Index
+    created: Ints
+    keys: list[str | None]
+    pods: list[Pod | None]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The cluster at ``sequence``.
+
+    ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
+    nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
+    the numbers in the columns of ``tasks``.
+    """
+
+    sequence: int
+    resources: tuple[str, ...]
+    facts: NodeFacts
+    tasks: TaskColumns
+    job_keys: list[str | None]
+    shapes: list[Shape | None]
+    label_sets: list[dict[str, str] | None]
+    namespaces: list[str | None]
+    schedulers: list[str | None]
+    groups: Mapping[str, GroupRecord]
+    queues: Mapping[str, QueueRecord]
+    others: Mapping[str, Mapping[str, Object]]
+    others_version: Mapping[str, int]
+    answers: Mapping[str, bytes]
+    settings: Settings
+
+
+class SnapshotMaker:
+    """Makes snapshots of one state, keeping what did not change since the last one."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._facts: NodeFacts | None = None
+        self._facts_version = -1
+        self._resources: tuple[str, ...] = ()
+        self._others: dict[str, tuple[int, dict[str, Object]]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
+        state = self._state
+        self._refresh_facts()
+        facts = self._facts
+        assert facts is not None
+        columns = state.tasks
+        node_rows = np.full(len(state.node_names.values) + 1, -1, np.int32)
+        for number, name in enumerate(state.node_names.values):
+            if name is not None:
+                node_rows[number] = facts.row_of.get(name, -1)
+        return Snapshot(
+            sequence=state.sequence,
+            resources=self._resources,
+            facts=facts,
+            tasks=TaskColumns(
+                status=columns.column("status").astype(np.int8),
+                node=node_rows[columns.column("node")],
+                job=columns.column("job").astype(np.int32),
+                shape=columns.column("shape").astype(np.int32),
+                labels=columns.column("labels").astype(np.int32),
+                namespace=columns.column("namespace").astype(np.int32),
+                scheduler=columns.column("scheduler").astype(np.int32),
+                priority=columns.column("priority").astype(np.int32),
+                created=columns.column("created").astype(np.int64),
+                keys=list(columns.keys),
+                pods=list(state.pods),
+            ),
+            job_keys=list(state.job_keys.values),
+            shapes=list(state.shapes.values),
+            label_sets=list(state.label_sets.values),
+            namespaces=list(state.namespaces.values),
+            schedulers=list(state.schedulers.values),
+            groups=dict(state.groups),
+            queues=dict(state.queues),
+            others={kind: self._copy_of(kind) for kind in state.others},
+            others_version=dict(state.others_version),
+            answers=dict(state.answers),
+            settings=state.settings,
+        )
+
+    def _copy_of(self, kind: str) -> dict[str, Object]:
+        version = self._state.others_version.get(kind, 0)
+        kept = self._others.get(kind)
+        if kept is None or kept[0] != version:
+            kept = self._others[kind] = (version, dict(self._state.others[kind]))
+        return kept[1]
+
+    def _refresh_facts(self) -> None:
+        state = self._state
+        resources = tuple(names_in_order(state.resources))
+        if self._facts_version != state.facts_version or resources != self._resources:
+            self._facts = NodeFacts(state.nodes, resources)
+            self._facts_version = state.facts_version
+            self._resources = resources

@@ -1,0 +1,133 @@
+"""One cycle over plain manifests: a state folded from them, decided on, and told as names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, encode_payload, from_manifest
+from vcd.model.kinds import KINDS
+from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for
+from vcd.model.objects import Object, Pod
+from vcd.model.quantity import QuantityError
+from vcd.scheduling.decide import decide
+from vcd.scheduling.policy import Policy
+from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
+from vcd.state.snapshot import SnapshotMaker
+
+EVERY_SCHEDULER = Settings(scheduler_names=())
+
+
+@dataclass
+class PlanResult:
+    """What one cycle would do; keys are ``namespace/name``.
+
+    ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
+    ``set_aside`` holds objects that could not be used, with the reason.
+    """
+
+    binds: dict[str, str] = field(default_factory=dict)
+    evictions: list[str] = field(default_factory=list)
+    pipelined: dict[str, str] = field(default_factory=dict)
+    phases: dict[str, str] = field(default_factory=dict)
+    why: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    set_aside: dict[str, str] = field(default_factory=dict)
+
+
+def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> ClusterState:
+    """The state that manifests describe, as if listed from an API server with Volcano's controllers.
+
+    Objects of kinds that no scheduler reads are passed over. Order does not matter.
+    """
+    objects = [defaulted(manifest) for manifest in flatten(manifests)]
+    known = [manifest for manifest in objects if manifest.get("kind") in KINDS]
+    state = ClusterState()
+    state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
+    entries: list[tuple[str, str, Object | str]] = []
+    for manifest in (*known, *default_queues(known)):
+        try:
+            kind, obj, _ = from_manifest(manifest)
+        except BadObject as error:
+            entries.append((error.kind, error.key, str(error)))
+            continue
+        if isinstance(obj, Pod):
+            entries.extend(("PodGroup", group.key, group) for group in _implied(obj))
+            obj = _in_group(obj)
+        entries.append((kind, obj.key, obj))
+    for kind, key, obj in sorted(entries, key=lambda entry: entry[:2]):
+        event = (
+            ev.ObjectBad(kind, key, "", obj)
+            if isinstance(obj, str)
+            else ev.ObjectPut(kind, key, "", encode_payload(obj))
+        )
+        state.apply(state.sequence + 1, event)
+    return state
+
+
+def _implied(pod: Pod) -> list[Object]:
+    if not _needs_group(pod):
+        return []
+    try:
+        return [from_manifest(group_for(pod))[1]]
+    except (QuantityError, BadObject):
+        return []  # the pod itself is set aside, with the reason, when it is folded
+
+
+def _needs_group(pod: Pod) -> bool:
+    if GROUP_NAME in pod.metadata.annotations:
+        return False
+    return not pod.spec.node_name or pod.spec.scheduler_name == "volcano"
+
+
+def _in_group(pod: Pod) -> Pod:
+    if not _needs_group(pod):
+        return pod
+    owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
+    name = f"podgroup-{owner or pod.metadata.uid or pod.metadata.name}"
+    meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
+    """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
+    state = state_of(manifests)
+    return result_of(state, decide(SnapshotMaker(state).snapshot(), policy, now, seed))
+
+
+def result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
+    """A plan told as names."""
+    result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
+    for statement in plan.statements:
+        for operation in statement.operations:
+            if operation.verb == "bind":
+                result.binds[operation.key] = operation.node
+            elif operation.verb == "pipeline":
+                result.pipelined[operation.key] = operation.node
+            else:
+                result.evictions.append(operation.key)
+    result.binds = dict(sorted(result.binds.items()))
+    result.pipelined = dict(sorted(result.pipelined.items()))
+    result.evictions.sort()
+    phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
+    phases.update({status.key: status.phase for status in plan.groups})
+    result.phases = dict(sorted(phases.items()))
+    for waiting in plan.waiting:
+        result.why.setdefault(waiting.group, []).append(_told(waiting))
+    return result
+
+
+def _told(waiting: ev.Waiting) -> dict[str, Any]:
+    told: Mapping[str, Any] = {
+        "gate": waiting.gate,
+        "plugin": waiting.plugin,
+        "reason": waiting.reason,
+        "nodes": waiting.nodes,
+        "pods": list(waiting.pods),
+        "detail": waiting.detail,
+    }
+    return {key: value for key, value in told.items() if value}
