@@ -239,6 +239,23 @@ async def test_a_full_disk_is_said_so_and_the_log_works_again_when_opened_anew(t
     assert verify(path) == []
 
 
+async def test_a_file_that_another_program_locks_is_said_to_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log.sqlite"
+    monkeypatch.setattr("vcd.eventlog.log.BUSY_SECONDS", 0.01)
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(LogError, match="another program holds it locked"):
+                await log.append([put(2)])
+            other.execute("ROLLBACK")
+        other.close()
+    with LogReader(path) as reader:
+        assert reader.head() == 1
+
+
 async def test_every_waiting_call_is_told_of_the_failure(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await log.transact(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))

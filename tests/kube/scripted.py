@@ -15,8 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from vcd.kube.client import KubeClient
-from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.connection import Connection, Credentials, _Settings
+from vcd.kube.connection import connect
 from vcd.model import codec
 from vcd.model.events import Event, ObjectBad, ObjectGone, ObjectPut
 
@@ -47,6 +46,11 @@ class FakeClock:
     @property
     def sleeping(self) -> int:
         return sum(not future.done() for _, _, future in self._sleepers)
+
+    @property
+    def next_wake(self) -> float:
+        """When the next sleeper is due."""
+        return min((due for due, _, future in self._sleepers if not future.done()), default=self.now)
 
     def advance(self, seconds: float) -> None:
         """Move time, and wake all whose time has come."""
@@ -207,15 +211,10 @@ async def scripted() -> AsyncIterator[ScriptedServer]:
         await runner.cleanup()
 
 
-def connection(url: str, clock: Clock = SYSTEM_CLOCK) -> Connection:
-    """A plain connection without credentials."""
-    return Connection(url, Credentials(_Settings(), None, None, clock))
-
-
 @asynccontextmanager
 async def client_of(server: ScriptedServer, **options: Any) -> AsyncIterator[KubeClient]:
     """An open client of a scripted server."""
-    async with KubeClient(connection(server.url), **options) as client:
+    async with KubeClient(await connect(master=server.url), **options) as client:
         yield client
 
 

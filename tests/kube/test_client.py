@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.kube.recorded import answer
-from tests.kube.scripted import Answer, FakeClock, client_of, connection, failure, scripted, until
+from tests.kube.scripted import Answer, FakeClock, client_of, failure, scripted, until
 from vcd.kube.client import (
     Admission,
     ApiError,
@@ -19,6 +19,7 @@ from vcd.kube.client import (
     Unanswered,
     Urgency,
 )
+from vcd.kube.connection import connect
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -48,10 +49,18 @@ async def test_retry_after_is_read_from_the_header() -> None:
     assert caught.value.retry_after == 3
 
 
+async def test_a_server_cannot_ask_for_an_endless_pause() -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("POST", "binding", failure(429, "TooManyRequests", "", Retry_After="86400"))
+        with pytest.raises(ApiError) as caught:
+            await client.request("POST", f"{PODS}/a/binding", b"{}")
+    assert caught.value.retry_after == 30
+
+
 async def test_a_refused_connection_was_not_sent() -> None:
     async with scripted() as server:
         url = server.url
-    async with KubeClient(connection(url)) as client:
+    async with KubeClient(await connect(master=url)) as client:
         with pytest.raises(Unanswered) as caught:
             await client.request("POST", f"{PODS}/a/binding", b"{}")
     assert not caught.value.sent

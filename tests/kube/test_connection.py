@@ -44,6 +44,11 @@ def plugin(path: Path, expires: str | None) -> dict[str, Any]:
     return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "args": []}}
 
 
+def write(path: Path, text: str) -> None:
+    """Replace a file's text, as the kubelet does."""
+    path.write_text(text)
+
+
 @pytest.fixture(name="pod")
 def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A service account as it is mounted into a pod; the token's file."""
@@ -105,7 +110,7 @@ async def test_a_service_account_is_found_inside_a_pod(pod: Path) -> None:
 async def test_a_rotated_service_account_token_is_read_again(pod: Path) -> None:
     clock = FakeClock()
     found = await connect(clock=clock)
-    pod.write_text("second\n")
+    write(pod, "second\n")
     assert not found.credentials.due
     clock.now += 61
     assert found.credentials.due
@@ -115,7 +120,7 @@ async def test_a_rotated_service_account_token_is_read_again(pod: Path) -> None:
 
 async def test_credentials_that_cannot_be_read_again_stay(pod: Path) -> None:
     found = await connect()
-    pod.unlink()
+    write(pod, "")
     assert not await found.credentials.refresh()
     assert found.credentials.headers["Authorization"] == "Bearer first"
 

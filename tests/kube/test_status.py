@@ -272,6 +272,31 @@ async def test_a_replica_that_does_not_lead_writes_nothing(f: Fixture) -> None:
     assert f.server.seen == []
 
 
+async def test_a_replica_that_leads_again_trusts_nothing_it_wrote_before(f: Fixture) -> None:
+    store = f.queue()
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    f.leading = False
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "3"})])
+    await f.writer.idle()
+    store.merge({"status": {"allocated": {"cpu": "9"}}})  # by the leader meanwhile
+    f.leading = True
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    assert store.object["status"]["allocated"] == {"cpu": "2"}
+
+
+async def test_a_new_queue_of_that_name_is_written(f: Fixture) -> None:
+    f.queue()
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    store = f.queue()
+    f.writer.forget("Queue", "q")
+    f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
+    await f.writer.idle()
+    assert store.object["status"]["allocated"] == {"cpu": "2"}
+
+
 async def test_writes_under_way_are_bounded() -> None:
     async with writing(concurrency=3) as f:
         under_way = most = 0

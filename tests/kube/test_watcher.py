@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 from tests.kube.recorded import answer, watch_lines
-from tests.kube.scripted import Answer, FakeClock, HastyClock, Log, ScriptedServer, client_of, failure, running, scripted
+from tests.kube.scripted import (
+    Answer,
+    FakeClock,
+    HastyClock,
+    Log,
+    ScriptedServer,
+    client_of,
+    failure,
+    running,
+    scripted,
+    until,
+)
 from tests.kube.scripted import status as status_object
-from tests.kube.scripted import until
 from vcd.kube.watcher import Watcher
 from vcd.model import codec
 from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
@@ -86,7 +96,7 @@ async def test_recorded_changes_become_events() -> None:
         puts = f.log.of(ObjectPut)
         assert [event.resource_version for event in puts[:2]] == ["31193", "31194"]
         assert codec.decode_payload("Pod", puts[1].payload).metadata.labels == {"app": "moved"}
-        assert f.log.events[-1].key == "default/g-w1"
+        assert f.log.of(ObjectGone)[-1].key == "default/g-w1"
 
 
 async def test_an_object_that_leaves_the_selector_is_gone() -> None:
@@ -272,7 +282,12 @@ async def test_a_kind_that_is_not_served_is_empty_and_tried_slowly() -> None:
 
 
 async def test_known_objects_outlive_a_404_that_passes() -> None:
-    lists = [listing(5, pod("a", 4)), failure(404, "NotFound", ""), failure(404, "NotFound", ""), listing(9, pod("a", 4))]
+    lists = [
+        listing(5, pod("a", 4)),
+        failure(404, "NotFound", ""),
+        failure(404, "NotFound", ""),
+        listing(9, pod("a", 4)),
+    ]
     clock = HastyClock()
     async with watching(lists, [failure(404, "NotFound", ""), STAY], clock=clock) as f:
         await until(lambda: len(f.watches()) == 2)

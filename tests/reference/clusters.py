@@ -225,6 +225,42 @@ class _Maker:
             spec = template if twins else self.pod_spec(namespace)
             self.make_pod(f"{name}-{self.pick(('p-', ''))}{index}", namespace, name, self.pick(roles), spec, placed)
 
+    def make_fillers(self, queues: list[str]) -> None:
+        """A pod that takes most of a node, and often is about to leave it."""
+        for node in [one for one in self.objects if one["kind"] == "Node"]:
+            name = f"fill-{node['metadata']['name']}"
+            cpus = int(node["status"]["allocatable"]["cpu"])
+            meta = {"name": name, "namespace": "default", "creationTimestamp": self.time()}
+            group = {"minMember": 1, "queue": self.pick(queues)}
+            self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=group, status={"phase": "Running"})
+            requests = {"cpu": str(self.random.randint(cpus - 1, cpus)), "memory": "1Gi"}
+            spec: dict[str, Any] = {
+                "containers": [{"name": "c0", "image": "image-0", "resources": {"requests": requests}}],
+                "nodeName": node["metadata"]["name"],
+                "schedulerName": "volcano",
+            }
+            marks = {"annotations": {"scheduling.k8s.io/group-name": name}, "labels": {"app": self.pick(APPS)}}
+            pod = {**meta, **marks, "uid": name}
+            if self.often(0.6):
+                pod["deletionTimestamp"] = "2026-01-01T01:00:00Z"
+            self.add("v1", "Pod", pod, spec=spec, status={"phase": "Running"})
+
+    def make_loose_pods(self) -> None:
+        """Pods without a group, some of one owner, as a user writes them: no status, no uid."""
+        for number in range(self.random.randint(1, 4)):
+            meta: dict[str, Any] = {"name": f"loose-{number}", "labels": {"app": self.pick(APPS)}}
+            if self.often(0.5):
+                meta["namespace"] = "default"
+            if self.often(0.4):
+                meta["ownerReferences"] = [{"kind": "ReplicaSet", "name": "rs", "uid": "rs-uid", "controller": True}]
+            if self.often(0.3):
+                meta["annotations"] = {"scheduling.volcano.sh/queue-name": self.pick(("default", "q0"))}
+            spec = self.pod_spec("default")
+            if self.often(0.3):
+                spec["nodeName"] = self.pick(self.nodes)
+                spec["schedulerName"] = self.pick(("volcano", "default-scheduler"))
+            self.add("v1", "Pod", meta, spec=spec)
+
     def make_pod(self, name: str, namespace: str, group: str, role: str, spec: Manifest, placed: bool) -> None:
         annotations = {"scheduling.k8s.io/group-name": group}
         if role:
@@ -386,7 +422,7 @@ class _Maker:
         if self.often(0.3):
             plugins.append("binpack")
         if self.often(0.3):
-            optional = ["gang", "overcommit", "drf", "proportion", "nodeorder", "priority"]
+            optional = ["gang", "overcommit", "drf", "proportion", "nodeorder", "priority", "predicates"]
             plugins = [name for name in plugins if name not in self.random.sample(optional, 2)]
         if self.often(0.2):
             self.random.shuffle(plugins)
@@ -429,14 +465,19 @@ class _Maker:
         queues = self.make_queues()
         if self.has["volumes"]:
             self.make_storage()
+        if self.has["full"]:
+            self.make_fillers(queues)
+        if self.has["loose"] and self.often(0.4):
+            self.make_loose_pods()
         for number in range(self.random.randint(1, 8 if self.has["crowded"] else 5)):
             self.make_job(number, queues)
         return self.objects
 
 
 _FEATURES = (
-    "crowded", "gpu", "zones", "taints", "images", "priorities", "quota", "closed", "namespaces", "roles", "terminating", "gates",
-    "init", "selectors", "affinity", "spread", "volumes", "besteffort", "ports", "flags",
+    "crowded", "full", "gpu", "zones", "taints", "images", "priorities", "quota", "closed", "namespaces", "roles",
+    "terminating", "gates", "loose", "init", "selectors", "affinity", "spread", "volumes", "besteffort", "ports",
+    "flags",
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, Any]) -> bool:
     operator = toleration.get("operator") or "Equal"
     if operator == "Equal":
         return (toleration.get("value") or "") == (taint.get("value") or "")
-    return operator == "Exists"
+    return bool(operator == "Exists")
 
 
 def _holds(labels: Labels, key: str, operator: str, values: list[str]) -> bool:

@@ -17,7 +17,6 @@ QUEUE_KEY = "scheduling.volcano.sh/queue-name"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 DEFAULT_QUEUE = "default"
 EPOCH = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-UNLIMITED_VOLUMES = 2**31 - 1
 
 ALLOCATED = ("Bound", "Binding", "Running", "Allocated")
 READY = (*ALLOCATED, "Succeeded")
@@ -277,10 +276,10 @@ def build(manifests: Iterable[Manifest]) -> Cluster:
     if DEFAULT_QUEUE not in cluster.queues:
         made = {"metadata": {"name": DEFAULT_QUEUE}, "spec": {"weight": 1}}
         cluster.queues[DEFAULT_QUEUE] = _queue(made)
-    cluster.nodes = {meta(n)["name"]: _node(cluster, n) for n in cluster.all("Node")}
+    cluster.nodes = {meta(n)["name"]: _node(n) for n in cluster.all("Node")}
     groups = dict(sorted(objects.get("PodGroup", {}).items()))
     for pod in cluster.all("Pod"):
-        task = _task(cluster, pod)
+        task = _task(pod)
         if not task.job and (task.status == "Pending" or task.spec.get("schedulerName") == "volcano"):
             group = _implied_group(pod, task)
             task.job = key_of(group)
@@ -382,13 +381,10 @@ def _queue(manifest: Manifest) -> Queue:
     )
 
 
-def _node(cluster: Cluster, manifest: Manifest) -> Node:
+def _node(manifest: Manifest) -> Node:
     status = manifest.get("status") or {}
     listed = quantities(status["allocatable"] if status.get("allocatable") is not None else status.get("capacity"))
     name = meta(manifest)["name"]
-    for driver in ((cluster.find("CSINode", name) or {}).get("spec") or {}).get("drivers") or []:
-        count = (driver.get("allocatable") or {}).get("count")
-        listed[_attach_name(driver["name"])] = Fraction(UNLIMITED_VOLUMES if count is None else count, 1000)
     allocatable = Resource.of(listed)
     marks = annotations_of(manifest)
     allocatable.cpu += _float(marks.get("volcano.sh/oversubscription-cpu"))
@@ -396,11 +392,9 @@ def _node(cluster: Cluster, manifest: Manifest) -> Node:
     return Node(name, manifest, allocatable, whole(listed.get(PODS, Fraction(0))), listed)
 
 
-def _task(cluster: Cluster, pod: Manifest) -> Task:
+def _task(pod: Manifest) -> Task:
     request = Resource.of(pod_requests(pod, use_status=True))
     request.add_scalar(PODS, 1)
-    for name, count in _csi_volumes(cluster, pod).items():
-        request.add_scalar(name, count)
     spec, key = pod.get("spec") or {}, key_of(pod)
     group = next((annotations_of(pod)[k] for k in GROUP_KEYS if annotations_of(pod).get(k)), "")
     gates = spec.get("schedulingGates") or []
@@ -491,32 +485,6 @@ def _status(pod: Manifest) -> str:
             return "Running"
         return "Bound" if (pod.get("spec") or {}).get("nodeName") else "Pending"
     return phase if phase in ("Succeeded", "Failed") else "Unknown"
-
-
-def _csi_volumes(cluster: Cluster, pod: Manifest) -> dict[str, int]:
-    """Attachable CSI volumes of a pod, by the name under which nodes list their limit."""
-    counts: dict[str, int] = {}
-    for name, _own in claim_names(pod):
-        claim = cluster.find("PersistentVolumeClaim", f"{key_of(pod).split('/', 1)[0]}/{name}")
-        if claim is None:
-            return {}
-        driver = _claim_driver(cluster, claim)
-        if driver:
-            counts[_attach_name(driver)] = counts.get(_attach_name(driver), 0) + 1
-    return counts
-
-
-def _claim_driver(cluster: Cluster, claim: Manifest) -> str:
-    volume = cluster.find("PersistentVolume", (claim.get("spec") or {}).get("volumeName") or "")
-    if volume is not None:
-        return ((volume.get("spec") or {}).get("csi") or {}).get("driver") or ""
-    storage_class = cluster.find("StorageClass", storage_class_of(claim)) or {}
-    parameters = storage_class.get("parameters") or {}
-    return parameters.get("csi.storage.k8s.io/csi-driver-name") or storage_class.get("provisioner") or ""
-
-
-def _attach_name(driver: str) -> str:
-    return "attachable-volumes-csi-" + driver.replace("/", "-")
 
 
 def _container_statuses(pod: Manifest) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ _METADATA_ORDER: Final = (
     "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers",
     "managedFields",
 )  # fmt: skip
+_FIRST: Final = ("kind", "apiVersion", "metadata")
 _DROPPED_WHEN_EMPTY: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
 _QUANTITY_FAULT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -113,12 +114,10 @@ def name_of(source: Mapping[str, Any]) -> str:
 def ordered(source: Object) -> Object:
     """The object with kind, apiVersion and metadata first, and metadata in the API's order without empty members."""
     metadata = source.get("metadata") or {}
-    result: Object = {"kind": source.get("kind"), "apiVersion": source.get("apiVersion")}
-    result["metadata"] = ordered_metadata(metadata)
-    for key, value in source.items():
-        if key not in result:
-            result[key] = value
-    return result
+    return {
+        "kind": source.get("kind"), "apiVersion": source.get("apiVersion"), "metadata": ordered_metadata(metadata),
+        **{key: value for key, value in source.items() if key not in _FIRST},
+    }  # fmt: skip
 
 
 def ordered_metadata(metadata: Mapping[str, Any]) -> Object:
@@ -128,10 +127,7 @@ def ordered_metadata(metadata: Mapping[str, Any]) -> Object:
         for key in _METADATA_ORDER
         if key in metadata and (metadata[key] or key not in _DROPPED_WHEN_EMPTY)
     }
-    for key, value in metadata.items():
-        if key not in _METADATA_ORDER:
-            result[key] = value
-    return result
+    return result | {key: value for key, value in metadata.items() if key not in _METADATA_ORDER}
 
 
 def copy(value: Any) -> Any:

@@ -196,7 +196,8 @@ def _secret(secret: Object) -> None:
 
 
 def _namespace(namespace: Object) -> None:
-    namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
+    metadata = namespace["metadata"]
+    metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata.get("name", "")
     _set(namespace.setdefault("spec", {}), finalizers=["kubernetes"])
 
 
@@ -214,8 +215,9 @@ def _storage_class(storage_class: Object) -> None:
 
 def _csi_driver(driver: Object) -> None:
     _set(
-        driver.setdefault("spec", {}), attachRequired=True, podInfoOnMount=False, fsGroupPolicy="ReadWriteOnceWithFSType",
-        storageCapacity=False, volumeLifecycleModes=["Persistent"], requiresRepublish=False, seLinuxMount=False,
+        driver.setdefault("spec", {}), attachRequired=True, podInfoOnMount=False, storageCapacity=False,
+        fsGroupPolicy="ReadWriteOnceWithFSType", volumeLifecycleModes=["Persistent"], requiresRepublish=False,
+        seLinuxMount=False,
     )  # fmt: skip
 
 

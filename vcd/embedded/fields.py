@@ -23,6 +23,8 @@ _SERVER_METADATA: Final = (
     "f:name", "f:namespace", "f:uid", "f:resourceVersion", "f:generation", "f:creationTimestamp", "f:selfLink",
     "f:deletionTimestamp", "f:deletionGracePeriodSeconds", "f:managedFields",
 )  # fmt: skip
+# A list key that an item may leave out, and the value that it has then.
+_KEY_DEFAULTS: Final = {"protocol": "TCP"}
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -94,7 +96,8 @@ def leaves(node: FieldSet, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 def item_key(item: Any, schema: Schema) -> str:
     """The ``k:`` or ``v:`` part that names an item of a list."""
     if schema.keys and isinstance(item, dict):
-        return "k:" + _encode_sorted({key: item[key] for key in schema.keys if key in item}).decode()
+        named = {key: item.get(key, _KEY_DEFAULTS.get(key)) for key in schema.keys}
+        return "k:" + _encode_sorted({key: value for key, value in named.items() if value is not None}).decode()
     return "v:" + _encode_sorted(item).decode()
 
 
@@ -273,7 +276,7 @@ def apply(
     reset: tuple[str, ...] = (),
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda merged: merged,
 ) -> Applied:
-    """Server-side apply of ``config`` to ``live``: what it names is set and owned, what it named before and no more goes.
+    """Server-side apply of ``config`` to ``live``: what it names is set and owned; what it named only before goes.
 
     Raises ApiError 409 with every field that another manager holds at another value, unless ``force``.
     """

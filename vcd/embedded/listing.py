@@ -12,7 +12,7 @@ from typing import Any, Final
 from vcd.embedded.codec import encode
 from vcd.embedded.errors import ApiError, bad_request, expired
 from vcd.embedded.resources import ResourceType
-from vcd.embedded.selection import Selection, selection
+from vcd.embedded.selection import selection
 from vcd.embedded.shelf import TOO_OLD, Entry, Key
 from vcd.embedded.store import Store
 
@@ -78,7 +78,7 @@ def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mappin
     """
     chosen = selection(rtype, query, name)
     limit = number(query, "limit") or 0
-    version, after, candidates = _candidates(store, rtype, namespace, query, limit)
+    version, candidates = _candidates(store, rtype, namespace, query, limit)
     if query.get("resourceVersion") == "0" and not query.get("continue"):
         limit = 0
     entries: list[Entry] = []
@@ -101,14 +101,14 @@ def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mappin
 
 def _candidates(
     store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str], limit: int
-) -> tuple[int, Key | None, Iterator[Entry]]:
+) -> tuple[int, Iterator[Entry]]:
     shelf = store.shelf(rtype.storage)
     if query.get("continue"):
         version, after = _read_token(query["continue"], namespace, rtype.namespaced)
         if version < 0:
-            return store.version, after, shelf.all(namespace, after)
+            return store.version, shelf.all(namespace, after)
         try:
-            return version, after, shelf.at(version, namespace, after)
+            return version, shelf.at(version, namespace, after)
         except ApiError:
             again = token(-1, after, namespace)
             raise expired(_TOO_OLD_TOKEN, {"continue": again}) from None
@@ -119,8 +119,8 @@ def _candidates(
     if asked and (match == "Exact" or (not match and limit)):
         if asked < shelf.floor:
             raise expired(TOO_OLD)
-        return asked, None, shelf.at(asked, namespace)
-    return store.version, None, shelf.all(namespace)
+        return asked, shelf.at(asked, namespace)
+    return store.version, shelf.all(namespace)
 
 
 def _too_large(asked: int, current: int) -> ApiError:
@@ -140,6 +140,3 @@ def list_bytes(rtype: ResourceType, found: Page) -> bytes:
         skip = len(encode({"kind": rtype.kind, "apiVersion": rtype.api_version}))
         items = b",".join([b"{" + entry.json[skip:] for entry in found.entries])
     return b'%s,"items":[%s]}\n' % (head, items)
-
-
-__all__ = ["Page", "Selection", "list_bytes", "number", "page", "token"]

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import yaml
 
+from vcd.embedded import protobuf
 from vcd.embedded.codec import decode
 from vcd.embedded.errors import ApiError, bad_request, method_not_allowed
 from vcd.embedded.resources import Registry, ResourceType, Subresource
@@ -105,13 +106,15 @@ def media_type(content_type: str) -> str:
 def read_body(content_type: str, raw: bytes, kind: str) -> Object:
     """The object in a request's body, JSON or YAML. Raises ApiError: 400 malformed, 415 another type."""
     media = media_type(content_type)
+    if media == protobuf.MEDIA:
+        return protobuf.read(raw)
     if media in ("application/yaml", "application/x-yaml", "text/yaml"):
         return _mapping(read_yaml(raw), kind)
     if media not in ("application/json", "", "application/octet-stream"):
         raise ApiError(
             415, "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: application/json, "
-            "application/yaml",
+            "application/yaml, application/vnd.kubernetes.protobuf",
         )  # fmt: skip
     try:
         return _mapping(decode(raw), kind)

@@ -135,7 +135,7 @@ def model(name: str) -> Schema:
     if name in _FREE_FORM:
         return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
     cls = getattr(_models(), name)
-    node = Schema(OBJECT, name=name, atomic=name in _ATOMIC, description=_class_text(cls))
+    node = Schema(OBJECT, name=name, atomic=name in _ATOMIC)
     required = []
     for attribute, declared in cls.openapi_types.items():
         json_name = cls.attribute_map[attribute]
@@ -190,16 +190,11 @@ def _plain(declared: str, quantity: bool) -> Schema:
     return model(declared)
 
 
-def _class_text(cls: Any) -> str:
-    name = re.sub(r"^(Core|Events|Storage|Rbac)?V\d+(?:(?:alpha|beta)\d+)?", "", cls.__name__)
-    return f"{name} of the Kubernetes API."
-
-
 def _text(docstring: str | None) -> str:
-    """The description in a generated accessor's docstring."""
+    """The description in a generated accessor's docstring, which has a space for each line break of the original."""
     lines = [line.split("# noqa")[0].strip() for line in (docstring or "").splitlines()]
     body = [line for line in lines[1:] if line]
-    return body[0] if body and not body[0].startswith(":") else ""
+    return body[0].replace("  ", "\n\n") if body and not body[0].startswith(":") else ""
 
 
 # --- custom resources -----------------------------------------------------------------------------------------------
@@ -389,7 +384,7 @@ _CHECK_TABLE: Final[dict[str, Any]] = {
     "enum": lambda value, options: "" if value in options else "enum",
     "minimum": lambda value, limit: "" if value >= limit else f"be greater than or equal to {limit}",
     "maximum": lambda value, limit: "" if value <= limit else f"be less than or equal to {limit}",
-    "pattern": lambda value, pattern: "" if type(value) is not str or re.search(pattern, value) else f"match '{pattern}'",
+    "pattern": lambda value, form: "" if type(value) is not str or re.search(form, value) else f"match '{form}'",
     "minLength": lambda value, limit: "" if len(value) >= limit else f"be at least {limit} chars long",
     "maxLength": lambda value, limit: "" if len(value) <= limit else f"be at most {limit} chars long",
     "minItems": lambda value, limit: "" if len(value) >= limit else f"have at least {limit} items",

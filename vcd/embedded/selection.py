@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from vcd.embedded.errors import bad_request
@@ -66,7 +66,8 @@ def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> 
     """
     try:
         labels = parse_label_selector(query["labelSelector"]) if query.get("labelSelector") else None
-        text = ",".join(part for part in (query.get("fieldSelector", ""), f"metadata.name={name}" if name else "") if part)
+        parts = (query.get("fieldSelector", ""), f"metadata.name={name}" if name else "")
+        text = ",".join(part for part in parts if part)
         fields = parse_field_selector(text) if text else None
     except SelectorError as error:
         raise bad_request(f"unable to parse requirement: {error}") from None
@@ -80,6 +81,3 @@ def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> 
 def _selectable(rtype: ResourceType) -> tuple[str, ...]:
     declared = (rtype.definition or {}).get("selectableFields") or ()
     return tuple(field["jsonPath"].removeprefix(".") for field in declared)
-
-
-Matcher = Callable[[Object], bool]

@@ -36,7 +36,8 @@ from vcd.embedded.tables import Columns, columns_of
 from vcd.embedded.watch import WatchStream
 
 Object = dict[str, Any]
-FaultHook = Callable[[web.Request], web.StreamResponse | None | Awaitable[web.StreamResponse | None]]
+Answer = web.StreamResponse | None
+FaultHook = Callable[[web.Request], Answer | Awaitable[Answer]]
 Authorizer = Callable[[str, Call, str], bool]
 
 ADMIN: Final = "system:admin"
@@ -554,5 +555,3 @@ def app(store: Store, *, tokens: Mapping[str, str] | None = None) -> web.Applica
     """An aiohttp application that serves a store."""
     return ApiServer(store, tokens=tokens).application
 
-
-__all__ = ["ADMIN", "ApiServer", "Call", "app"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from random import Random
@@ -21,7 +21,6 @@ from vcd.embedded.errors import (
     already_exists,
     bad_request,
     conflict,
-    details_of,
     forbidden,
     not_found,
 )
@@ -74,6 +73,7 @@ class Store:
         # Set by a garbage collector that is running: deletion may then leave dependents and owners to it.
         self.garbage_collected = False
         self._history = history
+        self._floor = 0
         self._shelves: dict[str, Shelf] = {}
         self._watchers: dict[str, list[Watcher]] = {}
         self._ending: set[str] = set()
@@ -94,11 +94,8 @@ class Store:
         """Objects and history of a resource."""
         found = self._shelves.get(storage)
         if found is None:
-            # What nobody ever wrote can be watched from any version.
             found = self._shelves[storage] = Shelf(self._floor, self._history)
         return found
-
-    _floor = 0
 
     def get(self, resource: str, namespace: str | None, name: str) -> Object:
         """One object. Raises ApiError 404."""
@@ -348,6 +345,8 @@ class Store:
         if rtype.storage in defaults.DEFAULTS:
             defaults.DEFAULTS[rtype.storage](new)
         obj = self._carried(rtype, current.obj, new, subresource)
+        if rtype.storage == "pods" and subresource is None:
+            _keep_admitted(current.obj["spec"], obj["spec"])
         if subresource is None:
             self._counted(rtype, current.obj, obj)
         if manager is not None:
@@ -488,7 +487,8 @@ class Store:
         for member in ("annotations", "labels"):
             if asked.get(member):
                 metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
-        self._commit(MODIFIED, rtype, current.key, {**pod, "metadata": metadata, "spec": spec, "status": status}, current)
+        bound = {**pod, "metadata": metadata, "spec": spec, "status": status}
+        self._commit(MODIFIED, rtype, current.key, bound, current)
 
     @staticmethod
     def _expect_bindable(rtype: ResourceType, current: Entry, asked: Object) -> None:
@@ -710,6 +710,15 @@ class Store:
         return ((namespace or "default") if rtype.namespaced else "", name)
 
 
+def _keep_admitted(old: Object, new: Object) -> None:
+    """Put back into a pod's new specification what admission had set, when the client left it out."""
+    for member in ("priority", "preemptionPolicy"):
+        if member in old:
+            new.setdefault(member, old[member])
+    if "tolerations" not in new and old.get("tolerations"):
+        new["tolerations"] = old["tolerations"]
+
+
 def _established(crd: Object, now: str) -> Object:
     """The status of a definition that is in force."""
     conditions = [
@@ -741,8 +750,8 @@ def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     status = budget.get("status") or {}
-    desired = status.get("desiredHealthy", 0)
-    return desired > 0 and status.get("currentHealthy", 0) >= desired
+    desired: int = status.get("desiredHealthy", 0)
+    return desired > 0 and bool(status.get("currentHealthy", 0) >= desired)
 
 
 def _budget_refuses(message: str, retry_after: int = 0) -> ApiError:
@@ -753,11 +762,3 @@ def _budget_refuses(message: str, retry_after: int = 0) -> ApiError:
         headers["Retry-After"] = str(retry_after)
     text = "Cannot evict pod as it would violate the pod's disruption budget."
     return ApiError(429, "TooManyRequests", text, details, headers=headers)
-
-
-def changes_of(store: Store, resource: str, version: int) -> Iterator[Change]:
-    """The changes of a resource after a resourceVersion; raises ApiError 410 when they are forgotten."""
-    return iter(store.shelf(store.type_of(resource).storage).since(version))
-
-
-__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiError", "Store", "details_of", "timestamp"]

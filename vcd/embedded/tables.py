@@ -530,11 +530,12 @@ def _custom(definition: Mapping[str, Any]) -> list[Column]:
     declared = definition.get("additionalPrinterColumns")
     if not declared:
         return [_age()._replace(type="date")]
+    about = "Custom resource definition column (in JSONPath format): "
     return [
         Column(
             column["name"], column["type"], _json_path(column["jsonPath"], column["type"]),
             column.get("priority", 0), column.get("format", ""),
-            column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}",
+            column.get("description") or about + column["jsonPath"],
         )
         for column in declared
     ]  # fmt: skip

@@ -27,6 +27,16 @@ _LABEL_TEXT: Final = (
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
+_KEY_TEXT: Final = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_VALUE_TEXT: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
 _LABEL_NAMES: Final = frozenset({"namespaces", "services"})
 _PATH_NAMES: Final = frozenset({
     "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
@@ -78,14 +88,9 @@ def _metadata(rtype: ResourceType, metadata: Object) -> Iterator[Cause]:
         yield wrong("metadata.name", name, why)
     for key, value in (metadata.get("labels") or {}).items():
         if not is_qualified_name(key):
-            yield wrong("metadata.labels", key, "name part must consist of alphanumeric characters, '-', '_' or '.', "
-                        "and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
-                        "'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')")  # fmt: skip
+            yield wrong("metadata.labels", key, _KEY_TEXT)
         if not is_label_value(value):
-            yield wrong("metadata.labels", value, "a valid label must be an empty string or consist of alphanumeric "
-                        "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
-                        "'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-                        "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')")  # fmt: skip
+            yield wrong("metadata.labels", value, _VALUE_TEXT)
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
@@ -213,7 +218,7 @@ def _definition(crd: Object) -> Iterator[Cause]:
     wanted = f"{plural}.{spec.get('group')}"
     if crd["metadata"].get("name") != wanted:
         yield wrong(
-            "metadata.name", crd["metadata"].get("name"), f'must be spec.names.plural+"."+spec.group'
+            "metadata.name", crd["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group'
         )
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         yield required("spec.scope")

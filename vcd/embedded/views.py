@@ -35,7 +35,7 @@ def wanted(accept: str, default: str = PLAIN) -> str:
         if media not in _JSON_TYPES:
             continue
         options = dict(parameter.partition("=")[::2] for parameter in parameters)
-        form = options.get("as", PLAIN)
+        form: str = options.get("as", PLAIN)
         if form and not (form in _KNOWN and options.get("g") == "meta.k8s.io" and options.get("v") == "v1"):
             continue
         return form

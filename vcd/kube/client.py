@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
 
 REQUEST_TIMEOUT = 4.0
@@ -23,6 +23,9 @@ REQUEST_TIMEOUT = 4.0
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+RETRY_AFTER_LIMIT = 30.0
+"""Seconds: a server that asks for a longer pause does not get it, or one answer could stop all scheduling."""
 
 _LIST_TIMEOUT = 60.0
 _READ_BUFFER = 1 << 19
@@ -112,7 +115,15 @@ def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: str | N
     wait = answer.details.retry_after if answer.details else None
     if retry_after and retry_after.isdigit():
         wait = float(retry_after)
+    if wait is not None:
+        wait = min(wait, RETRY_AFTER_LIMIT)
     return ApiError(status or answer.code, answer.reason or "", answer.message or "", wait)
+
+
+def pause_after(error: KubeError, backoff: Backoff) -> float:
+    """Seconds to wait before trying again: what the server asked for, or longer."""
+    wanted = error.retry_after if isinstance(error, ApiError) else None
+    return max(backoff.next(), wanted or 0.0)
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Unanswered
+from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Unanswered, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
@@ -172,8 +172,7 @@ class Committer:
                 doubt = doubt or not isinstance(error, Unanswered) or error.sent
             doubted = doubted or doubt
             if attempt < self._attempts:
-                wanted = problem.retry_after if isinstance(problem, ApiError) else None
-                await self._clock.sleep(max(backoff.next(), wanted or 0.0))
+                await self._clock.sleep(pause_after(problem, backoff))
         result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
         return Outcome("unknown" if doubt else result, str(problem))
 

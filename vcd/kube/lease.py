@@ -170,7 +170,10 @@ class LeaderElector:
         except KubeError as error:
             log.warning("lease_not_renewed", error=str(error), seconds_left=round(self._until - sent, 3))
         if self._leading:
-            await self._clock.sleep(max(0.0, min(self._retry, self._until - self._clock.monotonic())))
+            left = max(0.0, self._until - self._clock.monotonic())
+            renewed = self._until == sent + self._deadline
+            # after a failure sooner, and the sooner the less is left; at the deadline, to say that it has passed
+            await self._clock.sleep(min(self._retry, left if renewed else max(0.1, left / 4), left))
 
     async def _renew(self, sent: float) -> None:
         lease = self._lease
@@ -188,10 +191,10 @@ class LeaderElector:
         except Unanswered:
             # it may have been written all the same; then our copy is old, and only then is a conflict no theft
             pass
-        await self._look_again()
+        await self._look_again(spec, sent)
 
-    async def _look_again(self) -> None:
-        """Read the lease after a renewal that was refused or got no answer: is it still ours?"""
+    async def _look_again(self, wanted: _Spec, sent: float) -> None:
+        """Read the lease after a renewal that was refused or got no answer: is it still ours, or even renewed?"""
         lease = await self._get(left=self._until - self._clock.monotonic())
         if lease is None:
             self._lose("lease was deleted")
@@ -204,6 +207,8 @@ class LeaderElector:
         else:
             self._lease = lease
             self._observe(lease)
+            if lease.spec == wanted:
+                self._until = sent + self._deadline
 
     def _won(self, lease: _Lease, sent: float, *, wait: bool) -> None:
         self._lease = lease

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency
+from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.kinds import KINDS
@@ -212,7 +212,7 @@ class Recorder:
                     self.status.lost += 1
                     log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
                     return
-                await self._clock.sleep(backoff.next())
+                await self._clock.sleep(pause_after(error, backoff))
 
     async def _send(self, identity: _Identity, series: _Series) -> None:
         namespace = _namespace(identity.subject)

@@ -13,7 +13,17 @@ from typing import Any, Generic, NoReturn, TypeVar
 import msgspec
 import structlog
 
-from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Urgency
+from vcd.kube.client import (
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    ApiError,
+    Fenced,
+    KubeClient,
+    KubeError,
+    Malformed,
+    Urgency,
+    pause_after,
+)
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.events import GroupStatus, QueueUsage
@@ -91,6 +101,9 @@ class _Recent(Generic[T]):
     def drop(self, key: str) -> None:
         self._values.pop(key, None)
 
+    def clear(self) -> None:
+        self._values.clear()
+
 
 class StatusWriter:
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
@@ -121,6 +134,11 @@ class StatusWriter:
         self._groups: _Recent[_Group] = _Recent(capacity)
         self._queues: _Recent[QueueStatus] = _Recent(capacity)
         self._conditions: _Recent[_PodWork] = _Recent(capacity)
+        self._remembered: dict[str, _Recent[Any]] = {
+            "PodGroup": self._groups,
+            "Queue": self._queues,
+            "Pod": self._conditions,
+        }
 
     @property
     def waiting(self) -> int:
@@ -146,6 +164,11 @@ class StatusWriter:
         """Write one condition of a pod. Without a transition time, it is now, unless only the words changed."""
         self._work.put(("Pod", key), _PodWork(uid, condition), rank=1)
 
+    def forget(self, kind: str, key: str) -> None:
+        """An object was deleted: what was written to it says nothing about the next one of that name."""
+        if kind in self._remembered:
+            self._remembered[kind].drop(key)
+
     async def run(self) -> NoReturn:
         """Write until cancelled."""
         await self._work.serve(self._concurrency, self._write)
@@ -162,7 +185,9 @@ class StatusWriter:
                 await self._put(key, work)
                 return
             except Fenced:
-                self._work.clear()  # the new leader writes what it finds
+                self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
+                for recent in self._remembered.values():
+                    recent.clear()
                 return
             except KubeError as error:
                 if not self._again(kind, key, error):
@@ -171,13 +196,12 @@ class StatusWriter:
                     log.warning("status_not_written", kind=kind, key=key, error=str(error))
                     self.status.failed += 1
                     return
-                wanted = error.retry_after if isinstance(error, ApiError) else None
-                await self._clock.sleep(max(backoff.next(), wanted or 0.0))
+                await self._clock.sleep(pause_after(error, backoff))
                 work = self._work.pending(name) or work
 
     def _again(self, kind: str, key: str, error: KubeError) -> bool:
         """Whether to try once more; what is remembered of the object is dropped in any case."""
-        self._groups.drop(key) if kind == "PodGroup" else self._queues.drop(key)
+        self.forget(kind, key)
         if not isinstance(error, ApiError) or error.status == 429 or error.status >= 500:
             return True
         if error.status == 409 and kind == "PodGroup":

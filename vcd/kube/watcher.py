@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import msgspec
 import structlog
 
-from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Stalled, status_error
+from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Stalled, pause_after, status_error
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.model import codec
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
@@ -264,10 +264,9 @@ class Watcher:
         self.status.errors += 1
         self.status.stalls += isinstance(error, Stalled)
         self.status.last_error = str(error)
-        pause = self._backoff.next()
-        wanted = error.retry_after if isinstance(error, ApiError) else None
+        pause = pause_after(error, self._backoff)
         self._log.warning("watch_failed", error=str(error), retry_in=round(pause, 3))
-        await self._clock.sleep(max(pause, wanted or 0.0))
+        await self._clock.sleep(pause)
 
     async def _missing(self, error: ApiError) -> None:
         """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""

@@ -118,16 +118,18 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why some pods of a group wait: a typed reason with its numbers.
 
-    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid" ...; ``plugin`` which plugin
-    said no; ``reason`` its words; ``nodes`` how many nodes say so (0 where nodes are not the matter);
-    ``pods`` the keys of the pods meant, empty for the whole group; ``detail`` quantities by name.
+    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid", "gated"; ``plugin`` which
+    plugin said no; ``reason`` its words; ``nodes`` how many nodes say so (0 where nodes are not the matter);
+    ``tasks`` how many pods it concerns and ``pods`` the keys of the first of them, 0 and none for the whole group;
+    ``detail`` quantities by name. An empty gate says that the group waits for nothing any more.
     """
 
     group: str
     gate: str
-    plugin: str
-    reason: str
+    plugin: str = ""
+    reason: str = ""
     nodes: int = 0
+    tasks: int = 0
     pods: tuple[str, ...] = ()
     detail: dict[str, str] = {}
 
@@ -140,7 +142,10 @@ class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A whole decision. Its bytes (``encode_plan``) are what a replay compares."""
+    """A whole decision. Its bytes (``encode_plan``) are what a replay compares.
+
+    ``waiting`` holds the groups whose reasons changed: what is given replaces all that was known of a group.
+    """
 
     statements: tuple[Statement, ...] = ()
     groups: tuple[GroupStatus, ...] = ()

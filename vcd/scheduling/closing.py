@@ -136,11 +136,22 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 
 
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
-    """Why jobs wait: those of this session, and groups that are in no session because their queue is missing."""
-    for job in session.viewed_jobs():
-        yield from job.why
-    for key in sorted(session.snapshot.groups):
-        record = session.snapshot.groups[key]
+    """Groups whose reasons for waiting are not what they were, those outside the session included."""
+    snapshot = session.snapshot
+    now = {job.key: tuple(job.why) for job in session.viewed_jobs() if job.why and _still_waits(job)}
+    for key, record in snapshot.groups.items():
         name = session.queue_name_of(record)
         if name not in session.queues:
-            yield ev.Waiting(key, "queue", "", f"queue {name} does not exist")
+            now[key] = (ev.Waiting(key, "queue", "", f"queue {name} does not exist"),)
+    for key in sorted(now.keys() | snapshot.waiting.keys()):
+        reasons = now.get(key, ())
+        if reasons != snapshot.waiting.get(key, ()):
+            yield from reasons or (ev.Waiting(key, ""),)
+
+
+def _still_waits(job: Job) -> bool:
+    """Whether some task of a job has no room at the end, or the group was not admitted."""
+    counts = job.counts
+    return bool(counts[TaskStatus.PENDING] or counts[TaskStatus.PIPELINED] or counts[TaskStatus.ALLOCATED]) or (
+        job.is_pending() or not job.is_ready()
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -28,8 +29,18 @@ def decide(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memo
     return closing.plan_of(run(snapshot, policy, now, seed, memory))
 
 
-def run(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory | None = None) -> Session:
-    """The session after its last action, for who wants more than the plan (explanations, metrics)."""
+def run(
+    snapshot: Snapshot,
+    policy: Policy,
+    now: int,
+    seed: int,
+    memory: Memory | None = None,
+    mark: Callable[[str], None] = lambda _: None,
+) -> Session:
+    """The session after its last action, for who wants more than the plan (explanations, metrics).
+
+    ``mark`` is told "open", each action's name and "close" as each of them ends; who has a clock may look at it.
+    """
     faults: list[str] = []
     excluded: set[str] = set()
     while True:
@@ -39,11 +50,14 @@ def run(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory 
             session = Session(
                 snapshot, policy, plugins, now, seed, memory if memory is not None and not excluded else Memory()
             )
+            mark("open")
             for name in policy.actions:
                 action = registry.actions()[name]
                 action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
+                mark(name)
             for plugin in session.plugins:
                 plugin.close(session)
+            mark("close")
         except Exception as error:
             faulty = _plugin_at_fault(error)
             if faulty is None or faulty in excluded:

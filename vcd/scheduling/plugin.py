@@ -113,6 +113,8 @@ class Plugin:
     arguments: ClassVar[tuple[Argument, ...]] = ()
     kinds: ClassVar[tuple[str, ...]] = ()
     """Kinds it reads beside pods, nodes, groups and queues: they are watched, logged and permitted when it is on."""
+    timed: ClassVar[bool] = False
+    """Whether the passing of time alone can change what it says: then cycles run at each period."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from vcd.scheduling.statement import Statement
 
 S = TypeVar("S")
+
+_SHOWN_PODS = 3
+"""How many pods a reason names."""
 
 _S = TaskStatus
 _READY = tuple(int(status) for status in READY_STATUSES)
@@ -657,10 +661,22 @@ class Session:
             found = self._services[kind] = make()
         return cast(S, found)
 
-    def note(self, job: Job, gate: str, source: str, refusal: Refusal, **more: Any) -> None:
-        """Remember why a job, or some of its pods, wait."""
-        waiting = Waiting(job.key, gate, source, refusal.reason, detail=dict(refusal.detail), **more)
-        job.why.append(waiting)
+    def note(
+        self, job: Job, gate: str, source: str, refusal: Refusal, nodes: int = 0, task: Task | None = None
+    ) -> None:
+        """Remember why a job, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
+        for position, known in enumerate(job.why):
+            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == (
+                gate,
+                source,
+                refusal.reason,
+                nodes,
+            ):
+                pods = (*known.pods, task.key)[:_SHOWN_PODS]
+                job.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
+                return
+        pods = () if task is None else (task.key,)
+        job.why.append(Waiting(job.key, gate, source, refusal.reason, nodes, len(pods), pods, dict(refusal.detail)))
 
     def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
         """Integers in the order of the session's resources as quantities by name, zeros left out."""

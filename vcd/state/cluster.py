@@ -80,6 +80,7 @@ class ClusterState:
 
         self.intents: dict[str, Intent] = {}
         self.intended_status: dict[str, ev.GroupStatus] = {}
+        self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
     # --- what others ask ------------------------------------------------------------------------------------------
@@ -96,9 +97,7 @@ class ClusterState:
         """A pod as the API server last showed it."""
         row = self.tasks.row_of.get(key)
         pod = None if row is None else self.pods[row]
-        if row is None or pod is None or not self.shown_nodes[row]:
-            return pod
-        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=self.shown_nodes[row]))
+        return None if row is None or pod is None else _on_node(pod, self.shown_nodes[row])
 
     # --- folding --------------------------------------------------------------------------------------------------
 
@@ -171,6 +170,7 @@ class ClusterState:
         elif kind == "PodGroup":
             self.groups.pop(key, None)
             self.intended_status.pop(key, None)
+            self.waiting.pop(key, None)
         elif kind == "Queue":
             self.queues.pop(key, None)
         elif self.others.get(kind, {}).pop(key, None) is not None:
@@ -281,11 +281,22 @@ class ClusterState:
             for position, operation in enumerate(statement.operations):
                 if operation.verb != "pipeline":
                     self._intend_operation(decided.session, number, position, operation)
+        self._wait(plan.waiting)
         for status in plan.groups:
             record = self.groups.get(status.key)
             if record is not None:
                 self.intended_status[status.key] = status
                 self.groups[status.key] = _with_status(record, status)
+
+    def _wait(self, changes: Iterable[ev.Waiting]) -> None:
+        fresh: dict[str, list[ev.Waiting]] = {}
+        for waiting in changes:
+            fresh.setdefault(waiting.group, []).append(waiting)
+        for group, reasons in fresh.items():
+            if reasons[0].gate:
+                self.waiting[group] = tuple(reasons)
+            else:
+                self.waiting.pop(group, None)
 
     def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> None:
         row = self.tasks.row_of.get(operation.key)
@@ -332,41 +343,38 @@ class ClusterState:
 
     def dump(self) -> bytes:
         """The whole state as canonical bytes: equal states have equal dumps, however they came about."""
-        objects: list[tuple[str, str, bytes, int]] = []
-        for kind, digests in self.digests.items():
-            for key, digest in digests.items():
-                obj = self._object(kind, key)
-                objects.append((kind, key, b"" if obj is None else encode_payload(obj), digest))
-        objects.sort(key=lambda entry: entry[:2])
-        return _spec_key.encode(
+        return self.freeze().encode()
+
+    def freeze(self) -> Frozen:
+        """What dump encodes, copied: cheap, so that the encoding can be done while the state goes on."""
+        return Frozen(
+            {kind: dict(digests) for kind, digests in self.digests.items()},
+            {
+                "Node": {key: record.node for key, record in self.nodes.items()},
+                "PodGroup": {key: record.group for key, record in self.groups.items()},
+                "Queue": {key: record.queue for key, record in self.queues.items()},
+                **{kind: dict(objects) for kind, objects in self.others.items()},
+            },
+            dict(self.tasks.row_of),
+            list(self.pods),
+            list(self.shown_nodes),
             _Dump(
                 sequence=self.sequence,
                 session=self.session,
                 epoch=self.epoch,
                 leading=self.leading,
                 policy=self.policy,
-                listed=self.listed,
+                listed=dict(self.listed),
                 bad=sorted((kind, key, message) for (kind, key), message in self.bad.items()),
-                answers=self.answers,
-                objects=objects,
+                answers=dict(self.answers),
+                objects=[],
                 intents={
                     key: (i.session, i.statement, i.operation, i.verb, i.uid, i.node) for key, i in self.intents.items()
                 },
-                intended_status=self.intended_status,
-            )
+                intended_status=dict(self.intended_status),
+                waiting=dict(self.waiting),
+            ),
         )
-
-    def _object(self, kind: str, key: str) -> Object | None:
-        match kind:
-            case "Pod":
-                return self.pod(key)
-            case "Node":
-                return self.nodes[key].node if key in self.nodes else None
-            case "PodGroup":
-                return self.groups[key].group if key in self.groups else None
-            case "Queue":
-                return self.queues[key].queue if key in self.queues else None
-        return self.others.get(kind, {}).get(key)
 
     @classmethod
     def load(cls, data: bytes) -> ClusterState:
@@ -382,6 +390,7 @@ class ClusterState:
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message
         state.intended_status = dump.intended_status
+        state.waiting = dump.waiting
         state.answers = dump.answers
         state.listed = dump.listed
         state.session, state.epoch, state.leading = dump.session, dump.epoch, dump.leading
@@ -403,6 +412,50 @@ class _Dump(msgspec.Struct):
     objects: list[tuple[str, str, bytes, int]]
     intents: dict[str, tuple[int, int, int, str, str, str]]
     intended_status: dict[str, ev.GroupStatus]
+    waiting: dict[str, tuple[ev.Waiting, ...]]
+
+
+class Frozen:
+    """A state's content at one moment; ``encode`` may run in another thread."""
+
+    def __init__(
+        self,
+        digests: dict[str, dict[str, int]],
+        objects: dict[str, dict[str, Any]],
+        rows: dict[str, int],
+        pods: list[Pod | None],
+        shown_nodes: list[str],
+        dump: _Dump,
+    ) -> None:
+        self._digests = digests
+        self._objects = objects
+        self._rows = rows
+        self._pods = pods
+        self._shown_nodes = shown_nodes
+        self._dump = dump
+
+    def encode(self) -> bytes:
+        """The canonical bytes."""
+        for kind in sorted(self._digests):
+            digests = self._digests[kind]
+            for key in sorted(digests):
+                obj = self._pod(key) if kind == "Pod" else self._objects.get(kind, {}).get(key)
+                payload = b"" if obj is None else encode_payload(obj)
+                self._dump.objects.append((kind, key, payload, digests[key]))
+        return _spec_key.encode(self._dump)
+
+    def _pod(self, key: str) -> Pod | None:
+        row = self._rows.get(key)
+        pod = None if row is None else self._pods[row]
+        if row is None or pod is None:
+            return None
+        return _on_node(pod, self._shown_nodes[row])
+
+
+def _on_node(pod: Pod, node_name: str) -> Pod:
+    if not node_name:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
 
 
 def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
@@ -59,6 +60,7 @@ class Snapshot:
     others: Mapping[str, Mapping[str, Object]]
     others_version: Mapping[str, int]
     answers: Mapping[str, bytes]
+    waiting: Mapping[str, tuple[Waiting, ...]]
     settings: Settings
 
 
@@ -110,6 +112,7 @@ class SnapshotMaker:
             others={kind: self._copy_of(kind) for kind in state.others},
             others_version=dict(state.others_version),
             answers=dict(state.answers),
+            waiting=dict(state.waiting),
             settings=state.settings,
         )
 

@@ -59,11 +59,11 @@ def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> 
             entries.extend(("PodGroup", group.key, group) for group in _implied(obj))
             obj = _in_group(obj)
         entries.append((kind, obj.key, obj))
-    for kind, key, obj in sorted(entries, key=lambda entry: entry[:2]):
+    for kind, key, content in sorted(entries, key=lambda entry: entry[:2]):
         event = (
-            ev.ObjectBad(kind, key, "", obj)
-            if isinstance(obj, str)
-            else ev.ObjectPut(kind, key, "", encode_payload(obj))
+            ev.ObjectBad(kind, key, "", content)
+            if isinstance(content, str)
+            else ev.ObjectPut(kind, key, "", encode_payload(content))
         )
         state.apply(state.sequence + 1, event)
     return state
@@ -127,6 +127,7 @@ def _told(waiting: ev.Waiting) -> dict[str, Any]:
         "plugin": waiting.plugin,
         "reason": waiting.reason,
         "nodes": waiting.nodes,
+        "tasks": waiting.tasks,
         "pods": list(waiting.pods),
         "detail": waiting.detail,
     }

@@ -107,6 +107,8 @@ def _conditions(replica_set: Obj, failure: ApiError | None, now: str) -> list[Ob
     old = (replica_set.get("status") or {}).get("conditions") or []
     if failure is None:
         return [each for each in old if each.get("type") != "ReplicaFailure"]
+    if any(each.get("type") == "ReplicaFailure" for each in old):
+        return old  # the message names the pod that was refused, a new name each time; the first one says enough
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure.message}
     return with_condition(old, condition, now)
 

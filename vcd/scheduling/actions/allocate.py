@@ -78,10 +78,10 @@ class AllocateAction(Action):
             task = tasks.popleft()
             refused = session.allocatable(queue, task)
             if refused is not None:
-                session.note(job, "queue", *refused, pods=(task.key,))
+                session.note(job, "queue", *refused, task=task)
                 continue
             if task.gated:
-                session.note(job, "gated", self.name, Refusal("a scheduling gate holds the pod"), pods=(task.key,))
+                session.note(job, "gated", self.name, Refusal("a scheduling gate holds the pod"), task=task)
                 continue
             if task.role and task.role in job.failed_roles:
                 continue
@@ -107,7 +107,7 @@ def place(session: Session, statement: Statement, task: Task) -> bool:
     """Put a task on its best node, now or when room is freed there; False, with the reasons noted, where none is."""
     refused = session.pre_predicate(task)
     if refused is not None:
-        session.note(task.job, "predicate", *refused, nodes=len(session.nodes), pods=(task.key,))
+        session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)
         return False
     candidates = session.candidates(task)
     row = session.nominated(task, candidates)
@@ -115,9 +115,9 @@ def place(session: Session, statement: Statement, task: Task) -> bool:
         row = session.best_node(task, candidates)
     if row is None:
         for reason, nodes in candidates.reasons().items():
-            session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, pods=(task.key,))
+            session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
         if not len(session.nodes):
-            session.note(task.job, "predicate", "", Refusal("there is no node"), pods=(task.key,))
+            session.note(task.job, "predicate", "", Refusal("there is no node"), task=task)
         return False
     if session.nodes.has_room(row, task.request):
         statement.allocate(task, row)

@@ -132,7 +132,7 @@ def fit_error(job: Job) -> str:
     origins = [waiting for waiting in job.why if waiting.gate != "gang"]
     if origins:
         first = origins[0]
-        same = [waiting for waiting in origins if waiting.pods == first.pods and waiting.gate == first.gate]
+        same = [waiting for waiting in origins if waiting.pods[:1] == first.pods[:1] and waiting.gate == first.gate]
         reasons = ", ".join(
             f"{waiting.nodes} {waiting.reason}" if waiting.nodes else waiting.reason for waiting in same
         )

@@ -1,0 +1,208 @@
+"""A small language for clusters and what is expected of a cycle.
+
+``node("n1", cpu=8)``, ``gang("train", 3, cpu=2)`` ... give manifests; ``planned(*objects)`` decides one cycle on them;
+``session_of(*objects)`` gives the session itself, for tests of plugins.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import vcd
+from vcd.api import PlanResult, read_policy
+from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import run
+from vcd.scheduling.registry import plugins
+from vcd.scheduling.session import Session
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+Manifest = dict[str, Any]
+
+NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
+NOW_NS = int(NOW.timestamp()) * 1_000_000_000
+BARE = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
+
+
+def quantities(amounts: dict[str, Any]) -> dict[str, str]:
+    """Keyword arguments as a list of quantities: ``gpu`` is nvidia.com/gpu, numbers of memory are Gi."""
+    names = {"gpu": "nvidia.com/gpu"}
+    return {
+        names.get(name, name): f"{value}Gi" if name == "memory" and isinstance(value, int) else str(value)
+        for name, value in amounts.items()
+    }
+
+
+def node(
+    name: str,
+    *,
+    labels: dict[str, str] | None = None,
+    taints: Iterable[Manifest] = (),
+    unschedulable: bool = False,
+    pods: int = 110,
+    status: Manifest | None = None,
+    **room: Any,
+) -> Manifest:
+    """A node; room not given is 8 cpu and 32 Gi."""
+    amounts = quantities({"cpu": 8, "memory": 32, **room}) | {"pods": str(pods)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {"taints": list(taints), "unschedulable": unschedulable},
+        "status": {"allocatable": amounts, "capacity": amounts, **(status or {})},
+    }
+
+
+def queue(name: str, *, weight: int = 1, state: str = "Open", **spec: Any) -> Manifest:
+    """A queue; capability, deserved, guarantee are given as lists of quantities."""
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"weight": weight, **spec},
+        "status": {"state": state},
+    }
+
+
+def priority_class(name: str, value: int, *, default: bool = False) -> Manifest:
+    """A priority class."""
+    return {"kind": "PriorityClass", "metadata": {"name": name}, "value": value, "globalDefault": default}
+
+
+def group(
+    name: str,
+    *,
+    members: int = 1,
+    queue: str = "default",
+    phase: str = "Inqueue",
+    created: int = 0,
+    minimum: dict[str, Any] | None = None,
+    namespace: str = "default",
+    **spec: Any,
+) -> Manifest:
+    """A pod group; ``minimum`` is its minResources, ``created`` seconds after the first of January."""
+    if minimum is not None:
+        spec["minResources"] = quantities(minimum)
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": moment(created)},
+        "spec": {"minMember": members, "queue": queue, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def pod(
+    name: str,
+    *,
+    group: str | None = None,
+    on: str = "",
+    phase: str = "",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    created: int = 0,
+    namespace: str = "default",
+    deleting: bool = False,
+    spec: Manifest | None = None,
+    requests: Manifest | None = None,
+    **amounts: Any,
+) -> Manifest:
+    """A pod; ``on`` names its node, and it runs there unless ``phase`` says otherwise."""
+    marks = dict(annotations or {})
+    if group is not None:
+        marks["scheduling.k8s.io/group-name"] = group
+    meta: Manifest = {
+        "name": name,
+        "namespace": namespace,
+        "uid": f"uid-{namespace}-{name}",
+        "labels": labels or {},
+        "annotations": marks,
+        "creationTimestamp": moment(created),
+    }
+    if deleting:
+        meta["deletionTimestamp"] = moment(created + 1)
+    container = {"name": "c", "image": "image", "resources": {"requests": requests or quantities(amounts)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {
+            "schedulerName": "volcano",
+            "containers": [container],
+            **({"nodeName": on} if on else {}),
+            **(spec or {}),
+        },
+        "status": {"phase": phase or ("Running" if on else "Pending")},
+    }
+
+
+def gang(
+    name: str,
+    size: int,
+    *,
+    members: int | None = None,
+    on: Iterable[str] = (),
+    queue: str = "default",
+    phase: str = "Inqueue",
+    created: int = 0,
+    minimum: dict[str, Any] | None = None,
+    group_spec: Manifest | None = None,
+    **pod_options: Any,
+) -> Iterator[Manifest]:
+    """A group and its pods ``<name>-0`` ...; the first ones run on the nodes given by ``on``."""
+    places = list(on)
+    yield group(
+        name,
+        members=size if members is None else members,
+        queue=queue,
+        phase=phase,
+        created=created,
+        minimum=minimum,
+        **(group_spec or {}),
+    )
+    for i in range(size):
+        place = places[i] if i < len(places) else ""
+        yield pod(f"{name}-{i}", group=name, on=place, created=created, **pod_options)
+
+
+def moment(seconds: int) -> str:
+    """A time, seconds after the first of January 2026."""
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    return (start + datetime.timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
+def flat(objects: Iterable[Manifest | Iterable[Manifest]]) -> list[Manifest]:
+    """Manifests out of manifests and gangs."""
+    result: list[Manifest] = []
+    for entry in objects:
+        result.extend([entry] if isinstance(entry, dict) else entry)
+    return result
+
+
+def planned(*objects: Manifest | Iterable[Manifest], conf: str | None = None, seed: int = 0) -> PlanResult:
+    """One cycle over the objects."""
+    return vcd.plan(flat(objects), conf, NOW, seed)
+
+
+def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
+    """An opened session in which no action ran yet."""
+    policy = read_policy(conf)
+    known = plugins()
+    tiers = [
+        [
+            (option, known[option.name](parse_arguments(known[option.name].arguments, option.arguments)))
+            for option in tier
+        ]
+        for tier in policy.tiers
+    ]
+    snapshot = SnapshotMaker(state_of(flat(objects))).snapshot()
+    return Session(snapshot, policy, tiers, NOW_NS, seed, Memory())
+
+
+def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
+    """The session after its last action."""
+    return run(SnapshotMaker(state_of(flat(objects))).snapshot(), read_policy(conf), NOW_NS, seed)

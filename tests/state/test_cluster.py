@@ -1,0 +1,195 @@
+"""The fold of the log: placing, intending, setting aside, and equal states by whatever way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.dsl import flat, gang, group, node, pod, queue
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.status import TaskStatus
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+
+
+def put(manifest: dict) -> ev.ObjectPut:
+    kind, obj, version = from_manifest(manifest)
+    return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
+
+
+def folded(*events: ev.Event, state: ClusterState | None = None) -> ClusterState:
+    state = state or ClusterState()
+    for event in events:
+        state.apply(state.sequence + 1, event)
+    return state
+
+
+def status_of(state: ClusterState, key: str) -> TaskStatus:
+    return TaskStatus(int(state.tasks.column("status")[state.tasks.row_of[key]]))
+
+
+def node_of(state: ClusterState, key: str) -> str:
+    snapshot = SnapshotMaker(state).snapshot()
+    row = int(snapshot.tasks.node[state.tasks.row_of[key]])
+    return snapshot.facts.names[row] if row >= 0 else ""
+
+
+def decided(*operations: ev.Operation, session: int = 1, stale: tuple = (), **plan: object) -> ev.SessionDecided:
+    statements = (ev.Statement("default/g", "allocate", operations),) if operations else ()
+    encoded = ev.encode_plan(ev.Plan(statements=statements, **plan))
+    return ev.SessionDecided(session, 0, "p", 0, 0, 1, {}, encoded, stale)
+
+
+BASE = [put(node("n1")), put(node("n2")), put(group("g")), put(pod("a", group="g", cpu=1))]
+BIND = ev.Operation("bind", "default/a", "uid-default-a", "n1")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, TaskStatus.PENDING),
+        ({"on": "n1"}, TaskStatus.RUNNING),
+        ({"on": "n1", "phase": "Pending"}, TaskStatus.BOUND),
+        ({"on": "n1", "deleting": True}, TaskStatus.RELEASING),
+        ({"deleting": True}, TaskStatus.RELEASING),
+        ({"on": "n1", "phase": "Succeeded"}, TaskStatus.SUCCEEDED),
+        ({"on": "n1", "phase": "Failed"}, TaskStatus.FAILED),
+        ({"on": "n1", "phase": "Unknown"}, TaskStatus.UNKNOWN),
+    ],
+)
+def test_a_pods_status_follows_its_phase_node_and_deletion(options: dict, expected: TaskStatus) -> None:
+    assert status_of(folded(put(pod("a", group="g", **options))), "default/a") is expected
+
+
+def test_a_bind_that_was_decided_holds_its_node_before_the_server_shows_it() -> None:
+    state = folded(*BASE, decided(BIND))
+    assert status_of(state, "default/a") is TaskStatus.BINDING
+    assert node_of(state, "default/a") == "n1"
+
+
+def test_an_unrelated_change_of_the_pod_does_not_undo_a_decided_bind() -> None:
+    state = folded(*BASE, decided(BIND), put(pod("a", group="g", cpu=1, labels={"new": "label"})))
+    assert status_of(state, "default/a") is TaskStatus.BINDING
+
+
+def test_a_bind_that_failed_leaves_the_pod_pending() -> None:
+    state = folded(*BASE, decided(BIND), ev.OperationDone(1, 0, 0, "conflict"))
+    assert status_of(state, "default/a") is TaskStatus.PENDING
+    assert node_of(state, "default/a") == ""
+
+
+def test_a_bind_of_a_stale_statement_is_not_intended() -> None:
+    assert status_of(folded(*BASE, decided(BIND, stale=((0, "gone"),))), "default/a") is TaskStatus.PENDING
+
+
+def test_a_new_pod_of_the_same_name_is_not_bound_by_the_old_ones_intent() -> None:
+    again = pod("a", group="g", cpu=1)
+    again["metadata"]["uid"] = "another"
+    assert status_of(folded(*BASE, decided(BIND), put(again)), "default/a") is TaskStatus.PENDING
+
+
+def test_an_eviction_that_was_decided_is_releasing_at_once() -> None:
+    state = folded(put(node("n1")), put(pod("a", group="g", on="n1")))
+    folded(decided(ev.Operation("evict", "default/a", "uid-default-a", "n1")), state=state)
+    assert status_of(state, "default/a") is TaskStatus.RELEASING
+
+
+def test_a_phase_that_was_decided_survives_a_late_echo_of_the_old_one() -> None:
+    waiting = put(group("g", phase="Pending"))
+    state = folded(waiting, decided(groups=(ev.GroupStatus("default/g", "Inqueue", was="Pending"),)), waiting)
+    assert state.groups["default/g"].group.status.phase == "Inqueue"
+
+
+def test_a_phase_that_someone_else_wrote_wins_over_the_decided_one() -> None:
+    state = folded(
+        put(group("g", phase="Pending")),
+        decided(groups=(ev.GroupStatus("default/g", "Inqueue", was="Pending"),)),
+        put(group("g", phase="Completed")),
+    )
+    assert state.groups["default/g"].group.status.phase == "Completed"
+
+
+def test_a_bad_quantity_sets_the_object_aside_and_names_it() -> None:
+    state = folded(put(node("n1", cpu="a lot")))
+    assert "n1" not in state.nodes
+    assert "a lot" in state.bad["Node", "n1"]
+
+
+def test_an_object_that_becomes_good_again_is_no_longer_set_aside() -> None:
+    state = folded(put(node("n1", cpu="a lot")), put(node("n1", cpu=8)))
+    assert "n1" in state.nodes
+    assert not state.bad
+
+
+def test_a_change_without_payload_changes_nothing() -> None:
+    state = folded(*BASE)
+    before = state.dump()
+    state.apply(state.sequence, ev.ObjectPut("Pod", "default/a", "99", None))
+    assert state.dump() == before
+
+
+def test_deleted_objects_leave_no_trace() -> None:
+    state = folded(*BASE)
+    gone = [ev.ObjectGone(e.kind, e.key) for e in BASE]
+    folded(*gone, state=state)
+    assert not state.nodes and not state.groups and not state.tasks.row_of
+    assert not len(state.shapes) and not len(state.label_sets) and not len(state.job_keys)
+
+
+def test_a_pod_on_a_node_that_comes_back_still_uses_it() -> None:
+    """pains.md 16: a node removed and added again."""
+    state = folded(put(node("n1")), put(pod("a", group="g", on="n1", cpu=2)))
+    folded(ev.ObjectGone("Node", "n1"), put(node("n1")), state=state)
+    assert node_of(state, "default/a") == "n1"
+
+
+def random_events(seed: int) -> list[ev.Event]:
+    """A random history of pods, nodes, groups, sessions and outcomes."""
+    rand = random.Random(seed)
+    events: list[ev.Event] = []
+    session = 0
+    for _ in range(rand.randint(5, 60)):
+        name = f"p{rand.randint(0, 5)}"
+        match rand.randint(0, 8):
+            case 0 | 1:
+                place = rand.choice(["", "", "n0", "n1", "n9"])
+                events.append(put(pod(name, group=rand.choice("gh"), on=place, cpu=rand.randint(1, 3))))
+            case 2:
+                events.append(ev.ObjectGone("Pod", f"default/{name}"))
+            case 3:
+                events.append(put(node(f"n{rand.randint(0, 2)}", cpu=rand.choice([4, 8, "x"]))))
+            case 4:
+                events.append(ev.ObjectGone("Node", f"n{rand.randint(0, 2)}"))
+            case 5:
+                events.append(put(group(rand.choice("gh"), phase=rand.choice(["Pending", "Inqueue", "Running"]))))
+            case 6:
+                session += 1
+                operation = ev.Operation("bind", f"default/{name}", f"uid-default-{name}", "n0")
+                status = ev.GroupStatus("default/g", "Inqueue", was="Pending")
+                waiting = ev.Waiting("default/h", rand.choice(["", "enqueue"]), reason="r")
+                events.append(decided(operation, session=session, groups=(status,), waiting=(waiting,)))
+            case 7:
+                events.append(ev.OperationDone(max(session, 1), 0, 0, rand.choice(["done", "conflict", "failed"])))
+            case 8:
+                events.append(ev.LeadershipChanged(rand.randint(0, 3), "me", rand.random() < 0.5))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_folding_all_equals_folding_a_checkpoint_and_the_rest(seed: int) -> None:
+    """Law 1."""
+    events = random_events(seed)
+    cut = random.Random(seed).randint(0, len(events))
+    whole = folded(*events)
+    resumed = ClusterState.load(folded(*events[:cut]).dump())
+    assert folded(*events[cut:], state=resumed).dump() == whole.dump()
+
+
+def test_objects_added_in_any_order_give_the_same_state() -> None:
+    objects = [put(m) for m in flat([node("n1"), node("n2"), queue("q"), gang("g", 3, cpu=1, on=["n1"]), gang("h", 2)])]
+    expected = folded(*objects).dump()
+    for seed in range(10):
+        random.Random(seed).shuffle(objects)
+        assert folded(*objects).dump() == expected

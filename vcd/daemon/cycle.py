@@ -1,0 +1,155 @@
+"""The serial session coroutine: snapshot, decide in a thread, verify, log, hand over to the commit loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from vcd.daemon.keeper import Keeper
+from vcd.model import events as ev
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run, versions
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.session import Session
+from vcd.scheduling.verify import stale_statements
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+
+_log = structlog.get_logger(__name__)
+
+Handover = Callable[[ev.SessionDecided, ev.Plan, Session, dict[str, float]], None]
+
+
+class Cycle:
+    """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
+
+    ``policy`` is asked at each session; ``handover`` gets every logged session, with the seconds its parts took.
+    A decision in which nothing changes is not logged: replaying the one before explains it as well.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        policy: Callable[[], Policy],
+        may_decide: Callable[[], int | None],
+        handover: Handover,
+        *,
+        seed: int = 0,
+        period: float = 1.0,
+        gather: float = 0.02,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._keeper = keeper
+        self._policy = policy
+        self._may_decide = may_decide
+        self._handover = handover
+        self._seed = seed
+        self._period = period
+        self._gather = gather
+        self._clock = clock
+        self._memory = Memory()
+        self._maker = SnapshotMaker(keeper.state)
+        self._epoch: int | None = None
+        self.idle = asyncio.Event()
+        """Set while there is nothing to decide on."""
+        self.sessions = 0
+
+    async def run(self) -> None:
+        """Decide until cancelled. A change starts a cycle; so does a period in which time alone may have told."""
+        changed = self._keeper.changed
+        while True:
+            if not changed.is_set():
+                self.idle.set()
+                await self._wait_for_change()
+            self.idle.clear()
+            await asyncio.sleep(self._gather)
+            changed.clear()
+            epoch = self._may_decide()
+            if epoch is None:
+                continue
+            if await self.once(epoch):
+                changed.set()
+
+    async def _wait_for_change(self) -> None:
+        timed = any(plugin_is_timed(self._policy()))
+        try:
+            await asyncio.wait_for(self._keeper.changed.wait(), self._period if timed else None)
+        except TimeoutError:
+            return
+
+    async def once(self, epoch: int) -> bool:
+        """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
+        if epoch != self._epoch:
+            self._memory, self._epoch = Memory(), epoch
+        policy, seed, now = self._policy(), self._seed, self._clock()
+        durations: dict[str, float] = {}
+        stopwatch = _Stopwatch(durations)
+        snapshot = self._maker.snapshot()
+        stopwatch("snapshot")
+        session, plan = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch)
+        if self._may_decide() != epoch:
+            _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
+            return False
+        if plan == _NOTHING:
+            return False
+        stopwatch.restart()
+        stale: tuple[tuple[int, str], ...] = ()
+        if self._keeper.state.sequence != snapshot.sequence:
+            stale = stale_statements(plan, self._maker.snapshot())
+        stopwatch("verify")
+        record = ev.SessionDecided(
+            session=self._keeper.log.last_session + 1,
+            head=snapshot.sequence,
+            policy=policy.digest,
+            now=now,
+            seed=seed,
+            epoch=epoch,
+            versions=versions(),
+            plan=ev.encode_plan(plan),
+            stale=stale,
+        )
+        await self._keeper.put([record])
+        self.sessions += 1
+        durations["total"] = stopwatch.total()
+        self._handover(record, plan, session, durations)
+        return plan.more or bool(stale)
+
+    def _decide(
+        self, snapshot: Snapshot, policy: Policy, now: int, seed: int, mark: Callable[[str], None]
+    ) -> tuple[Session, ev.Plan]:
+        session = run(snapshot, policy, now, seed, self._memory, mark)
+        return session, plan_of(session)
+
+
+_NOTHING = ev.Plan()
+
+
+def plugin_is_timed(policy: Policy) -> list[bool]:
+    """For each plugin that is on, whether the passing of time alone can change what it says."""
+    from vcd.scheduling.registry import plugins
+
+    known = plugins()
+    return [known[option.name].timed for tier in policy.tiers for option in tier]
+
+
+class _Stopwatch:
+    """Seconds between marks, by name."""
+
+    def __init__(self, durations: dict[str, float]) -> None:
+        self._durations = durations
+        self._began = self._last = time.perf_counter()
+
+    def __call__(self, name: str) -> None:
+        now = time.perf_counter()
+        self._durations[name] = self._durations.get(name, 0.0) + now - self._last
+        self._last = now
+
+    def restart(self) -> None:
+        """Let what passed since the last mark count for nothing."""
+        self._last = time.perf_counter()
+
+    def total(self) -> float:
+        return time.perf_counter() - self._began

@@ -1,0 +1,56 @@
+"""The one way into the state: through the log first (design law 1)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from vcd.eventlog.log import EventLog
+from vcd.model.events import Event, KindListed, OperationDone, SessionDecided
+from vcd.state.cluster import ClusterState
+
+_QUIET = (SessionDecided, KindListed)
+"""Events that give no reason for another cycle by themselves."""
+
+
+class Keeper:
+    """Appends events to the log and, once they are durable, folds them into the state in the log's order.
+
+    ``changed`` is set when something happened that a cycle could decide on. ``observe`` is told each event after it
+    was folded; ``appended`` how many seconds an append took.
+    """
+
+    def __init__(self, log: EventLog, state: ClusterState) -> None:
+        self.log = log
+        self.state = state
+        self.changed = asyncio.Event()
+        self.observe: Callable[[Event], None] = lambda _: None
+        self.appended: Callable[[float], None] = lambda _: None
+        self._next = state.sequence + 1
+        self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
+
+    async def put(self, events: Sequence[Event]) -> None:
+        """Log events and fold them; returns when they are in the state. Raises LogError when they cannot be logged."""
+        if not events:
+            return
+        began = time.perf_counter()
+        last = await self.log.append(events)
+        self.appended(time.perf_counter() - began)
+        folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._durable[last - len(events) + 1] = (events, folded)
+        self._fold()
+        await folded
+
+    def _fold(self) -> None:
+        """Fold what is durable, as far as no earlier event is missing."""
+        while self._next in self._durable:
+            events, folded = self._durable.pop(self._next)
+            for event in events:
+                self.state.apply(self._next, event)
+                self._next += 1
+                self.observe(event)
+                if not isinstance(event, _QUIET) and not (isinstance(event, OperationDone) and event.result == "done"):
+                    self.changed.set()
+            if not folded.done():
+                folded.set_result(None)

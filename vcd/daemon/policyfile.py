@@ -1,0 +1,76 @@
+"""The configuration file: read at start, watched, and in force only when it is good (design section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+
+from vcd.model.events import PolicyLoaded
+from vcd.scheduling.policy import Policy, PolicyError
+from vcd.scheduling.registry import read_policy
+from vcd.state.records import Settings
+
+_log = structlog.get_logger(__name__)
+
+
+class PolicyFile:
+    """A policy that follows its file; ``path`` None is vc-scheduler's compiled-in default.
+
+    ``changed`` is awaited with the event of each new version, ``refused`` is told why a version is not taken.
+    """
+
+    def __init__(self, path: Path | None, settings: Settings) -> None:
+        self.path = path
+        self._settings = settings
+        self._seen: str | None = None
+        self.policy: Policy = read_policy(None)
+
+    def load(self) -> PolicyLoaded:
+        """Read the file for the first time. Raises PolicyError, or OSError when it cannot be read."""
+        text = None if self.path is None else self.path.read_text()
+        self._seen = text
+        self.policy = read_policy(text)
+        self._warn()
+        return self._event()
+
+    async def follow(
+        self,
+        changed: Callable[[PolicyLoaded], Awaitable[None]],
+        refused: Callable[[str], None],
+        period: float = 1.0,
+    ) -> None:
+        """Look at the file each ``period`` seconds, until cancelled: a mounted ConfigMap changes by its link."""
+        if self.path is None:
+            return
+        while True:
+            await asyncio.sleep(period)
+            try:
+                text = await asyncio.to_thread(self.path.read_text)
+            except OSError as error:
+                self._refuse(str(error), refused)
+                continue
+            if text == self._seen:
+                continue
+            self._seen = text
+            try:
+                self.policy = read_policy(text)
+            except PolicyError as error:
+                self._refuse(str(error), refused)
+                continue
+            self._warn()
+            _log.info("configuration reloaded", digest=self.policy.digest)
+            await changed(self._event())
+
+    def _refuse(self, reason: str, refused: Callable[[str], None]) -> None:
+        _log.error("configuration refused; the one in force stays", reason=reason, digest=self.policy.digest)
+        refused(reason)
+
+    def _warn(self) -> None:
+        for warning in self.policy.warnings:
+            _log.warning("configuration", warning=str(warning))
+
+    def _event(self) -> PolicyLoaded:
+        return PolicyLoaded(self.policy.digest, self.policy.text, self._settings.as_text())

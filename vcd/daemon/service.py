@@ -1,0 +1,346 @@
+"""``vcd run``: the parts wired together, started and stopped in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import uuid
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.http import Endpoints
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import Options
+from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.watches import Watches
+from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import EventLog
+from vcd.eventlog.reader import LogReader
+from vcd.kube.client import KubeClient
+from vcd.kube.committer import Committer
+from vcd.kube.connection import ConfigurationError, connect
+from vcd.kube.lease import LeaderElector
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
+from vcd.model import events as ev
+from vcd.model.objects import Condition
+from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.registry import plugins
+from vcd.scheduling.session import Session
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+OK, FAILED, BAD_USAGE = 0, 1, 2
+
+ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
+
+
+def restore(path: Path) -> ClusterState:
+    """The state that a log's newest checkpoint and the events after it give. Raises LogError."""
+    if not path.exists():
+        return ClusterState()
+    with LogReader(path) as reader:
+        checkpoint = reader.latest_checkpoint()
+        state = ClusterState() if checkpoint is None else ClusterState.load(checkpoint.state)
+        for logged in reader.read(after=state.sequence):
+            state.apply(logged.sequence, logged.event)
+    return state
+
+
+class Service:
+    """One replica."""
+
+    def __init__(self, options: Options, client: KubeClient, keeper: Keeper, policy: PolicyFile) -> None:
+        self.options = options
+        self.client = client
+        self.keeper = keeper
+        self.policy = policy
+        self.metrics = Metrics()
+        state = keeper.state
+        identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.elector = LeaderElector(
+            client,
+            options.lease_namespace,
+            options.lease_name,
+            identity,
+            lease_duration=options.lease_duration,
+            renew_deadline=options.renew_deadline,
+            retry_period=options.retry_period,
+            last_epoch=state.epoch if state.epoch or state.session else -1,
+        )
+        self.watches = Watches(client, state, keeper.put, self._kinds())
+        self.metrics.watches = self.watches.statuses
+        self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads)
+        self.statuses = StatusWriter(client, self._leads)
+        self.committer = Committer(client, keeper.put, self._holds, recorder=self.recorder, conditions=self.statuses)
+        self.cycle = Cycle(
+            keeper,
+            lambda: policy.policy,
+            self._epoch_to_decide_under,
+            self._hand_over,
+            seed=options.seed,
+            period=options.schedule_period,
+        )
+        self._deciding: int | None = None
+        self._commits: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._checkpointed_at = state.sequence
+        keeper.observe = self._observe
+        keeper.appended = self.metrics.observe_append
+
+    def _kinds(self) -> list[str]:
+        known = plugins()
+        kinds = dict.fromkeys(ALWAYS_READ)
+        for tier in self.policy.policy.tiers:
+            for option in tier:
+                kinds.update(dict.fromkeys(known[option.name].kinds))
+        return list(kinds)
+
+    # --- leadership -------------------------------------------------------------------------------------------------
+
+    def _leads(self) -> bool:
+        return self._deciding is not None and self._holds(self._deciding)
+
+    def _holds(self, epoch: int) -> bool:
+        return self.elector.holds(epoch) if self.options.leader_elect else epoch == 0
+
+    def _epoch_to_decide_under(self) -> int | None:
+        """The epoch, while this replica leads, has seen all lists, and its log can be written."""
+        if self._deciding is None or not self._holds(self._deciding) or self.keeper.log.failure is not None:
+            return None
+        return self._deciding if self.watches.synced() else None
+
+    async def _follow_leadership(self) -> None:
+        """On a win: wait out the old leader's requests, list anew, then decide (design law 4)."""
+        if not self.options.leader_elect:
+            await self._lead(ev.LeadershipChanged(0, self.elector.identity, leading=True))
+            return
+        async for change in self.elector.changes():
+            self._deciding = None
+            self.metrics.observe_leadership(change.leading, change.epoch)
+            if change.leading:
+                await self._lead(change)
+            else:
+                _log.warning("no longer leading", epoch=change.epoch)
+                await self.keeper.put([change])
+
+    async def _lead(self, change: ev.LeadershipChanged) -> None:
+        if self.options.leader_elect:
+            if not await self.elector.wait_safe():
+                return
+            await self.watches.list_again()
+        await self.watches.wait_synced()
+        await self.keeper.put([change])
+        if self.options.leader_elect and not self._holds(change.epoch):
+            return
+        self._deciding = change.epoch
+        self.metrics.observe_leadership(True, change.epoch)
+        _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
+        self.keeper.changed.set()
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def _hand_over(
+        self, record: ev.SessionDecided, plan: ev.Plan, session: Session, durations: dict[str, float]
+    ) -> None:
+        self.metrics.observe_session(session, plan, record, durations)
+        if any(statement.operations for statement in plan.statements):
+            task = asyncio.get_running_loop().create_task(self.committer.commit(record, plan))
+            self._commits.add(task)
+            task.add_done_callback(self._commit_ended)
+        self.statuses.submit_groups(plan.groups, f"session-{record.session}")
+        self.statuses.submit_queues(plan.queues)
+        self._tell_waiting(plan)
+        _log.debug(
+            "session",
+            session=record.session,
+            statements=len(plan.statements),
+            stale=len(record.stale),
+            seconds=round(durations["total"], 4),
+        )
+
+    def _commit_ended(self, task: asyncio.Task[None]) -> None:
+        self._commits.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("commit failed", error=repr(task.exception()))
+
+    def _tell_waiting(self, plan: ev.Plan) -> None:
+        """Conditions of pods that found no place, and an Event for each group that waits for a new reason."""
+        for waiting in plan.waiting:
+            if not waiting.gate:
+                continue
+            words = in_words(waiting)
+            group = self.keeper.state.groups.get(waiting.group)
+            if group is not None:
+                meta = group.group.metadata
+                self.recorder.record("PodGroup", waiting.group, meta.uid, "Warning", "Unschedulable", words)
+            for key in waiting.pods:
+                pod = self.keeper.state.pod(key)
+                if pod is not None:
+                    condition = Condition("PodScheduled", "False", "Unschedulable", words)
+                    self.statuses.submit_pod_condition(key, pod.metadata.uid, condition)
+                    self.recorder.record("Pod", key, pod.metadata.uid, "Warning", "FailedScheduling", words)
+
+    def _observe(self, event: ev.Event) -> None:
+        if isinstance(event, ev.OperationDone):
+            self.metrics.observe_outcome(event, "")
+
+    # --- housekeeping -----------------------------------------------------------------------------------------------
+
+    async def _keep_house(self) -> None:
+        """Checkpoints, retention and gauges of the log, in the background."""
+        options = self.options
+        while True:
+            await asyncio.sleep(options.housekeeping_period)
+            state, log = self.keeper.state, self.keeper.log
+            size = await asyncio.to_thread(lambda: options.event_log.stat().st_size)
+            self.metrics.observe_log(log.head, size)
+            if state.sequence - self._checkpointed_at >= options.checkpoint_interval:
+                await self.checkpoint()
+                await log.retain(options.retention_age, options.retention_size)
+
+    async def checkpoint(self) -> None:
+        """Keep the state as it is now, encoded in a thread."""
+        state = self.keeper.state
+        sequence, frozen = state.sequence, state.freeze()
+        data = await asyncio.to_thread(frozen.encode)
+        await self.keeper.log.checkpoint(sequence, data)
+        self._checkpointed_at = sequence
+
+    async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
+        await self.keeper.put([event])
+        self.metrics.observe_policy(event.digest, ok=True)
+        await self.watches.add(self._kinds())
+
+    def _policy_refused(self, reason: str) -> None:
+        self.metrics.observe_policy(self.policy.policy.digest, ok=False)
+        self.recorder.record(
+            "ConfigMap",
+            f"{self.options.lease_namespace}/volcano-scheduler-configmap",
+            "",
+            "Warning",
+            "BadConfiguration",
+            reason,
+        )
+
+    def ready(self) -> str | None:
+        """Why this replica cannot serve yet; None when it can. A follower is ready: it watches and logs."""
+        return None if self.watches.synced() else "not all lists are in"
+
+    def healthy(self) -> str | None:
+        """Why this replica should be restarted; None when all is well."""
+        if self.keeper.log.failure is not None:
+            return str(self.keeper.log.failure)
+        return None if self._failure is None else repr(self._failure)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
+        parts: list[Coroutine[Any, Any, None]] = [
+            self.watches.run(),
+            self.recorder.run(),
+            self.statuses.run(),
+            self.cycle.run(),
+            self._follow_leadership(),
+            self._keep_house(),
+            self.policy.follow(self._policy_changed, self._policy_refused),
+            self.metrics.measure_pauses(),
+        ]
+        if self.options.leader_elect:
+            parts.append(self.elector.run())
+        async with Endpoints(self.options, self.metrics, self.healthy, self.ready):
+            tasks = [asyncio.get_running_loop().create_task(part) for part in parts]
+            stopping = asyncio.get_running_loop().create_task(stop.wait())
+            try:
+                await self._until_one_fails(stopping, tasks)
+            finally:
+                stopping.cancel()
+                await self._shut_down(tasks)
+
+    async def _until_one_fails(self, stopping: asyncio.Task[Any], tasks: list[asyncio.Task[None]]) -> None:
+        waiting = {stopping, *tasks}
+        while stopping in waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                error = task.exception()
+                if error is not None:
+                    self._failure = error
+                    raise error
+
+    async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:
+        cycle, elector = tasks[3], tasks[-1] if self.options.leader_elect else None
+        cycle.cancel()
+        if self._commits:
+            await asyncio.wait(self._commits, timeout=self.client.request_timeout)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.statuses.idle(), self.client.request_timeout)
+        self._deciding = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self._commits, return_exceptions=True)
+        if elector is not None:
+            await self.elector.release()
+        if self.keeper.log.failure is None:
+            await self.checkpoint()
+
+
+def in_words(waiting: ev.Waiting) -> str:
+    """A reason in a sentence with its numbers."""
+    words = f"{waiting.nodes} node(s): {waiting.reason}" if waiting.nodes else waiting.reason
+    detail = ", ".join(f"{name} {amount}" for name, amount in waiting.detail.items())
+    source = f" [{waiting.plugin}]" if waiting.plugin else ""
+    return f"{words} ({detail}){source}" if detail else f"{words}{source}"
+
+
+@contextlib.asynccontextmanager
+async def assembled(options: Options) -> AsyncIterator[Service]:
+    """A replica with its log and its connection open. Raises LogError, ConfigurationError, PolicyError, OSError."""
+    policy = PolicyFile(options.scheduler_conf, options.settings())
+    loaded = policy.load()
+    connection = await connect(options.kubeconfig, options.master)
+    async with EventLog.open(options.event_log) as log:
+        state = await asyncio.to_thread(restore, options.event_log)
+        gc.collect()
+        gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
+        async with KubeClient(
+            connection,
+            user_agent="vcd",
+            qps=options.kube_api_qps,
+            burst=options.kube_api_burst,
+            request_timeout=options.request_timeout,
+        ) as client:
+            keeper = Keeper(log, state)
+            if state.policy != loaded:
+                await keeper.put([loaded])
+            service = Service(options, client, keeper, policy)
+            service.metrics.observe_policy(loaded.digest, ok=True)
+            yield service
+
+
+async def run(options: Options) -> int:
+    """Run a replica until SIGTERM or SIGINT; the exit code. What a user can mend is told in one line."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with assembled(options) as service:
+            _log.info(
+                "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
+            )
+            await service.run(stop)
+    except (LogError, ConfigurationError, PolicyError, OSError, ValueError) as error:
+        _log.error("stopped", reason=str(error))
+        return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED
+    return OK

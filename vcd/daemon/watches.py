@@ -1,0 +1,86 @@
+"""The watchers of all kinds that are read, as one thing: all synced, or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from vcd.kube.client import KubeClient
+from vcd.kube.watcher import Sink, Watcher, WatchStatus
+from vcd.model.kinds import KINDS
+from vcd.state.cluster import ClusterState
+
+_LOOK = 0.02
+"""Seconds between looks at whether all lists are in."""
+
+
+class Watches:
+    """Runs a watcher for each kind; kinds may be added, and all may be told to list anew."""
+
+    def __init__(self, client: KubeClient, state: ClusterState, sink: Sink, kinds: Iterable[str]) -> None:
+        self._client = client
+        self._state = state
+        self._sink = sink
+        self._watchers: dict[str, Watcher] = {kind: self._watcher(kind) for kind in kinds}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: asyncio.Future[None] | None = None
+
+    def _watcher(self, kind: str) -> Watcher:
+        return Watcher(self._client, KINDS[kind], self._state, self._sink)
+
+    def statuses(self) -> Mapping[str, WatchStatus]:
+        """Each kind's counters."""
+        return {kind: watcher.status for kind, watcher in self._watchers.items()}
+
+    def synced(self) -> bool:
+        """Whether the first list of every kind is complete."""
+        return all(watcher.status.synced for watcher in self._watchers.values())
+
+    async def wait_synced(self) -> None:
+        """Wait until every list is in."""
+        while not self.synced():  # noqa: ASYNC110 - the watchers tell by their status, once at the start
+            await asyncio.sleep(_LOOK)
+
+    async def run(self) -> None:
+        """Watch until cancelled; raises what a watcher raises."""
+        self._failed = asyncio.get_running_loop().create_future()
+        for kind in self._watchers:
+            self._start(kind)
+        try:
+            await self._failed
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _start(self, kind: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._watchers[kind].run())
+        self._tasks[kind] = task
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self._failed is None or self._failed.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failed.set_exception(error)
+
+    async def list_again(self) -> None:
+        """Drop all watches and list every kind anew."""
+        for kind in list(self._watchers):
+            await self._replace(kind)
+
+    async def add(self, kinds: Iterable[str]) -> None:
+        """Watch further kinds too."""
+        for kind in kinds:
+            if kind not in self._watchers:
+                self._watchers[kind] = self._watcher(kind)
+                self._start(kind)
+
+    async def _replace(self, kind: str) -> None:
+        task = self._tasks.pop(kind, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._watchers[kind] = self._watcher(kind)
+        self._start(kind)

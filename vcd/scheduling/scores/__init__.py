@@ -1,0 +1,1 @@
+"""Ratings of nodes, one or a few related ones a file, in vector form."""
