@@ -322,7 +322,7 @@ def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
         ),
         (
             job(task("a"), policies=[{"event": "*", "action": "AbortJob"}, {"event": "PodFailed", "action": "AbortJob"}]),
-            "if there's * here",
+            "no other policy should be here",
         ),
         (job(task("a", dependsOn={"name": ["a"]})), "directed acyclic graph"),
         (job(task("a", dependsOn={"name": ["b"]})), "depends on b, which is no task"),

@@ -322,4 +322,4 @@ def test_a_custom_resource_is_checked_by_its_schema(store: Store, spec: dict[str
 
 
 def test_volcano_defaults_are_filled_in(store: Store) -> None:
-    assert store.create(GROUPS, {"metadata": {"name": "g"}, "spec": {}})["spec"] == {"minMember": 1, "queue": "default"}
+    assert store.create(GROUPS, {"metadata": {"name": "g"}, "spec": {}})["spec"] == {"queue": "default"}

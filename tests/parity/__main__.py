@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.parity.cases import run, select
+from tests.parity.cases import measured, run, select
 from tests.parity.implementations import IMPLEMENTATIONS
 
 
@@ -14,11 +14,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.parity", description=__doc__)
     parser.add_argument("--implementation", choices=sorted(IMPLEMENTATIONS), default="reference")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what disagrees in each case")
+    parser.add_argument("--measured", action="store_true", help="also the random clusters that Volcano was measured on")
     options = parser.parse_args()
     implementation = IMPLEMENTATIONS[options.implementation]
     families: dict[str, list[bool]] = {}
     lines = []
-    for case in select():
+    for case in [*select(), *(measured() if options.measured else [])]:
         problems = run(case, implementation)
         families.setdefault(case.family, []).append(not problems)
         if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 import os
 from collections import Counter
@@ -21,6 +22,7 @@ PLUGINS = frozenset(
 ENVIRONMENT = "VCD_ORACLE_DIR"
 _ROOT = Path(__file__).resolve().parents[2]
 _DRAWN = _ROOT / "tests" / "data" / "oracle"
+_MEASURED = _ROOT / "tests" / "data" / "measured" / "volcano.json.gz"
 
 
 class Outcome(Protocol):
@@ -52,11 +54,12 @@ def load() -> list[Case]:
     folder = Path(os.environ.get(ENVIRONMENT) or _ROOT.parent / "shared" / "oracle")
     if folder.is_dir():
         files += sorted(folder.glob("tables_*.json"))
-    return [
-        Case(file.stem, raw["name"], raw["conf"], raw["objects"], raw["expected"])
-        for file in files
-        for raw in json.loads(file.read_text())
-    ]
+    return [_case(file.stem, raw) for file in files for raw in json.loads(file.read_text())]
+
+
+def measured() -> list[Case]:
+    """Random clusters and what Volcano decided on them, ties by the seeded order (see the data's README)."""
+    return [_case("measured", raw) for raw in json.loads(gzip.decompress(_MEASURED.read_bytes()))]
 
 
 def select(actions: Iterable[str] = ACTIONS, plugins: Iterable[str] = PLUGINS, hierarchy: bool = False) -> list[Case]:
@@ -97,6 +100,10 @@ def compare(case: Case, outcome: Outcome) -> list[str]:
         for key, value in sorted(case.expected.items())
         if (value or None) != (got[key] or None)
     ]
+
+
+def _case(family: str, raw: dict[str, Any]) -> Case:
+    return Case(family, raw["name"], raw["conf"], raw["objects"], raw["expected"])
 
 
 def _groups(case: Case) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.parity.cases import Case, compare, run, select
+from tests.parity.cases import Case, compare, measured, run, select
 from tests.parity.differences import DIFFERENCES
 from tests.parity.implementations import reference
 from tests.reference import Result
@@ -22,6 +22,11 @@ def _name(case: Case) -> str:
 
 @pytest.mark.parametrize("case", AGREEING, ids=_name)
 def test_the_reference_decides_as_volcano(case: Case) -> None:
+    assert run(case, reference) == []
+
+
+@pytest.mark.parametrize("case", measured(), ids=_name)
+def test_the_reference_decides_as_volcano_on_random_clusters(case: Case) -> None:
     assert run(case, reference) == []
 
 

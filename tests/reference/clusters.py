@@ -452,7 +452,10 @@ class _Maker:
         if name == "nodeorder" and self.often(0.5):
             return {f"{key}.weight": self.random.randint(0, 5) for key in SCORE_WEIGHTS if self.often(0.6)}
         if name == "binpack":
-            found = {"binpack.weight": self.random.randint(0, 10), "binpack.cpu": self.random.randint(0, 3)}
+            found: dict[str, Any] = {
+                "binpack.weight": self.random.randint(0, 10),
+                "binpack.cpu": self.random.randint(0, 3),
+            }
             if self.has["gpu"]:
                 found.update({"binpack.resources": GPU, f"binpack.resources.{GPU}": self.random.randint(0, 8)})
             return found

@@ -105,4 +105,4 @@ def _field_holds(field: dict[str, Any], name: str) -> bool:
     if field.get("operator") not in ("In", "NotIn") or len(values) != 1:
         return False
     value = name if field.get("key") == "metadata.name" else ""
-    return (value == values[0]) == (field["operator"] == "In")
+    return bool((value == values[0]) == (field["operator"] == "In"))

@@ -305,7 +305,7 @@ def pod_requests(
 
     def asked(container: dict[str, Any], with_status: bool) -> Quantities:
         own = quantities((container.get("resources") or {}).get("requests"))
-        status = statuses.get(container.get("name")) if with_status else None
+        status = statuses.get(str(container.get("name"))) if with_status else None
         if status and status.get("resources") is not None:
             lists = [quantities(status["resources"].get("requests")), quantities(status.get("allocatedResources"))]
             own = _largest(lists if _resize_infeasible(pod) else [own, *lists])

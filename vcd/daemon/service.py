@@ -194,6 +194,8 @@ class Service:
     def _observe(self, event: ev.Event) -> None:
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event, "")
+        elif isinstance(event, ev.ObjectGone):
+            self.statuses.forget(event.kind, event.key)
 
     # --- housekeeping -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
 
 from vcd.embedded.clock import ClusterClock
@@ -88,12 +87,12 @@ class EmbeddedCluster:
         """End controllers and clock; the store keeps its objects. Raises what ended one of them by itself."""
         self.manager.stop()
         self._end_activity()
-        for task in self._tasks:
-            task.cancel()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
     async def __aenter__(self) -> EmbeddedCluster:
         await self.start()
@@ -112,10 +111,9 @@ class EmbeddedCluster:
         """Return once nothing is going on and nothing is due any more. Raises what ended a controller or the clock."""
         idle = asyncio.create_task(self.clock.wait_idle())
         try:
-            await asyncio.wait([idle, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+            done, _ = await asyncio.wait([idle, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
             idle.cancel()
 

@@ -102,7 +102,7 @@ class ApiServer:
 
     def cut_watches(self, resource: str | None = None) -> int:
         """End the open watches of a resource, or all; returns how many."""
-        chosen = self._watches(resource)
+        chosen = self.open_watches(resource)
         for stream in chosen:
             stream.resume()
             stream.end()
@@ -110,7 +110,7 @@ class ApiServer:
 
     def stall_watches(self, resource: str | None = None) -> int:
         """Keep the open watches of a resource (or all) silent, connections open, until ``resume_watches``."""
-        chosen = self._watches(resource)
+        chosen = self.open_watches(resource)
         for stream in chosen:
             stream.stalled = True
         return len(chosen)
@@ -120,7 +120,8 @@ class ApiServer:
         for stream in self._streams:
             stream.resume()
 
-    def _watches(self, resource: str | None) -> list[WatchStream]:
+    def open_watches(self, resource: str | None = None) -> list[WatchStream]:
+        """The open watches of a resource, or all."""
         return [stream for stream in self._streams if resource is None or stream.rtype.resource == resource]
 
     # --- one request ------------------------------------------------------------------------------------------------
@@ -245,6 +246,12 @@ class ApiServer:
         """An object as this resource type shows it."""
         return events.to_group(obj) if rtype.stored_as else obj
 
+    def _stored(self, rtype: ResourceType, obj: Object) -> tuple[ResourceType, Object]:
+        """The type and form that an object is stored in."""
+        if not rtype.stored_as:
+            return rtype, obj
+        return self.store.type_of(rtype.stored_as), events.to_core(obj)
+
     def _one(
         self, request: web.Request, target: Target, entry: Entry, status: int = 200, warnings: tuple[str, ...] = ()
     ) -> web.Response:
@@ -346,8 +353,7 @@ class ApiServer:
         expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)
-        if rtype.stored_as:
-            obj, rtype = events.to_core(obj), self.store.type_of(rtype.stored_as)
+        rtype, obj = self._stored(rtype, obj)
         manager = _manager(request, rtype, "Update")
         entry = self.store.insert(rtype, obj, manager, dry_run=_dry_run(query))
         return self._one(request, target, entry, 201, warnings)
@@ -383,8 +389,7 @@ class ApiServer:
             expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)
-        if rtype.stored_as:
-            obj, rtype = events.to_core(obj), self.store.type_of(rtype.stored_as)
+        rtype, obj = self._stored(rtype, obj)
         manager = _manager(request, rtype, "Update", target.part)
         entry = self.store.replace(rtype, obj, target.part or None, manager, dry_run=_dry_run(query))
         return self._one(request, target, entry, 200, warnings)
@@ -429,6 +434,7 @@ class ApiServer:
         expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)
+        rtype, obj = self._stored(rtype, obj)
         force = query.get("force") == "true"
         manager = _manager(request, rtype, "Apply", target.part)
         dry_run = _dry_run(query)

@@ -42,6 +42,11 @@ class WatchStream:
         self._ended = False
         self._unsubscribe: Callable[[], None] = lambda: None
 
+    @property
+    def waiting(self) -> int:
+        """How many lines are not sent yet."""
+        return len(self._lines)
+
     # --- what goes out ----------------------------------------------------------------------------------------------
 
     def open(self, query: Mapping[str, str]) -> None:

@@ -38,7 +38,7 @@ def defaulted(manifest: Manifest) -> Manifest:
     meta = dict(manifest.get("metadata") or {})
     if kind is not None and kind.namespaced:
         meta["namespace"] = meta.get("namespace") or "default"
-    meta.setdefault("uid", f"{meta.get('namespace', '')}/{meta.get('name', '')}".strip("/"))
+    meta["uid"] = meta.get("uid") or str(meta.get("name", ""))
     return {**manifest, "metadata": meta}
 
 

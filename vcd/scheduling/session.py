@@ -484,6 +484,17 @@ class Session:
         """Jobs that someone asked for, in order of key."""
         return (self._job_views[index] for index in sorted(self._job_views))
 
+    def unsettled_jobs(self, settled: str) -> Iterator[Job]:
+        """All jobs but those that nobody looked at, have their minimum, and show the condition ``settled``."""
+        columns = self.jobs
+        ready = columns.counts[:, list(_READY)].sum(axis=1) + columns.best_effort_pending >= columns.min_member
+        for index, is_ready in enumerate(ready.tolist()):
+            if is_ready and index not in self._job_views:
+                conditions = columns.records[index].group.status.conditions
+                if any(shown.type == settled and shown.status == "True" for shown in conditions):
+                    continue
+            yield self.job(index)
+
     def jobs_with_pending(self) -> Iterator[Job]:
         """Jobs that had pending tasks when the session began, in order of key."""
         return (self.job(index) for index in sorted(self._pending_of))

@@ -86,8 +86,8 @@ class ClusterState:
     # --- what others ask ------------------------------------------------------------------------------------------
 
     def digest(self, kind: str, key: str) -> int | None:
-        """The digest of an object's last payload, None where the object is not there."""
-        return self.digests.get(kind, {}).get(key)
+        """The digest of an object's last payload, None where it is not there or could not be decoded."""
+        return self.digests.get(kind, {}).get(key) or None
 
     def keys(self, kind: str) -> Iterable[str]:
         """The keys of all objects of a kind that the log shows, readable or not."""
@@ -109,6 +109,7 @@ class ClusterState:
             case ev.ObjectGone():
                 self._gone(event.kind, event.key)
             case ev.ObjectBad():
+                self.digests.setdefault(event.kind, {})[event.key] = 0
                 self._set_aside(event.kind, event.key, event.message)
             case ev.KindListed():
                 self.listed[event.kind] = event.resource_version
@@ -153,7 +154,6 @@ class ClusterState:
 
     def _set_aside(self, kind: str, key: str, message: str) -> None:
         self._drop(kind, key)
-        self.digests.setdefault(kind, {}).setdefault(key, 0)
         self.bad[kind, key] = message
 
     def _gone(self, kind: str, key: str) -> None:

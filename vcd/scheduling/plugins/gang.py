@@ -94,7 +94,7 @@ class GangPlugin(Plugin):
 
     def close(self, session: Session) -> None:
         """Set the conditions of the groups."""
-        for job in session.all_jobs():
+        for job in session.unsettled_jobs(SCHEDULED):
             if not job.task_count:
                 continue
             if job.is_ready():

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Refusal
+from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.podterms import (
     OpposingTerms,
@@ -22,6 +22,7 @@ from vcd.scheduling.podterms import (
     required_affinity,
     required_anti_affinity,
 )
+from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session, Task
 from vcd.state.records import Shape
 
@@ -57,8 +58,8 @@ class InterPodAffinity(Predicate):
         self._index: PodIndex = index_of(session)
         self._own: dict[tuple[Shape, str, int], _Terms] = {}
 
-    def refusal(self, task: Task) -> Refusal | None:
-        """Why no node can take a task whatever is on it: a term that cannot be read."""
+    def refusal(self, task: Task) -> str | None:
+        """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
         shape = task.shape
         if not (has_required_affinity(shape) or has_required_anti_affinity(shape) or has_preferred_terms(shape)):
             return None
@@ -66,7 +67,7 @@ class InterPodAffinity(Predicate):
             for terms in (required_affinity, required_anti_affinity, preferred_terms):
                 terms(task.pod)
         except SelectorError as error:
-            return Refusal(f"plugin InterPodAffinity pre-predicates failed parsing pod: {error}")
+            return f"parsing pod: {error}"
         return None
 
     def applies(self, task: Task) -> bool:
@@ -79,13 +80,13 @@ class InterPodAffinity(Predicate):
         passed = np.ones(len(self._facts), np.bool_)
         for _, test in self._tests(task):
             passed &= test
-        return passed if usage.rows is None else passed[usage.rows]
+        return at_rows(passed, usage)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         counts: dict[str, int] = {}
         left = failed.copy()
         for reason, test in self._tests(task):
-            fails = left & ~(test if usage.rows is None else test[usage.rows])
+            fails = left & ~at_rows(test, usage)
             if fails.any():
                 counts[reason] = int(fails.sum())
                 left &= ~fails

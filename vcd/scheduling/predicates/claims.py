@@ -26,7 +26,7 @@ from vcd.model.objects import (
 )
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
-from vcd.model.status import TaskStatus
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Mask
 from vcd.state.facts import NodeFacts
@@ -167,10 +167,12 @@ class Storage:
         key = (task.shape, task.namespace, own)
         found = self._wanted.get(key)
         if found is None:
-            found = self._wanted[key] = self._sort(self.pod_claims(task.pod))
+            found = self._wanted[key] = self.wanted_by(task.pod)
         return found
 
-    def _sort(self, claims: tuple[PodClaim, ...]) -> Wanted:
+    def wanted_by(self, pod: Pod) -> Wanted:
+        """A pod's claims, sorted by what is to be done with them."""
+        claims = self.pod_claims(pod)
         if not claims:
             return NOTHING
         there = [claim.claim for claim in claims if claim.claim is not None]
@@ -226,7 +228,7 @@ class Storage:
         count = len(self._facts)
         conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         taken: dict[str, Mask] = {}
-        choices = {}
+        choices: dict[str, tuple[list[str], npt.NDArray[np.int32]]] = {}
         for claim in wanted.delayed:
             selected = self._assumed_claims.get(claim.key) or claim.metadata.annotations.get(SELECTED_NODE)
             if selected:
@@ -237,14 +239,14 @@ class Storage:
                 conflict |= ~to_provision
                 choices[claim.key] = ([], np.full(count, -1, np.int32))
             else:
-                names, chosen = choices[claim.key] = self._match(claim, taken)
-                to_provision = chosen < 0
+                choices[claim.key] = self._match(claim, taken)
+                to_provision = choices[claim.key][1] < 0
             can, enough = self._provisioning(claim)
             conflict |= to_provision & ~can
             space |= to_provision & ~enough
         return Found(conflict, space & ~conflict, choices)
 
-    # --- existing volumes -----------------------------------------------------------------------------------------------
+    # --- existing volumes ---------------------------------------------------------------------------------------------
 
     def _match(self, claim: PersistentVolumeClaim, taken: dict[str, Mask]) -> tuple[list[str], npt.NDArray[np.int32]]:
         """On each node the smallest volume that suits a claim and that no other claim of the pod has taken there."""
@@ -320,7 +322,7 @@ class Storage:
             return assumed or ""
         return f"{reference.namespace}/{reference.name}"
 
-    # --- new volumes ----------------------------------------------------------------------------------------------------
+    # --- new volumes --------------------------------------------------------------------------------------------------
 
     def _provisioning(self, claim: PersistentVolumeClaim) -> tuple[Mask, Mask]:
         """Nodes for which a claim's class can make a volume at all, and those for which there is room."""
@@ -362,7 +364,7 @@ class Storage:
             return np.ones(len(self._facts), np.bool_)
         return matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
 
-    # --- what placements assume -----------------------------------------------------------------------------------------
+    # --- what placements assume ---------------------------------------------------------------------------------------
 
     def reserve(self, task: Task, row: int) -> None:
         """Speak for the volumes that a task placed now uses, so that later tasks of the session see it."""
@@ -400,7 +402,7 @@ class Storage:
         flags = self._session.shape_flags(lambda shape: has_claims(shape.spec))
         rows = np.flatnonzero((tasks.status == TaskStatus.BINDING) & (tasks.node >= 0) & flags[tasks.shape]).tolist()
         for key, row in sorted((tasks.keys[row] or "", row) for row in rows):
-            wanted = self._sort(self.pod_claims(cast(Pod, tasks.pods[row])))
+            wanted = self.wanted_by(cast(Pod, tasks.pods[row]))
             if wanted.delayed:
                 self._reserve(key, wanted, int(tasks.node[row]))
 
@@ -440,8 +442,9 @@ class Attachments:
         self.uses: dict[str, Ints] = {}
         tasks = session.snapshot.tasks
         flags = session.shape_flags(lambda shape: has_claims(shape.spec))
-        for row in np.flatnonzero(session.nodes.placed(tasks) & flags[tasks.shape]).tolist():
-            self._add(storage._sort(storage.pod_claims(cast(Pod, tasks.pods[row]))), int(tasks.node[row]), 1)
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & flags[tasks.shape]
+        for row in np.flatnonzero(placed).tolist():
+            self._add(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
 
     def add(self, task: Task, row: int) -> None:
         """A task was placed."""

@@ -11,6 +11,7 @@ from vcd.model.objects import Pod, PodSpec
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.podindex import Domains, Held, PodIndex, Sums, index_of
+from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session, Task
 from vcd.state.records import Shape
 
@@ -87,7 +88,7 @@ class NodePorts(Predicate):
         for port in self._ports(task):
             for sums in held.in_the_way(port):
                 taken |= sums.positive()[:-1]
-        return ~taken if usage.rows is None else ~taken[usage.rows]
+        return at_rows(~taken, usage)
 
     def _ports(self, task: Task) -> tuple[Port, ...]:
         found = self._wanted.get(task.shape)

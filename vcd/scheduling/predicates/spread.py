@@ -12,17 +12,16 @@ from vcd.model.objects import PodSpec, TopologySpreadConstraint
 from vcd.model.selectors import (
     EVERYTHING,
     IN,
-    NO_EXECUTE,
-    NO_SCHEDULE,
     NOTHING,
     LabelSelector,
     NodeSelector,
     SelectorError,
 )
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Refusal
+from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
 from vcd.scheduling.podterms import narrowed
+from vcd.scheduling.predicates.node import HARD_EFFECTS, at_rows, required_nodes
 from vcd.scheduling.session import Session, Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
@@ -77,8 +76,7 @@ def _constraint(index: PodIndex, task: Task, raw: TopologySpreadConstraint, coun
 
 def _counted(facts: NodeFacts, spec: PodSpec, raw: TopologySpreadConstraint, keys: tuple[str, ...]) -> Domains:
     """The domains of the nodes whose pods count for a constraint."""
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
+    required = required_nodes(spec)
     by_labels = raw.node_affinity_policy == _HONOR and (tuple(sorted(spec.node_selector.items())), required)
     by_taints = raw.node_taints_policy == _HONOR and spec.tolerations
 
@@ -88,16 +86,16 @@ def _counted(facts: NodeFacts, spec: PodSpec, raw: TopologySpreadConstraint, key
         for key in keys:
             counts &= domains_of(facts, key).codes >= 0
         if by_labels is not False:
-            counts &= facts.matches_labels(spec.node_selector) & _required_nodes(facts, required)
+            counts &= facts.matches_labels(spec.node_selector) & _selected(facts, required)
         if by_taints is not False:
-            counts &= facts.untolerated(spec.tolerations, (NO_SCHEDULE, NO_EXECUTE)) == 0
+            counts &= facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0
         return Domains(np.where(counts, everywhere.codes, -1), everywhere.size)
 
     found: Domains = facts.kept(("spread", raw.topology_key, keys, by_labels, by_taints), make)
     return found
 
 
-def _required_nodes(facts: NodeFacts, required: NodeSelector | None) -> Mask:
+def _selected(facts: NodeFacts, required: NodeSelector | None) -> Mask:
     """Nodes that the required node affinity selects; as in kube-scheduler a term that cannot be read selects none."""
     result = np.full(len(facts), required is None, np.bool_)
     for term in required.node_selector_terms if required is not None else ():
@@ -119,13 +117,13 @@ class PodTopologySpread(Predicate):
         self._index = index_of(session)
         self._constraints: dict[tuple[Shape, str, int], tuple[Constraint, ...]] = {}
 
-    def refusal(self, task: Task) -> Refusal | None:
+    def refusal(self, task: Task) -> str | None:
         """Why no node can take a task whatever is on it: a selector, of whichever kind, that cannot be read."""
         try:
             for raw in task.shape.spec.topology_spread_constraints:
                 LabelSelector.compile(raw.label_selector)
         except SelectorError as error:
-            return Refusal(f"plugin PodTopologySpread pre-predicates failed {error}")
+            return str(error)
         return None
 
     def applies(self, task: Task) -> bool:
@@ -136,13 +134,13 @@ class PodTopologySpread(Predicate):
         passed = np.ones(len(self._index.session.nodes), np.bool_)
         for _, test in self._tests(task):
             passed &= test
-        return passed if usage.rows is None else passed[usage.rows]
+        return at_rows(passed, usage)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         counts: dict[str, int] = {}
         left = failed.copy()
         for reason, test in self._tests(task):
-            fails = left & ~(test if usage.rows is None else test[usage.rows])
+            fails = left & ~at_rows(test, usage)
             if fails.any():
                 counts[reason] = counts.get(reason, 0) + int(fails.sum())
                 left &= ~fails

@@ -10,6 +10,7 @@ from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Score, Scores
 from vcd.scheduling.podindex import Domains, Question, Tally, domains_of, index_of
 from vcd.scheduling.podterms import PreferringTerms, has_preferred_terms, preferred_terms
+from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session, Task
 from vcd.state.records import Shape
 
@@ -44,8 +45,7 @@ class InterPodAffinityScore(Score):
         for term, sums in self._index.held(PreferringTerms).selecting(task):
             if sums.total:
                 points += term.weight * domains_of(self._facts, term.topology).by_node(sums.counts())
-        chosen = points if usage.rows is None else points[usage.rows]
-        return chosen.astype(np.float64)
+        return at_rows(points, usage).astype(np.float64)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         rated = raw[feasible]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vcd.scheduling.nodes import Ints, Usage
 from vcd.scheduling.plugin import Depends, Mask, Score, Scores
 from vcd.scheduling.podindex import index_of
+from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.predicates.spread import SOFT, Constraint, constraints_of
 from vcd.scheduling.session import Session, Task
 from vcd.state.records import Shape
@@ -86,10 +87,7 @@ class _Counted:
             pods = constraint.tally.by_node()
         else:
             pods = constraint.everywhere.by_node(constraint.tally.by_domain(constraint.counted).counts())
-        codes = constraint.everywhere.codes
-        if usage.rows is not None:
-            pods, codes = pods[usage.rows], codes[usage.rows]
-        return cls(constraint.skew, per_node, pods, codes)
+        return cls(constraint.skew, per_node, at_rows(pods, usage), at_rows(constraint.everywhere.codes, usage))
 
     def domains_among(self, rated: Mask) -> int:
         """How many domains the rated nodes have; each node counts as one for the host name."""

@@ -1,0 +1,120 @@
+"""allocate."""
+
+from __future__ import annotations
+
+from tests.dsl import BARE, gang, group, node, planned, pod, priority_class, queue
+from tests.world import World
+
+PROPORTION = BARE + "  - name: proportion\n"
+
+
+def test_a_gang_is_bound_whole() -> None:
+    assert set(planned(node("n", cpu=3), gang("g", 3, cpu=1), conf=BARE).binds) == {f"default/g-{i}" for i in range(3)}
+
+
+def test_a_gang_that_does_not_fit_binds_nothing() -> None:
+    result = planned(node("n", cpu=2), gang("g", 3, cpu=1), conf=BARE)
+    assert result.binds == {}
+    assert {"gate": "predicate", "reason": "Insufficient cpu", "nodes": 1, "tasks": 1, "pods": ["default/g-2"]} in (
+        result.why["default/g"]
+    )
+
+
+def test_room_of_a_failed_gang_goes_to_the_next_job() -> None:
+    result = planned(node("n", cpu=2), gang("big", 3, cpu=1), gang("small", 2, cpu=1, created=5), conf=BARE)
+    assert set(result.binds) == {"default/small-0", "default/small-1"}
+
+
+def test_beyond_its_minimum_a_job_gets_what_there_is() -> None:
+    assert len(planned(node("n", cpu=3), gang("g", 5, members=2, cpu=1), conf=BARE).binds) == 3
+
+
+def test_the_higher_priority_comes_first() -> None:
+    result = planned(
+        node("n", cpu=1),
+        priority_class("high", 10),
+        gang("low", 1, cpu=1),
+        gang("urgent", 1, cpu=1, created=9, group_spec={"priorityClassName": "high"}),
+        conf=BARE,
+    )
+    assert result.binds == {"default/urgent-0": "n"}
+
+
+def test_a_task_waits_for_room_that_is_being_freed() -> None:
+    leaving = gang("old", 1, on=["n"], cpu=2, deleting=True)
+    result = planned(node("n", cpu=2), leaving, gang("g", 1, cpu=2), conf=BARE)
+    assert result.pipelined == {"default/g-0": "n"}
+    assert result.binds == {}
+
+
+def test_a_gang_that_partly_waits_for_room_holds_all_of_it_and_binds_nothing() -> None:
+    leaving = gang("old", 1, on=["n"], cpu=2, deleting=True)
+    result = planned(node("n", cpu=4), leaving, gang("g", 2, cpu=2), gang("late", 1, cpu=1, created=9), conf=BARE)
+    assert result.binds == {}
+    assert list(result.pipelined) == ["default/g-1"]
+
+
+def test_a_gated_pod_is_not_placed_and_says_so() -> None:
+    gates = {"schedulingGates": [{"name": "wait"}]}
+    result = planned(node("n"), gang("g", 1, cpu=1, spec=gates), conf=BARE)
+    assert result.binds == {}
+    assert "a scheduling gate holds the pod" in [why["reason"] for why in result.why["default/g"]]
+
+
+def test_a_nominated_node_is_tried_first() -> None:
+    waiting = pod("a", group="g", cpu=1)
+    waiting["status"]["nominatedNodeName"] = "n3"
+    nodes = [node(f"n{i}") for i in range(6)]
+    assert planned(*nodes, group("g"), waiting, conf=BARE).binds == {"default/a": "n3"}
+
+
+def test_an_overused_queue_gets_nothing() -> None:
+    result = planned(
+        node("n", cpu=8),
+        queue("q", capability={"cpu": "2"}),
+        gang("old", 2, on=["n", "n"], cpu=1, queue="q", phase="Running"),
+        gang("g", 1, cpu=1, queue="q", created=5),
+        conf=PROPORTION,
+    )
+    assert result.binds == {}
+    assert result.why["default/g"][0]["gate"] == "queue"
+
+
+def test_a_role_that_found_no_node_is_not_tried_again() -> None:
+    roles = {"volcano.sh/task-spec": "ps"}
+    big = [pod(f"ps-{i}", group="g", cpu=9, annotations=roles) for i in range(3)]
+    small = [pod(f"w-{i}", group="g", cpu=1) for i in range(2)]
+    result = planned(node("n", cpu=8), group("g", members=2), *big, *small, conf=BARE)
+    assert set(result.binds) == {"default/w-0", "default/w-1"}
+    failing = [why for why in result.why["default/g"] if why["gate"] == "predicate"]
+    assert [why["tasks"] for why in failing] == [1]
+
+
+def test_the_bound_on_placements_leaves_the_rest_to_the_next_cycle() -> None:
+    from vcd.model.events import PolicyLoaded
+    from vcd.state.records import Settings
+
+    world = World(node("n", cpu=8), *[list(gang(f"g{i}", 1, cpu=1)) for i in range(4)], conf=BARE)
+    world.happen(PolicyLoaded("", "", Settings(placements=3).as_text()))
+    first = world.cycle()
+    assert len(first.statements) == 3
+    assert first.more
+    assert len(world.cycle().statements) == 1
+
+
+def test_a_broken_gang_is_filled_before_an_equal_newcomer() -> None:
+    """pains.md 9, with drf ranking the newcomer's smaller share first."""
+    conf = BARE + "- plugins:\n  - name: drf\n"
+    broken = gang("old", 3, on=["n", "n"], cpu=2)
+    result = planned(node("n", cpu=6), broken, gang("new", 1, cpu=2, created=9), conf=conf)
+    assert list(result.binds) == ["default/old-2"]
+
+
+def test_pods_of_other_schedulers_use_room_but_are_not_placed() -> None:
+    world = World(node("n", cpu=4), gang("g", 1, cpu=3), conf=BARE)
+    world.put(
+        pod("theirs", on="n", cpu=2, spec={"schedulerName": "default-scheduler"}),
+        group("h"),
+        pod("pending", group="h", cpu=1, spec={"schedulerName": "default-scheduler"}),
+    )
+    assert world.cycle().statements == ()

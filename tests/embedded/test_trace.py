@@ -1,0 +1,159 @@
+"""The published trace format: nodes, tasks, gangs, times."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.embedded.simulated import Simulated
+from vcd.embedded.controllers.base import PODGROUPS, PODS
+from vcd.embedded.trace import TraceError, arrivals, queues_of, read_nodes, read_tasks
+from vcd.embedded.workload import Arrival, Feeder, install
+
+DATA = Path(__file__).parent.parent / "data" / "trace"
+
+
+def pods_of(found: list[Arrival]) -> dict[str, dict[str, Any]]:
+    return {
+        obj["metadata"]["name"]: obj for arrival in found for resource, obj in arrival.objects if resource == PODS
+    }
+
+
+@pytest.fixture
+def found() -> list[Arrival]:
+    return list(arrivals(read_tasks(DATA / "pods.csv")))
+
+
+@pytest.fixture
+def pods(found: list[Arrival]) -> dict[str, dict[str, Any]]:
+    return pods_of(found)
+
+
+def requests(pod: dict[str, Any]) -> dict[str, str]:
+    asked: dict[str, str] = pod["spec"]["containers"][0]["resources"]["requests"]
+    return asked
+
+
+def test_a_node_has_its_room_and_product() -> None:
+    node = {each["metadata"]["name"]: each for each in read_nodes(DATA / "nodes.csv")}["n-06"]
+    assert node["status"]["allocatable"] == {
+        "cpu": "96000m", "memory": "393216Mi", "nvidia.com/gpu": "8", "pods": "110"
+    }
+    labels = node["metadata"]["labels"]
+    assert (labels["nvidia.com/gpu.product"], labels["gpu-model"]) == ("V100M16", "V100M16")
+
+
+def test_a_node_without_gpu_has_no_product() -> None:
+    node = read_nodes(DATA / "nodes.csv")[0]
+    assert "nvidia.com/gpu" not in node["status"]["allocatable"]
+    assert "nvidia.com/gpu.product" not in node["metadata"]["labels"]
+
+
+def test_a_task_asks_for_what_it_had(pods: dict[str, dict[str, Any]]) -> None:
+    assert requests(pods["t-04"]) == {"cpu": "8000m", "memory": "30720Mi", "nvidia.com/gpu": "8"}
+
+
+def test_a_share_of_a_gpu_asks_for_a_whole_one(pods: dict[str, dict[str, Any]]) -> None:
+    assert requests(pods["t-01"])["nvidia.com/gpu"] == "1"
+
+
+def test_a_task_without_gpu_asks_for_none(pods: dict[str, dict[str, Any]]) -> None:
+    assert "nvidia.com/gpu" not in requests(pods["t-07"])
+
+
+def test_tasks_of_one_second_and_request_are_a_gang(found: list[Arrival]) -> None:
+    groups = {
+        obj["metadata"]["name"]: obj["spec"]["minMember"]
+        for arrival in found for resource, obj in arrival.objects if resource == PODGROUPS
+    }  # fmt: skip
+    assert groups == {
+        "t-00": 1, "t-01": 2, "t-03": 1, "t-04": 2, "t-06": 1, "t-07": 1, "t-08": 1, "t-09": 1, "t-10": 1, "t-11": 1
+    }
+
+
+def test_members_of_a_gang_run_as_long_as_each_did(pods: dict[str, dict[str, Any]]) -> None:
+    seconds = [pods[name]["metadata"]["annotations"]["vcd.sim/run-seconds"] for name in ("t-04", "t-05")]
+    assert seconds == ["600", "1200"]
+
+
+def test_models_become_affinity_and_card_annotation(pods: dict[str, dict[str, Any]]) -> None:
+    pod = pods["t-08"]
+    affinity = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert affinity["nodeSelectorTerms"][0]["matchExpressions"][0]["values"] == ["V100M16", "V100M32"]
+    assert pod["metadata"]["annotations"]["volcano.sh/card.name"] == "V100M16|V100M32"
+
+
+def test_a_task_for_any_model_has_no_affinity(pods: dict[str, dict[str, Any]]) -> None:
+    assert "affinity" not in pods["t-00"]["spec"]
+
+
+def test_a_task_that_was_never_scheduled_is_kept(pods: dict[str, dict[str, Any]]) -> None:
+    assert pods["t-08"]["metadata"]["annotations"]["vcd.sim/run-seconds"] == "50"
+
+
+def test_a_failed_task_ends_with_an_exit_code(pods: dict[str, dict[str, Any]]) -> None:
+    failed = [name for name, pod in pods.items() if "vcd.sim/exit-code" in pod["metadata"]["annotations"]]
+    assert failed == ["t-03"]
+
+
+def test_qos_is_the_queue() -> None:
+    queues = queues_of(read_tasks(DATA / "pods.csv"))
+    assert [each["metadata"]["name"] for each in queues] == ["be", "burstable", "guaranteed", "ls"]
+
+
+def test_time_counts_from_the_first_task(found: list[Arrival]) -> None:
+    assert [each.at for each in found] == [0, 60, 300, 600, 800, 900, 1100, 1200]
+
+
+def test_compression_brings_arrivals_together() -> None:
+    found = list(arrivals(read_tasks(DATA / "pods.csv"), compression=100))
+    assert [each.at for each in found][:3] == [0, 0.6, 3]
+
+
+def test_compression_leaves_run_times_alone() -> None:
+    pod = pods_of(list(arrivals(read_tasks(DATA / "pods.csv"), compression=100)))["t-11"]
+    assert pod["metadata"]["annotations"]["vcd.sim/run-seconds"] == "3600"
+
+
+@pytest.mark.parametrize("compression", [0.0, -1.0])
+def test_compression_is_above_zero(compression: float) -> None:
+    with pytest.raises(ValueError, match="above zero"):
+        list(arrivals([], compression=compression))
+
+
+def test_the_cluster_takes_the_whole_trace() -> None:
+    sim = Simulated(nodes=0)
+    tasks = read_tasks(DATA / "pods.csv")
+    install(sim.store, read_nodes(DATA / "nodes.csv"), queues_of(tasks))
+    feeder = Feeder(sim.store, sim.clock, arrivals(tasks))
+    feeder.start()
+    sim.advance(5000)
+    assert (feeder.refused, len(sim.names()), len(sim.names(PODGROUPS))) == ([], 12, 10)
+
+
+HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sn,cpu_milli\na,1\n", "line 1: column 'memory_mib' is missing"),
+        (HEADER + "a,x,1,0,\n", "line 2: cpu_milli is 'x'"),
+        (HEADER + "a,-1,1,0,\n", "line 2: cpu_milli is '-1'"),
+        (HEADER + "a,1,1\n", "line 2: column 'gpu' is missing"),
+        (HEADER + "a,1,1,2,\n", "line 2: model is empty for a node with 2 GPUs"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_line_and_column(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "nodes.csv"
+    file.write_text(text)
+    with pytest.raises(TraceError, match=message):
+        read_nodes(file)
+
+
+def test_a_task_that_ends_before_it_begins_is_an_error(tmp_path: Path) -> None:
+    header = (DATA / "pods.csv").read_text().splitlines()[0]
+    file = tmp_path / "pods.csv"
+    file.write_text(f"{header}\nt,1,1,0,0,,LS,Running,100,50,\n")
+    with pytest.raises(TraceError, match="line 2: deletion_time 50 is before creation_time 100"):
+        read_tasks(file)

@@ -1,0 +1,174 @@
+"""Required pod affinity and anti-affinity."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dsl import Manifest, node, pod, session_of
+from tests.predicates.random_pods import Twins, check_against_reference, random_affinity, random_cluster, tasks_of
+from tests.reference.predicates import pod_affinity
+from vcd.scheduling.podindex import index_of
+from vcd.scheduling.predicates.affinity import InterPodAffinity
+from vcd.scheduling.session import Session, Task
+
+WEB, DB = {"app": "web"}, {"app": "db"}
+ZONES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "a"}), node("n3", labels={"zone": "b"}), node("n4")]
+
+
+def terms(kind: str, *selected: dict[str, str], key: str = "zone", **more: object) -> Manifest:
+    """A spec with a required term for each set of labels."""
+    required = [{"topologyKey": key, "labelSelector": {"matchLabels": labels}, **more} for labels in selected]
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def near(*selected: dict[str, str], **more: object) -> Manifest:
+    return terms("podAffinity", *selected, **more)  # type: ignore[arg-type]
+
+
+def far(*selected: dict[str, str], **more: object) -> Manifest:
+    return terms("podAntiAffinity", *selected, **more)  # type: ignore[arg-type]
+
+
+def asked(*objects: Manifest) -> tuple[Session, Task, InterPodAffinity]:
+    """A session over the zones, its task ``new``, and the predicate."""
+    session = session_of(*ZONES, *objects)
+    return session, tasks_of(session)["default/new"], InterPodAffinity(session)
+
+
+def passing(*objects: Manifest) -> list[str]:
+    """The nodes that the task ``new`` can go to."""
+    session, task, predicate = asked(*objects)
+    mask = predicate.mask(task, session.nodes.usage)
+    return [name for name, passed in zip(session.nodes.facts.names, mask, strict=True) if passed]
+
+
+@given(st.randoms(use_true_random=False))
+def test_equals_the_reference_after_any_placements_and_reverses(random: Random) -> None:
+    twins = Twins(random, random_cluster(random, random_affinity))
+    predicate = InterPodAffinity(twins.session)
+    check_against_reference(twins, predicate, lambda task, place: pod_affinity(twins.slow, task, place))
+
+
+def test_affinity_keeps_to_the_domains_of_matching_pods() -> None:
+    assert passing(pod("db", on="n1", labels=DB), pod("new", spec=near(DB))) == ["n1", "n2"]
+
+
+def test_company_must_match_all_terms_at_once() -> None:
+    others = [pod("db", on="n1", labels=DB), pod("web", on="n1", labels=WEB)]
+    assert passing(*others, pod("new", spec=near(DB, WEB))) == []
+
+
+def test_first_of_a_series_may_be_alone_where_the_key_is() -> None:
+    assert passing(pod("new", labels=DB, spec=near(DB))) == ["n1", "n2", "n3"]
+
+
+def test_who_does_not_match_itself_waits_for_company() -> None:
+    assert passing(pod("new", labels=WEB, spec=near(DB))) == []
+
+
+def test_company_without_the_key_does_not_end_the_first_s_privilege() -> None:
+    assert passing(pod("db", on="n4", labels=DB), pod("new", labels=DB, spec=near(DB))) == ["n1", "n2", "n3"]
+
+
+def test_anti_affinity_shuns_the_domains_of_matching_pods() -> None:
+    assert passing(pod("db", on="n1", labels=DB), pod("new", spec=far(DB))) == ["n3", "n4"]
+
+
+def test_placed_pods_keep_those_away_that_they_shun() -> None:
+    assert passing(pod("db", on="n1", spec=far(WEB)), pod("new", labels=WEB)) == ["n3", "n4"]
+
+
+def test_pods_being_deleted_count() -> None:
+    assert passing(pod("db", on="n1", labels=DB, deleting=True), pod("new", spec=far(DB))) == ["n3", "n4"]
+
+
+def test_ended_pods_do_not_count() -> None:
+    ended = pod("db", on="n1", labels=DB, phase="Succeeded", spec=far(WEB))
+    assert passing(ended, pod("new", labels=WEB, spec=far(DB))) == ["n1", "n2", "n3", "n4"]
+
+
+def test_terms_are_about_the_owner_s_namespace() -> None:
+    other = pod("db", on="n1", labels=DB, namespace="other")
+    assert passing(other, pod("new", spec=far(DB))) == ["n1", "n2", "n3", "n4"]
+
+
+def test_namespace_selector_looks_at_the_namespace_s_labels() -> None:
+    namespace = {"kind": "Namespace", "metadata": {"name": "other", "labels": {"team": "t"}}}
+    others = [pod("a", on="n1", labels=DB, namespace="other"), pod("b", on="n3", labels=DB)]
+    spec = far(DB, namespaceSelector={"matchLabels": {"team": "t"}})
+    assert passing(namespace, *others, pod("new", spec=spec)) == ["n3", "n4"]
+
+
+def test_match_label_keys_narrow_to_the_pod_s_own_values() -> None:
+    others = [pod("a", on="n1", labels=DB | {"v": "1"}), pod("b", on="n3", labels=DB | {"v": "2"})]
+    assert passing(*others, pod("new", labels={"v": "2"}, spec=far(DB, matchLabelKeys=["v"]))) == ["n1", "n2", "n4"]
+
+
+def test_mismatch_label_keys_exclude_the_pod_s_own_values() -> None:
+    others = [pod("a", on="n1", labels=DB | {"v": "1"}), pod("b", on="n3", labels=DB | {"v": "2"})]
+    assert passing(*others, pod("new", labels={"v": "2"}, spec=far(DB, mismatchLabelKeys=["v"]))) == ["n3", "n4"]
+
+
+def test_terms_by_own_labels_differ_between_pods_of_one_shape() -> None:
+    spec = far(DB, matchLabelKeys=["v"])
+    others = [pod("a", on="n1", labels={"v": "1"}, spec=spec), pod("b", on="n3", labels={"v": "2"}, spec=spec)]
+    assert passing(*others, pod("new", labels=DB | {"v": "1"})) == ["n3", "n4"]
+
+
+def test_reasons_name_the_first_rule_that_a_node_breaks() -> None:
+    others = [pod("db", on="n1", labels=DB), pod("web", on="n3", labels=WEB, spec=far({"app": "new"}))]
+    session, task, predicate = asked(*others, pod("new", labels={"app": "new"}, spec=near(DB) | far(WEB, key="none")))
+    task.pod.spec.affinity  # noqa: B018 - the spec holds both kinds
+    failed = ~predicate.mask(task, session.nodes.usage)
+    assert predicate.reasons(task, session.nodes.usage, failed) == {
+        "node(s) didn't satisfy existing pods anti-affinity rules": 1
+    }
+
+
+def test_looks_at_chosen_rows_only() -> None:
+    session, task, predicate = asked(pod("db", on="n1", labels=DB), pod("new", spec=far(DB)))
+    some = session.nodes.usage.take(np.array([1, 2]))
+    assert predicate.mask(task, some).tolist() == [False, True]
+
+
+def test_does_not_apply_where_nobody_has_terms() -> None:
+    _, task, predicate = asked(pod("db", on="n1", labels=DB), pod("new"))
+    assert not predicate.applies(task)
+
+
+def test_does_not_apply_where_placed_pods_shun_others() -> None:
+    _, task, predicate = asked(pod("db", on="n1", spec=far(DB)), pod("new", labels=WEB))
+    assert not predicate.applies(task)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_applies_while_a_pod_of_this_session_shuns_the_task(placed: bool) -> None:
+    session, task, predicate = asked(pod("db", spec=far(WEB)), pod("new", labels=WEB))
+    assert not predicate.applies(task)
+    index, other = index_of(session), tasks_of(session)["default/db"]
+    index.placed(other, 0)
+    if not placed:
+        index.removed(other, 0)
+    assert predicate.applies(task) is placed
+
+
+def test_refuses_a_pod_whose_selector_cannot_be_read() -> None:
+    spec = near(DB)
+    spec["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["labelSelector"] = {
+        "matchExpressions": [{"key": "app", "operator": "Near"}]
+    }
+    _, task, predicate = asked(pod("new", spec=spec))
+    assert "matchExpressions[0].operator: 'Near'" in (predicate.refusal(task) or "")
+
+
+def test_passes_over_terms_of_placed_pods_that_cannot_be_read() -> None:
+    spec = far(DB)
+    spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]["labelSelector"] = {
+        "matchExpressions": [{"key": "app", "operator": "Near"}]
+    }
+    assert passing(pod("bad", on="n1", spec=spec), pod("new", labels=DB)) == ["n1", "n2", "n3", "n4"]

@@ -1,0 +1,150 @@
+"""Hard topology spread constraints."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.dsl import Manifest, node, pod, session_of
+from tests.predicates.random_pods import Twins, check_against_reference, random_cluster, random_spread, tasks_of
+from tests.reference.predicates import topology_spread
+from vcd.scheduling.podindex import index_of
+from vcd.scheduling.predicates.spread import SKEWED, UNLABELLED, PodTopologySpread
+from vcd.scheduling.session import Session, Task
+
+WEB = {"app": "web"}
+ZONES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "b"}), node("n3", labels={"zone": "c"}), node("n4")]
+
+
+def spread(*, key: str = "zone", **more: object) -> Manifest:
+    """A spec with one hard constraint over pods labelled web."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": WEB},
+        **more,
+    }
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def asked(*objects: Manifest) -> tuple[Session, Task, PodTopologySpread]:
+    """A session over the objects, its task ``new``, and the predicate."""
+    session = session_of(*objects)
+    return session, tasks_of(session)["default/new"], PodTopologySpread(session)
+
+
+def passing(*objects: Manifest) -> list[str]:
+    """The nodes that the task ``new`` can go to."""
+    session, task, predicate = asked(*objects)
+    mask = predicate.mask(task, session.nodes.usage)
+    return [name for name, passed in zip(session.nodes.facts.names, mask, strict=True) if passed]
+
+
+@given(st.randoms(use_true_random=False))
+def test_equals_the_reference_after_any_placements_and_reverses(random: Random) -> None:
+    twins = Twins(random, random_cluster(random, random_spread))
+    predicate = PodTopologySpread(twins.session)
+    check_against_reference(twins, predicate, lambda task, place: topology_spread(twins.slow, task, place))
+
+
+def test_no_domain_exceeds_the_least_by_more_than_the_skew() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread())) == ["n3"]
+
+
+def test_a_wider_skew_lets_more_in() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(maxSkew=2))) == ["n1", "n2", "n3"]
+
+
+def test_who_does_not_match_its_constraint_is_not_counted() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    assert passing(*ZONES, *others, pod("new", spec=spread())) == ["n1", "n2", "n3"]
+
+
+def test_too_few_domains_make_the_least_zero() -> None:
+    others = [pod(name, on=f"n{i}", labels=WEB) for i, name in enumerate("abc", 1)]
+    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(minDomains=4))) == []
+
+
+def test_enough_domains_leave_the_least_as_it_is() -> None:
+    others = [pod(name, on=f"n{i}", labels=WEB) for i, name in enumerate("abc", 1)]
+    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(minDomains=3))) == ["n1", "n2", "n3"]
+
+
+def test_pods_being_deleted_do_not_count() -> None:
+    leaving = pod("a", on="n1", labels=WEB, deleting=True)
+    assert passing(*ZONES, leaving, pod("new", labels=WEB, spec=spread())) == ["n1", "n2", "n3"]
+
+
+def test_pods_of_other_namespaces_do_not_count() -> None:
+    foreign = pod("a", on="n1", labels=WEB, namespace="other")
+    assert passing(*ZONES, foreign, pod("new", labels=WEB, spec=spread())) == ["n1", "n2", "n3"]
+
+
+def test_nodes_that_affinity_excludes_hold_no_domain() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    spec = spread() | {"nodeSelector": {"pool": "x"}}
+    pool = [node(f"n{i}", labels={"zone": zone, "pool": "x"}) for i, zone in enumerate("ab", 1)]
+    assert passing(*pool, ZONES[2], *others, pod("new", labels=WEB, spec=spec))[:2] == ["n1", "n2"]
+
+
+def test_affinity_is_ignored_where_the_policy_says_so() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    spec = spread(nodeAffinityPolicy="Ignore") | {"nodeSelector": {"pool": "x"}}
+    pool = [node(f"n{i}", labels={"zone": zone, "pool": "x"}) for i, zone in enumerate("ab", 1)]
+    assert passing(*pool, ZONES[2], *others, pod("new", labels=WEB, spec=spec)) == ["n3"]
+
+
+def test_tainted_nodes_hold_no_domain_where_the_policy_says_so() -> None:
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+    tainted = node("n3", labels={"zone": "c"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    spec = spread(nodeTaintsPolicy="Honor")
+    assert passing(*ZONES[:2], tainted, *others, pod("new", labels=WEB, spec=spec)) == ["n1", "n2", "n3"]
+
+
+def test_match_label_keys_narrow_to_the_pod_s_own_values() -> None:
+    other = pod("a", on="n1", labels=WEB | {"v": "1"})
+    spec = spread(matchLabelKeys=["v"])
+    assert passing(*ZONES, other, pod("new", labels=WEB | {"v": "2"}, spec=spec)) == ["n1", "n2", "n3"]
+
+
+def test_follows_placements_of_the_session() -> None:
+    session, task, predicate = asked(*ZONES, pod("other", labels=WEB), pod("new", labels=WEB, spec=spread()))
+    assert predicate.mask(task, session.nodes.usage).tolist() == [True, True, True, False]
+    index_of(session).placed(tasks_of(session)["default/other"], 1)
+    assert predicate.mask(task, session.nodes.usage).tolist() == [True, False, True, False]
+
+
+def test_reasons_tell_missing_keys_from_skew() -> None:
+    session, task, predicate = asked(*ZONES, pod("a", on="n1", labels=WEB), pod("new", labels=WEB, spec=spread()))
+    failed = ~predicate.mask(task, session.nodes.usage)
+    assert predicate.reasons(task, session.nodes.usage, failed) == {SKEWED: 1, UNLABELLED: 1}
+
+
+def test_looks_at_chosen_rows_only() -> None:
+    session, task, predicate = asked(*ZONES, pod("a", on="n1", labels=WEB), pod("new", labels=WEB, spec=spread()))
+    assert predicate.mask(task, session.nodes.usage.take(np.array([0, 2]))).tolist() == [False, True]
+
+
+def test_soft_constraints_exclude_no_node() -> None:
+    _, task, predicate = asked(*ZONES, pod("new", labels=WEB, spec=spread(whenUnsatisfiable="ScheduleAnyway")))
+    assert not predicate.applies(task)
+
+
+def test_refuses_a_pod_whose_selector_cannot_be_read() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Near"}]}
+    _, task, predicate = asked(*ZONES, pod("new", spec=spread(labelSelector=selector)))
+    assert "matchExpressions[0].operator: 'Near'" in (predicate.refusal(task) or "")
+
+
+def test_node_affinity_that_cannot_be_read_selects_no_node() -> None:
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    spec = spread() | {"affinity": {"nodeAffinity": required}}
+    other = pod("a", on="n1", labels=WEB)
+    assert passing(*ZONES, other, pod("new", labels=WEB, spec=spec)) == ["n1", "n2", "n3"]

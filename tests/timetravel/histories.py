@@ -1,0 +1,177 @@
+"""Histories without a daemon: what it would log, appended and folded in the same order."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import dsl
+from tests.dsl import Manifest
+from tests.eventlog.samples import SECOND, Clock
+from vcd.eventlog import EventLog
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import decide, versions
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import read_policy
+from vcd.scheduling.verify import stale_statements
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+
+START = int(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()) * SECOND
+CONF = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: proportion
+"""
+SCORED = CONF + "  - name: nodeorder\n  - name: predicates\n"
+
+
+def put(manifest: Manifest) -> ev.ObjectPut:
+    """The event of a manifest, as a watch would bring it."""
+    kind, obj, version = from_manifest(manifest)
+    return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
+
+
+class Scheduler:
+    """A state, a log and a memory, driven by hand."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        self.log = log
+        self.clock = clock
+        self.state = ClusterState()
+        self._maker = SnapshotMaker(self.state)
+        self._memory = Memory()
+        self._policy: Policy
+        self._shown: dict[str, Manifest] = {}
+
+    async def tell(self, *events: ev.Event) -> None:
+        """Log events, then fold them."""
+        last = await self.log.append(events)
+        for number, event in enumerate(events, last - len(events) + 1):
+            self.state.apply(number, event)
+
+    async def load(self, conf: str, **settings: str) -> None:
+        """Put a configuration into force."""
+        self._policy = read_policy(conf)
+        await self.tell(ev.PolicyLoaded(self._policy.digest, self._policy.text, settings))
+
+    async def show(self, *objects: Manifest | Iterable[Manifest]) -> None:
+        """What the API server shows, new or changed."""
+        await self.tell(*map(self.shown, dsl.flat(objects)))
+
+    def shown(self, manifest: Manifest) -> ev.ObjectPut:
+        """The event of a manifest, which is remembered as what the API server has."""
+        event = put(manifest)
+        self._shown[f"{event.kind} {event.key}"] = manifest
+        return event
+
+    async def delete(self, kind: str, key: str) -> None:
+        """An object goes."""
+        del self._shown[f"{kind} {key}"]
+        await self.tell(ev.ObjectGone(kind, key))
+
+    async def cycle(self, *meanwhile: ev.Event, seconds: float = 1) -> ev.SessionDecided:
+        """One session; ``meanwhile`` is logged while it decides. Then time passes."""
+        snapshot = self._maker.snapshot()
+        plan = decide(snapshot, self._policy, self.clock.now, 7, self._memory)
+        await self.tell(*meanwhile)
+        stale = stale_statements(plan, self._maker.snapshot()) if meanwhile else ()
+        record = ev.SessionDecided(
+            session=self.log.last_session + 1,
+            head=snapshot.sequence,
+            policy=self._policy.digest,
+            now=self.clock.now,
+            seed=7,
+            epoch=1,
+            versions=versions(),
+            plan=ev.encode_plan(plan),
+            stale=stale,
+        )
+        await self.tell(record)
+        self.clock.now += int(seconds * SECOND)
+        return record
+
+    async def carry_out(self, record: ev.SessionDecided, result: ev.Result = "done", detail: str = "") -> None:
+        """Outcomes of a session's calls; what was done is then shown: pods run, groups have their phases."""
+        plan = ev.decode_plan(record.plan)
+        for i, statement in enumerate(plan.statements):
+            if i in dict(record.stale):
+                continue
+            for j, operation in enumerate(statement.operations):
+                if operation.verb == "pipeline":
+                    continue
+                await self.tell(ev.OperationDone(record.session, i, j, result, detail))
+                if result == "done" and operation.verb == "bind":
+                    await self._run(operation)
+                elif result == "done":
+                    await self.delete("Pod", operation.key)
+        for status in plan.groups:
+            shown = self._shown[f"PodGroup {status.key}"]
+            counts = {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
+            await self.show({**shown, "status": {"phase": status.phase, **counts}})
+
+    async def _run(self, operation: ev.Operation) -> None:
+        pod = self._shown[f"Pod {operation.key}"]
+        spec: dict[str, Any] = {**pod["spec"], "nodeName": operation.node}
+        await self.show({**pod, "spec": spec, "status": {"phase": "Running"}})
+
+    async def finish(self, key: str, phase: str = "Succeeded") -> None:
+        """A running pod ends."""
+        pod = self._shown[f"Pod {key}"]
+        await self.show({**pod, "status": {"phase": phase}})
+
+    async def checkpoint(self) -> None:
+        """Keep the state as it is now."""
+        await self.log.checkpoint(self.state.sequence, self.state.dump())
+
+
+@asynccontextmanager
+async def scheduler(path: Path, conf: str = CONF) -> AsyncIterator[Scheduler]:
+    """A scheduler with a new log at ``path``, leading, at the beginning of 2026."""
+    clock = Clock(START)
+    async with EventLog.open(path, clock=clock) as log:
+        made = Scheduler(log, clock)
+        await made.load(conf)
+        await made.tell(ev.LeadershipChanged(1, "replica-a", leading=True))
+        yield made
+
+
+async def write_busy_history(path: Path) -> None:
+    """Two queues, gangs that come, wait, run and end over eight sessions, one of them decided while events came,
+    one with a bind that failed, and a checkpoint in the middle."""
+    async with scheduler(path) as made:
+        await made.show(
+            [dsl.node(f"n{i}", cpu=8) for i in range(4)],
+            dsl.queue("root"),
+            dsl.queue("default"),
+            dsl.queue("small", capability={"cpu": "8"}),
+        )
+        await made.show(dsl.gang("first", 3, cpu=4, phase="Pending", minimum={"cpu": 12}))
+        await made.carry_out(await made.cycle())
+        await made.show(dsl.gang("second", 2, cpu=3, phase="Pending", minimum={"cpu": 6}, queue="small", created=1))
+        coming = [made.shown(one) for one in dsl.gang("third", 2, cpu=2, phase="Pending", queue="small", created=2)]
+        await made.carry_out(await made.cycle(*coming))
+        failed = await made.cycle()
+        await made.carry_out(failed, "failed", "the node does not answer")
+        await made.checkpoint()
+        await made.carry_out(await made.cycle())
+        await made.finish("default/first-0")
+        await made.finish("default/first-1")
+        await made.finish("default/first-2")
+        await made.carry_out(await made.cycle())
+        await made.show(dsl.gang("large", 5, cpu=7, phase="Pending", minimum={"cpu": 35}, created=5))
+        await made.carry_out(await made.cycle())
+        await made.show(dsl.node("n4", cpu=16))
+        await made.carry_out(await made.cycle())
+        await made.cycle()

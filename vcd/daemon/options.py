@@ -1,0 +1,419 @@
+"""What ``vcd run`` can be told: one declaration per flag, which is also an environment variable.
+
+vc-scheduler's flags keep their names and defaults (Volcano ``cmd/scheduler/app/options``, Kubernetes component-base's
+leader election, klog). Those that mean nothing here are accepted all the same, so that its Deployment can run vcd.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vcd.model.quantity import QuantityError, parse_units
+from vcd.model.selectors import is_qualified_name
+from vcd.scheduling.arguments import did_you_mean, parse_duration
+from vcd.state.records import Settings
+
+Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]
+
+ENVIRONMENT_PREFIX = "VCD_"
+SECOND = 1_000_000_000
+_LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+class OptionError(ValueError):
+    """A flag that cannot be taken as it is; the message names it and says what to change."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag: ``name`` without dashes, ``default`` as it is written, ``doc`` for the help text.
+
+    ``kind`` says how it is read: ``text``; ``texts`` (repeatable); ``list`` (repeatable, and split at commas);
+    ``bool``; ``int``; ``float``; ``duration`` (seconds, float); ``age`` (nanoseconds, None for 0); ``size`` (bytes,
+    None for 0); ``path`` (None for an empty text). ``low`` is the least value of a number, ``above`` what it must
+    exceed; ``choices`` are all values that a text may have. ``idle`` says why it has no effect here, empty if it has.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    doc: str = ""
+    low: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    idle: str = ""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that stands for it."""
+        return ENVIRONMENT_PREFIX + self.name.upper().replace("-", "_")
+
+    @property
+    def written(self) -> str:
+        """As it is written on a command line."""
+        return f"-{self.name}" if len(self.name) == 1 else f"--{self.name}"
+
+    def read(self, texts: Sequence[str], source: str = "") -> Any:
+        """The value of what was given, the last one where only one counts. Raises OptionError naming ``source``."""
+        try:
+            value = _READERS[self.kind](texts)
+        except ValueError as error:
+            words = str(error) if isinstance(error, QuantityError) else f"{texts[-1]!r} is not {_MEANINGS[self.kind]}"
+            raise OptionError(f"{source or self.written}: {words}") from None
+        self._check(value, source or self.written)
+        return value
+
+    def _check(self, value: Any, source: str) -> None:
+        if self.choices and value not in self.choices:
+            hint = did_you_mean(value, self.choices)
+            raise OptionError(f"{source}: {value!r} is not one of {', '.join(self.choices)}{hint}")
+        if value is None:
+            return
+        if self.low is not None and value < self.low:
+            raise OptionError(f"{source}: must be at least {self.low:g}")
+        if self.above is not None and value <= self.above:
+            raise OptionError(f"{source}: must be more than {self.above:g}")
+
+
+def _flag(name: str, kind: Kind, default: str, doc: str, **limits: Any) -> Any:
+    flag = Flag(name, kind, default, doc, **limits)
+    return dataclasses.field(default=flag.read([default] if default else []), metadata={"flag": flag})
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _text(texts: Sequence[str]) -> str:
+    return texts[-1] if texts else ""
+
+
+def _bool(texts: Sequence[str]) -> bool:
+    if texts[-1] not in _TRUE | _FALSE:
+        raise ValueError
+    return texts[-1] in _TRUE
+
+
+def _int(texts: Sequence[str]) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", texts[-1]):
+        raise ValueError
+    return int(texts[-1])
+
+
+def _float(texts: Sequence[str]) -> float:
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?", texts[-1]):
+        raise ValueError
+    return float(texts[-1])
+
+
+def _nanoseconds(texts: Sequence[str]) -> int:
+    long = re.fullmatch(r"([0-9]{1,6})([dw])", texts[-1])
+    return int(long[1]) * _LONG_UNITS[long[2]] if long else parse_duration(texts[-1])
+
+
+def _age(texts: Sequence[str]) -> int | None:
+    nanoseconds = _nanoseconds(texts)
+    if nanoseconds < 0:
+        raise ValueError
+    return nanoseconds or None
+
+
+_READERS: Mapping[Kind, Callable[[Sequence[str]], Any]] = {
+    "text": _text,
+    "texts": tuple,
+    "list": lambda texts: tuple(part.strip() for text in texts for part in text.split(",") if part.strip()),
+    "bool": _bool,
+    "int": _int,
+    "float": _float,
+    "duration": lambda texts: _nanoseconds(texts) / SECOND,
+    "age": _age,
+    "size": lambda texts: parse_units(texts[-1]) or None,
+    "path": lambda texts: Path(texts[-1]) if _text(texts) else None,
+}
+_MEANINGS: Mapping[Kind, str] = {
+    "text": "a text",
+    "texts": "a text",
+    "list": "a list with commas",
+    "bool": "true or false",
+    "int": "an integer",
+    "float": "a number",
+    "duration": "a duration such as 500ms, 1m30s or 7d",
+    "age": "a duration such as 36h or 14d, nor 0 for ever",
+    "size": "a size such as 500Mi or 10Gi",
+    "path": "a path",
+}
+
+# --- the flags --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options:
+    """The flags that have an effect. Durations are seconds, ``retention_age`` nanoseconds, ``retention_size`` bytes.
+
+    ``without_effect`` are the flags that were given and have none here: name -> why.
+    """
+
+    # what is scheduled, and how
+    scheduler_names: tuple[str, ...] = _flag(
+        "scheduler-name", "texts", "volcano", "Schedule pods whose spec.schedulerName is this. May be repeated."
+    )
+    scheduler_conf: Path | None = _flag(
+        "scheduler-conf", "path", "", "The scheduler's configuration file; vc-scheduler's compiled-in one unless given."
+    )
+    schedule_period: float = _flag(
+        "schedule-period", "duration", "1s", "The longest time between two cycles; changes start one at once.", above=0
+    )
+    default_queue: str = _flag("default-queue", "text", "default", "The queue of groups that name none.")
+    node_selector: tuple[str, ...] = _flag(
+        "node-selector", "list", "", "Use nodes with one of these labels only, each as key:value. May be repeated."
+    )
+    placements: int = _flag(
+        "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
+    )
+    seed: int = _flag("seed", "int", "0", "Orders equally good nodes; the same seed decides the same.", low=0)
+
+    # the API server
+    kubeconfig: str | None = _flag("kubeconfig", "text", "", "A kubeconfig file.")
+    master: str | None = _flag("master", "text", "", "The API server's address; overrides the kubeconfig's.")
+    kube_api_qps: float = _flag("kube-api-qps", "float", "2000", "Writes to the API server in a second.", above=0)
+    kube_api_burst: int = _flag("kube-api-burst", "int", "2000", "Writes to the API server at once.", low=1)
+    request_timeout: float = _flag("request-timeout", "duration", "4s", "The time one request may take.", above=0)
+
+    # leader election
+    leader_elect: bool = _flag("leader-elect", "bool", "true", "Schedule only while holding the Lease.")
+    lease_duration: float = _flag(
+        "leader-elect-lease-duration", "duration", "15s", "How long after its last renewal a Lease is free.", low=1
+    )
+    renew_deadline: float = _flag(
+        "leader-elect-renew-deadline", "duration", "10s", "When a leader that cannot renew stops leading.", above=0
+    )
+    retry_period: float = _flag(
+        "leader-elect-retry-period", "duration", "2s", "The time between attempts to take or renew.", above=0
+    )
+    lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")
+    resource_namespace: str = _flag(
+        "leader-elect-resource-namespace", "text", "volcano-system", "The Lease's namespace."
+    )
+    lock_object_namespace: str = _flag(
+        "lock-object-namespace", "text", "", "Deprecated name of --leader-elect-resource-namespace, which it overrides."
+    )
+    identity: str = _flag(
+        "identity", "text", "", "This replica's name in the Lease; host name and a random suffix unless given."
+    )
+
+    # the event log
+    event_log: Path = _flag("event-log", "path", "events.sqlite", "The event log's file; made when it is missing.")
+    checkpoint_interval: int = _flag(
+        "checkpoint-interval", "int", "100000", "Events between two checkpoints of the state.", low=1
+    )
+    retention_age: int | None = _flag(
+        "log-retention-age", "age", "7d", "Remove history older than this, up to a checkpoint; 0: keep it."
+    )
+    retention_size: int | None = _flag(
+        "log-retention-size", "size", "10Gi", "Remove old history while the file is larger than this; 0: keep it."
+    )
+    housekeeping_period: float = 10.0
+    """Seconds between looks at the log's size and at whether a checkpoint is due; no flag."""
+
+    # seeing it
+    enable_metrics: bool = _flag("enable-metrics", "bool", "true", "Serve /metrics on --listen-address.")
+    listen_address: str = _flag("listen-address", "text", ":8080", "Where /metrics is served, as HOST:PORT.")
+    enable_healthz: bool = _flag("enable-healthz", "bool", "true", "Serve health on --healthz-address.")
+    healthz_address: str = _flag(
+        "healthz-address", "text", ":11251", "Where /healthz and /readyz are served, as HOST:PORT."
+    )
+    log_format: str = _flag(
+        "log-format", "text", "auto", "auto, json or console; auto is console on a terminal, else json.",
+        choices=("auto", "json", "console"),
+    )  # fmt: skip
+    verbosity: int = _flag("v", "int", "0", "klog's verbosity: 4 and more adds details, negative leaves warnings only.")
+
+    without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def lease_namespace(self) -> str:
+        """Where the Lease is."""
+        return self.lock_object_namespace or self.resource_namespace
+
+    def settings(self) -> Settings:
+        """What of the flags decides, for the log."""
+        return Settings(self.scheduler_names, self.default_queue, self.placements, self.node_selector)
+
+
+_KLOG = "vcd writes structured lines to standard error; see --log-format"
+_ALL_NODES = "every node is looked at, since a shape's predicates and scores are computed for all nodes at once"
+_WATCH = "what is watched follows from the plugins that are on"
+_PLAIN = "health is served without TLS"
+
+WITHOUT_EFFECT: tuple[Flag, ...] = (
+    Flag("ca-cert-file", "text", "", idle=_PLAIN),
+    Flag("tls-cert-file", "text", "", idle=_PLAIN),
+    Flag("tls-private-key-file", "text", "", idle=_PLAIN),
+    Flag("resync-period", "duration", "0", idle="a watch that is silent too long is started anew"),
+    Flag("priority-class", "bool", "true", idle="PriorityClasses are always read; the priority plugin uses them"),
+    Flag("minimum-feasible-nodes", "int", "100", idle=_ALL_NODES),
+    Flag("minimum-percentage-nodes-to-find", "int", "5", idle=_ALL_NODES),
+    Flag("percentage-nodes-to-find", "int", "0", idle=_ALL_NODES),
+    Flag("plugins-dir", "text", "", idle="plugins come from Python entry points of the group vcd.plugins"),
+    Flag("csi-storage", "bool", "true", idle=_WATCH),
+    Flag("enable-pprof", "bool", "false", idle="there is no Go runtime to profile"),
+    Flag("cache-dumper", "bool", "true", idle="the event log holds the state; see vcd log"),
+    Flag("cache-dump-dir", "text", "/tmp", idle="the event log holds the state; see vcd log"),
+    Flag("node-worker-threads", "int", "20", idle="one event loop follows all nodes"),
+    Flag("gate-removal-worker-num", "int", "5", idle="no scheduling gate is removed by vcd"),
+    Flag("ignored-provisioners", "list", "", idle="claims are counted by the drivers that CSINode objects name"),
+    Flag("resource-sync-timeout", "duration", "60s", idle="nothing is scheduled before every list is in"),
+    Flag("disable-default-scheduler-config", "bool", "false", idle="a bad configuration is never replaced by a default"),
+    Flag("scheduler-sharding-mode", "text", "none", idle="nodes are not sharded; all are used"),
+    Flag("scheduler-sharding-name", "text", "volcano", idle="nodes are not sharded; all are used"),
+    Flag("feature-gates", "list", "", idle="vcd has no feature gates"),
+    Flag("leader-elect-resource-lock", "text", "leases", idle="the lock is always a Lease"),
+    Flag("logtostderr", "bool", "true", idle=_KLOG),
+    Flag("alsologtostderr", "bool", "false", idle=_KLOG),
+    Flag("stderrthreshold", "text", "2", idle=_KLOG),
+    Flag("legacy-stderr-threshold-behavior", "bool", "true", idle=_KLOG),
+    Flag("vmodule", "text", "", idle=_KLOG),
+    Flag("log-backtrace-at", "text", "", idle=_KLOG),
+    Flag("log-dir", "text", "", idle=_KLOG),
+    Flag("log-file", "text", "", idle=_KLOG),
+    Flag("log-file-max-size", "int", "1800", idle=_KLOG),
+    Flag("log-flush-frequency", "duration", "5s", idle=_KLOG),
+    Flag("add-dir-header", "bool", "false", idle=_KLOG),
+    Flag("skip-headers", "bool", "false", idle=_KLOG),
+    Flag("skip-log-headers", "bool", "false", idle=_KLOG),
+    Flag("one-output", "bool", "false", idle=_KLOG),
+)
+"""vc-scheduler's flags that have no effect here, each with the reason."""
+
+_FIELDS: Mapping[str, Flag] = {
+    field.name: field.metadata["flag"] for field in dataclasses.fields(Options) if "flag" in field.metadata
+}
+FLAGS: tuple[Flag, ...] = (*_FIELDS.values(), *WITHOUT_EFFECT)
+"""Every flag that ``vcd run`` takes."""
+
+
+def parse_options(given: Mapping[str, Sequence[str]], environ: Mapping[str, str] | None = None) -> Options:
+    """Options from flags (name without dashes -> the texts given, in order), then the environment, then defaults.
+
+    Lists are separated by commas in the environment. Raises OptionError, which names the flag or the variable.
+    """
+    environ = environ or {}
+    unknown = [name for name in given if name not in {flag.name for flag in FLAGS}]
+    if unknown:
+        raise OptionError(f"--{unknown[0]} is no flag{did_you_mean(unknown[0], [flag.name for flag in FLAGS])}")
+    values: dict[str, Any] = {}
+    for name, flag in _FIELDS.items():
+        found = _given(flag, given, environ)
+        if found is not None:
+            values[name] = flag.read(*found)
+    idle: dict[str, str] = {}
+    for flag in WITHOUT_EFFECT:
+        found = _given(flag, given, environ)
+        if found is not None:
+            flag.read(*found)
+            idle[flag.name] = flag.idle
+    options = Options(**values, without_effect=idle)
+    _validate(options)
+    return options
+
+
+def _given(
+    flag: Flag, given: Mapping[str, Sequence[str]], environ: Mapping[str, str]
+) -> tuple[Sequence[str], str] | None:
+    """The texts for a flag and where they come from, None where it is not given."""
+    texts = given.get(flag.name)
+    if texts:
+        return texts, flag.written
+    text = environ.get(flag.variable)
+    if text is None or (text == "" and flag.kind not in ("text", "path")):
+        return None
+    return (text.split(",") if flag.kind == "texts" else [text]), flag.variable
+
+
+# --- what must hold between them --------------------------------------------------------------------------------------
+
+
+def _validate(options: Options) -> None:
+    """Raises OptionError for values that cannot go together, or that no reader could judge alone."""
+    _validate_names(options)
+    if options.leader_elect:
+        _validate_election(options)
+    for name in ("listen_address", "healthz_address"):
+        split_address(getattr(options, name), _FIELDS[name].written)
+
+
+def _validate_names(options: Options) -> None:
+    for name in options.scheduler_names:
+        if not name.strip() or "," in name:
+            raise OptionError(f"--scheduler-name: {name!r} is no scheduler name; repeat the flag for several")
+    if not options.default_queue:
+        raise OptionError("--default-queue: must name a queue")
+    if options.event_log is None:
+        raise OptionError("--event-log: must name a file")
+    for entry in options.node_selector:
+        key, colon, value = entry.partition(":")
+        if not colon or not value or not is_qualified_name(key.strip()):
+            raise OptionError(f"--node-selector: {entry!r} is no label; write it as key:value, as in zone:east")
+
+
+def _validate_election(options: Options) -> None:
+    """Law 4: the holder has stopped, and its last request has ended, before another replica may take the lease."""
+    for name in ("lease_name", "lease_namespace"):
+        if not getattr(options, name):
+            raise OptionError(f"--leader-elect-resource-{name.removeprefix('lease_')}: must not be empty")
+    if not options.lease_duration.is_integer():
+        raise OptionError("--leader-elect-lease-duration: must be whole seconds, as the Lease holds it")
+    if options.renew_deadline <= options.retry_period:
+        raise OptionError(
+            f"--leader-elect-renew-deadline: {options.renew_deadline:g}s must be longer than "
+            f"--leader-elect-retry-period ({options.retry_period:g}s)"
+        )
+    if options.renew_deadline + options.request_timeout >= options.lease_duration:
+        raise OptionError(
+            f"--leader-elect-lease-duration: {options.lease_duration:g}s must be longer than "
+            f"--leader-elect-renew-deadline ({options.renew_deadline:g}s) plus --request-timeout "
+            f"({options.request_timeout:g}s), or a request may still be under way when another replica takes the "
+            f"Lease; make it more than {options.renew_deadline + options.request_timeout:g}s or shorten the others"
+        )
+
+
+def split_address(address: str, source: str) -> tuple[str, int]:
+    """Host (empty: every address of the machine) and port of ``HOST:PORT``. Raises OptionError naming ``source``."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise OptionError(f"{source}: {address!r}: write an IPv6 address in brackets, as in [::1]:8080")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise OptionError(f"{source}: {address!r} is not HOST:PORT; write :8080 or 127.0.0.1:8080")
+    return host, int(port)
+
+
+def normalise_arguments(arguments: Iterable[str]) -> list[str]:
+    """A command line as Go's flags are written, in the way that click reads: ``--flag=value``, one dash or two.
+
+    Words may be joined by underscores; a bool needs no value; ``-v=3``, ``-v3`` and ``-v 3`` are the same. The word
+    ``2>&1``, which Volcano's Helm chart passes without a shell, is left out.
+    """
+    bools = {flag.name for flag in FLAGS if flag.kind == "bool"}
+    result: list[str] = []
+    for argument in arguments:
+        match = re.fullmatch(r"--?([a-zA-Z][\w-]*)(=.*)?", argument, re.DOTALL)
+        if argument == "2>&1":
+            continue
+        if short := re.fullmatch(r"-v=?(-?[0-9]+)", argument):
+            result.append(f"--v={short[1]}")
+        elif argument == "-v":
+            result.append("--v")
+        elif match is None or argument.startswith("-h"):
+            result.append(argument)
+        else:
+            name = match[1].replace("_", "-")
+            result.append(f"--{name}{match[2] or ('=true' if name in bools else '')}")
+    return result

@@ -1,0 +1,60 @@
+"""nodeorder: which of the nodes that may take a pod is best (seed 003 s.6.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.plugin import Plugin, Score
+from vcd.scheduling.scores.image import ImageLocality
+from vcd.scheduling.scores.node import NodeAffinityScore, TaintTolerationScore
+from vcd.scheduling.scores.resources import BalancedResource, LeastRequested, MostRequested
+from vcd.scheduling.session import Session
+
+
+def _weight(name: str, default: int, doc: str) -> Argument:
+    return Argument(f"{name}.weight", "int", default, f"Weight of {doc}; 0 turns it off.")
+
+
+class NodeOrderPlugin(Plugin):
+    """The weighted sum of kube-scheduler's scores, each from 0 to 100.
+
+    leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory; mostrequested: mean of
+    requested x 100 / allocatable; balancedresource: 50 + (50 + s(with the pod) - s(without)) / 2 with s = (1 - standard
+    deviation of the used fractions of cpu, memory and GPUs) x 100; nodeaffinity: weights of the preferred terms that
+    match, as percent of the highest; podaffinity and podtopologyspread: by where other pods are; tainttoleration: 100
+    less the untolerated PreferNoSchedule taints as percent of the most; imagelocality: by the bytes of the pod's
+    images that are there. All divisions round down. Source: Volcano ``plugins/nodeorder``, kube-scheduler 1.36.
+    """
+
+    name = "nodeorder"
+    kinds = ("Namespace",)
+    arguments = (
+        _weight("leastrequested", 1, "emptier nodes"),
+        _weight("mostrequested", 0, "fuller nodes"),
+        _weight("balancedresource", 1, "evenly used nodes"),
+        _weight("nodeaffinity", 2, "preferred node affinity"),
+        _weight("podaffinity", 2, "preferred pod affinity and anti-affinity"),
+        _weight("tainttoleration", 3, "nodes without PreferNoSchedule taints"),
+        _weight("imagelocality", 1, "nodes that have the pod's images"),
+        _weight("podtopologyspread", 2, "soft topology spread constraints"),
+    )
+
+    def open(self, session: Session) -> None:
+        """Remember whose nodes to rate."""
+        self._session = session
+
+    def node_order(self) -> Iterable[Score]:
+        """The scores whose weight is not 0, in this order."""
+        session = self._session
+        for name, make in (
+            ("leastrequested", LeastRequested),
+            ("mostrequested", MostRequested),
+            ("balancedresource", BalancedResource),
+            ("nodeaffinity", NodeAffinityScore),
+            ("tainttoleration", TaintTolerationScore),
+            ("imagelocality", ImageLocality),
+        ):
+            weight: int = self.values[f"{name}.weight"]
+            if weight:
+                yield make(session, weight)

@@ -1,0 +1,181 @@
+"""predicates: which nodes may take a pod (seed 003 s.6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.plugin import Plugin, Predicate, Refusal
+from vcd.scheduling.predicates.claims import Attachments, Storage, has_claims
+from vcd.scheduling.predicates.node import (
+    NodeAffinity,
+    NodeUnschedulable,
+    PodCount,
+    TaintToleration,
+    affinity_refusal,
+    tolerations_refusal,
+)
+from vcd.scheduling.predicates.proportional import Proportional, Rate
+from vcd.scheduling.predicates.volumes import (
+    AttachableVolumes,
+    BoundVolumes,
+    NodeVolumeLimits,
+    UnboundClaims,
+    VolumeZone,
+    binding_refusal,
+    limits_refusal,
+    zone_refusal,
+)
+from vcd.scheduling.session import Session, Task
+
+_CORES = "predicate.resources.<resource>.cpu"
+_GIGABYTES = "predicate.resources.<resource>.memory"
+
+
+def _switch(name: str, default: bool, doc: str) -> Argument:
+    return Argument(f"predicate.{name}", "bool", default, doc)
+
+
+class PredicatesPlugin(Plugin):
+    """A node may take a pod only when it passes all of these tests.
+
+    Always: the node takes no more pods than its allocatable ``pods``; it is not cordoned, or the pod tolerates the
+    taint ``node.kubernetes.io/unschedulable``; CSI drivers of the pod's volumes are on the node and have attachable
+    volumes left. With their switch: node selector and required node affinity, host ports, taints, required pod
+    affinity and anti-affinity, volume limits, volume zones, hard topology spread, volume binding, and, off unless
+    switched on, cpu and memory kept for idle units of scarce resources.
+
+    Before any node is looked at, a pod is refused whose claims are missing, lost, being deleted or should have been
+    bound already; the reason names the claim. Node conditions are not looked at: the node controller turns them into
+    taints. Source: Volcano ``plugins/predicates``, kube-scheduler 1.36's filters of the same names.
+    """
+
+    name = "predicates"
+    kinds = (
+        "CSIDriver",
+        "CSINode",
+        "CSIStorageCapacity",
+        "Namespace",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "StorageClass",
+    )
+    annotations = (
+        "pv.kubernetes.io/bind-completed",
+        "volume.beta.kubernetes.io/storage-class",
+        "volume.kubernetes.io/selected-node",
+    )
+    arguments = (
+        _switch("NodeAffinityEnable", True, "Whether nodes must match node selector and required node affinity."),
+        _switch("NodePortsEnable", True, "Whether the pod's host ports must be free on the node."),
+        _switch("TaintTolerationEnable", True, "Whether the pod must tolerate the node's hard taints."),
+        _switch("PodAffinityEnable", True, "Whether required pod affinity and anti-affinity must hold."),
+        _switch("NodeVolumeLimitsEnable", True, "Whether the limits of CSINode for attached volumes must hold."),
+        _switch("VolumeZoneEnable", True, "Whether nodes must be in the zones of the pod's volumes."),
+        _switch("PodTopologySpreadEnable", True, "Whether hard topology spread constraints must hold."),
+        _switch("VolumeBindingEnable", True, "Whether nodes must reach, or find, volumes for the pod's claims."),
+        _switch("CacheEnable", False, "Accepted; results are always kept while what they depend on is unchanged."),
+        _switch("ProportionalEnable", False, "Whether cpu and memory are kept for idle units of scarce resources."),
+        Argument("predicate.resources", "strings", (), "The scarce resources of ProportionalEnable."),
+        Argument(_CORES, "float", 1.0, "Cores kept for an idle unit of the resource; below 0 it means 1."),
+        Argument(_GIGABYTES, "float", 1.0, "Gigabytes kept for an idle unit of the resource; below 0 it means 1."),
+        _switch("DynamicResourceAllocationEnable", False, "Accepted; ResourceClaims are not read, so it does nothing."),
+        _switch("GPUSharingEnable", False, "Accepted; shared GPUs are the plugin deviceshare's."),
+        _switch("GPUNumberEnable", False, "Accepted; whole GPUs are the plugin deviceshare's."),
+        Argument("volumebinding.bindTimeoutSeconds", "int", 600, "Accepted; calls have their own time-outs."),
+        Argument("volumebinding.weight", "int", 1, "Accepted; kube-scheduler's score of it is off by default, too."),
+        Argument("volumebinding.shape", "list", (), "Accepted; kube-scheduler's score of it is off by default, too."),
+        Argument("dynamicresources.filterTimeoutSeconds", "int", 10, "Accepted; ResourceClaims are not read."),
+    )
+
+    def open(self, session: Session) -> None:
+        """Look at volumes only when a pending pod has some."""
+        self._session = session
+        self._storage: Storage | None = None
+        self._attachments: Attachments | None = None
+        tasks = session.snapshot.tasks
+        pending = tasks.shape[tasks.status == TaskStatus.PENDING]
+        if session.shape_flags(lambda shape: has_claims(shape.spec))[pending].any():
+            self._storage = session.service(Storage, lambda: Storage(session))
+            if self._storage.nodes or self._storage.classes or self._storage.volumes:
+                self._attachments = Attachments(session, self._storage)
+
+    def is_on(self, name: str) -> bool:
+        """Whether ``predicate.<name>Enable`` is true."""
+        return bool(self.values[f"predicate.{name}Enable"])
+
+    def predicates(self) -> Iterable[Predicate]:
+        """The tests that are on, in Volcano's order: those of facts that nothing changes first."""
+        session = self._session
+        yield PodCount(session)
+        yield NodeUnschedulable(session)
+        if self.is_on("NodeAffinity"):
+            yield NodeAffinity(session)
+        if self.is_on("TaintToleration"):
+            yield TaintToleration(session)
+        yield from self._volume_predicates()
+        if self.is_on("Proportional"):
+            yield Proportional(session, self._rates())
+
+    def _volume_predicates(self) -> Iterable[Predicate]:
+        session, storage = self._session, self._storage
+        if storage is None:
+            return
+        if self._attachments is not None:
+            yield AttachableVolumes(session, storage, self._attachments)
+            if self.is_on("NodeVolumeLimits"):
+                yield NodeVolumeLimits(session, storage, self._attachments)
+        if self.is_on("VolumeZone"):
+            yield VolumeZone(session, storage)
+        if self.is_on("VolumeBinding"):
+            yield BoundVolumes(storage)
+            yield UnboundClaims(storage)
+
+    def _rates(self) -> dict[str, Rate]:
+        names: Sequence[str] = self.values["predicate.resources"]
+        cores, gigabytes = self.values.matching(_CORES), self.values.matching(_GIGABYTES)
+        return {name: Rate(_not_negative(cores.get(name)), _not_negative(gigabytes.get(name))) for name in names}
+
+    def pre_predicate(self, task: Task) -> Refusal | None:
+        """Why no node at all may take a pod."""
+        spec = task.shape.spec
+        reason = tolerations_refusal(spec) if spec.tolerations else None
+        if reason is None and spec.affinity is not None and self.is_on("NodeAffinity"):
+            reason = affinity_refusal(spec)
+        if reason is not None:
+            return Refusal(reason)
+        if self._storage is None or not spec.volumes:
+            return None
+        return self._volume_refusal(self._storage, task)
+
+    def _volume_refusal(self, storage: Storage, task: Task) -> Refusal | None:
+        refusal = binding_refusal(storage, task) if self.is_on("VolumeBinding") else None
+        if refusal is None and self.is_on("VolumeZone"):
+            refusal = zone_refusal(storage, task)
+        if refusal is None and self.is_on("NodeVolumeLimits"):
+            refusal = limits_refusal(storage, task)
+        return refusal
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """A task was placed on a node, or waits for it: its volumes are there from now on."""
+        if not task.shape.spec.volumes:
+            return
+        if self._attachments is not None:
+            self._attachments.add(task, row)
+        if self._storage is not None and self.is_on("VolumeBinding"):
+            self._storage.reserve(task, row)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """A task was taken from a node."""
+        if not task.shape.spec.volumes:
+            return
+        if self._attachments is not None:
+            self._attachments.remove(task, row)
+        if self._storage is not None and self.is_on("VolumeBinding"):
+            self._storage.unreserve(task)
+
+
+def _not_negative(rate: float | None) -> float:
+    """A rate as it counts: 1 where it is not given, or negative."""
+    return 1.0 if rate is None or rate < 0 else rate

@@ -1,0 +1,100 @@
+"""A log folded again: the state as of any event, and what a session of it was decided with."""
+
+from __future__ import annotations
+
+import bisect
+
+import msgspec
+
+from vcd.eventlog import LogError, LogReader, SessionInfo
+from vcd.model.events import SessionDecided
+from vcd.scheduling.policy import Policy, PolicyError
+from vcd.scheduling.registry import read_policy
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+
+
+class History:
+    """The state of a log at one event after the other.
+
+    Going forward folds only what lies between; going back, or into the history of another replica in an imported
+    log, begins anew at the latest checkpoint. Every method raises LogError for what the file does not hold or this
+    version cannot read.
+    """
+
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+        self._segments = sorted(segment.sequence for segment in reader.segments())
+        self._policies: dict[str, Policy] = {}
+        self._state: ClusterState | None = None
+        self._maker: SnapshotMaker | None = None
+
+    def state(self, sequence: int, *, jump: bool = False) -> ClusterState:
+        """The state after ``sequence``; it changes with the next call.
+
+        ``jump`` takes a checkpoint on the way instead of folding all that lies before it.
+        """
+        state = self._state
+        if state is None or self._must_begin_anew(state.sequence, sequence, jump):
+            state = self._begin(sequence)
+        self._fold(state, sequence)
+        return state
+
+    def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
+        """What a session was decided from: the state after its head, whatever was logged until its own row."""
+        state = self.state(info.head, jump=jump)
+        if self._maker is None:
+            self._maker = SnapshotMaker(state)
+        return self._maker.snapshot()
+
+    def policy(self, record: SessionDecided) -> Policy:
+        """The configuration that a session was decided by."""
+        known = self._policies.get(record.policy)
+        if known is None:
+            try:
+                known = self._policies[record.policy] = read_policy(self._policy_text(record))
+            except PolicyError as error:
+                raise LogError(
+                    f"{self.reader.path}: session {record.session} was decided by configuration"
+                    f" {record.policy[:16]}, which this version cannot read: {error.problems[0]}"
+                ) from error
+        return known
+
+    def _policy_text(self, record: SessionDecided) -> str:
+        loaded = None if self._state is None else self._state.policy
+        if loaded is not None and loaded.digest == record.policy:
+            return loaded.text
+        return self.reader.policy(record.policy)
+
+    def _must_begin_anew(self, position: int, sequence: int, jump: bool) -> bool:
+        if sequence < position or self._segment(sequence) != self._segment(position):
+            return True
+        return jump and any(position < info.sequence <= sequence for info in self.reader.checkpoints())
+
+    def _segment(self, sequence: int) -> int:
+        return bisect.bisect_right(self._segments, sequence)
+
+    def _begin(self, sequence: int) -> ClusterState:
+        base = self.reader.base(sequence)
+        try:
+            state = ClusterState.load(base.state) if base.state else ClusterState()
+        except msgspec.MsgspecError as error:
+            raise LogError(
+                f"{self.reader.path}: this version cannot read the checkpoint at {base.sequence}: {error}"
+            ) from error
+        state.sequence = base.sequence
+        self._state, self._maker = state, None
+        return state
+
+    def _fold(self, state: ClusterState, sequence: int) -> None:
+        if state.sequence == sequence:
+            return
+        for logged in self.reader.read(state.sequence, sequence):
+            try:
+                state.apply(logged.sequence, logged.event)
+            except (msgspec.MsgspecError, ValueError) as error:
+                raise LogError(
+                    f"{self.reader.path}: this version cannot fold event {logged.sequence}: {error}"
+                ) from error
+        if state.sequence != sequence:
+            raise LogError(f"{self.reader.path}: it ends with event {state.sequence}, before event {sequence}")

@@ -1,0 +1,87 @@
+"""Parts of a plan in words, for replay and explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from vcd.model import events as ev
+
+
+def quantities_in_words(amounts: Mapping[str, str]) -> str:
+    """``cpu 4, memory 8Gi``."""
+    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+
+
+def operation_in_words(operation: ev.Operation) -> str:
+    """What an operation does to which pod, where, and why."""
+    match operation.verb:
+        case "bind":
+            words = f"bind {operation.key} to {operation.node}"
+        case "pipeline":
+            words = f"hold room on {operation.node} for {operation.key}"
+        case "evict":
+            words = f"evict {operation.key} from {operation.node}"
+    return f"{words} ({operation.reason})" if operation.reason else words
+
+
+def status_in_words(status: ev.GroupStatus) -> str:
+    """A group's phase, its counts and its condition."""
+    words = f"{status.key} {status.phase}"
+    counts = [f"{count} {name}" for name, count in _counts(status).items() if count]
+    if counts:
+        words += f" with {', '.join(counts)}"
+    if status.condition is not None:
+        kind, value, reason, message = status.condition
+        words += f", condition {kind}={value} {reason}: {message}" if message else f", condition {kind}={value} {reason}"
+    return f"{words} (was {status.was})" if status.was else words
+
+
+def _counts(status: ev.GroupStatus) -> dict[str, int]:
+    return {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
+
+
+def usage_in_words(usage: ev.QueueUsage) -> str:
+    """What a queue has allocated."""
+    return f"queue {usage.name} has {quantities_in_words(usage.allocated) or 'nothing'} allocated"
+
+
+def reason_in_words(waiting: ev.Waiting) -> str:
+    """A reason with its numbers, without the group and the gate: ``3 nodes Insufficient cpu (asks cpu 4)``."""
+    words = waiting.reason
+    if waiting.nodes:
+        words = f"{counted(waiting.nodes, 'node')} {words}"
+    detail = quantities_in_words({name: text for name, text in waiting.detail.items() if name != "message"})
+    message = waiting.detail.get("message")
+    if message:
+        words = f"{words}: {message}"
+    return f"{words} ({detail})" if detail else words
+
+
+def waiting_in_words(waiting: ev.Waiting) -> str:
+    """Which group waits where for what."""
+    if not waiting.gate:
+        return f"{waiting.group} waits for nothing any more"
+    source = f" [{waiting.plugin}]" if waiting.plugin else ""
+    pods = f" for {pods_in_words(waiting)}" if waiting.pods else ""
+    return f"{waiting.group} waits at {waiting.gate}{source}{pods}: {reason_in_words(waiting)}"
+
+
+def pods_in_words(waiting: ev.Waiting) -> str:
+    """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``."""
+    names = [key.partition("/")[2] for key in waiting.pods]
+    count = max(waiting.tasks, len(names))
+    if count == 1:
+        return names[0]
+    return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 node``, ``1,000 nodes``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def moment(nanoseconds: int) -> str:
+    """A time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest // 1_000_000:03d}Z"
