@@ -71,6 +71,33 @@ def test_a_deployment_is_available_once_enough_pods_are(sim: Simulated) -> None:
     assert condition() == "True"
 
 
+def progress(sim: Simulated) -> tuple[str, str]:
+    found = sim.get(DEPLOYMENTS, "web")["status"]["conditions"]
+    return next((each["status"], each["reason"]) for each in found if each["type"] == "Progressing")
+
+
+def test_a_deployment_that_stands_still_has_failed_to_progress(sim: Simulated) -> None:
+    sim.create(DEPLOYMENTS, deployment(replicas=1, progressDeadlineSeconds=60))
+    sim.advance(59)
+    assert progress(sim) == ("True", "ReplicaSetUpdated")
+    sim.advance(1)
+    assert progress(sim) == ("False", "ProgressDeadlineExceeded")
+
+
+def test_a_late_deployment_completes_after_all(sim: Simulated) -> None:
+    sim.create(DEPLOYMENTS, deployment(replicas=1, progressDeadlineSeconds=60))
+    sim.advance(60)
+    sim.run()
+    assert progress(sim) == ("True", "NewReplicaSetAvailable")
+
+
+def test_a_complete_deployment_stays_so_when_it_loses_a_pod(sim: Simulated) -> None:
+    rolled_out(sim, replicas=2, progressDeadlineSeconds=60)
+    sim.delete(PODS, sim.names()[0], grace_period=0)
+    sim.advance(100)
+    assert progress(sim) == ("True", "NewReplicaSetAvailable")
+
+
 def test_scaling_up_adds_pods(sim: Simulated) -> None:
     rolled_out(sim, replicas=1)
     sim.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 4}})

@@ -207,8 +207,8 @@ def test_what_the_scheduler_writes_is_kept(sim: Simulated) -> None:
     assert queue_status(sim, "default")["allocated"] == {"cpu": "4"}
 
 
-def command(sim: Simulated, action: str, name: str, kind: str = "Queue", api: str = "scheduling.volcano.sh/v1beta1") -> None:
-    target = {"apiVersion": api, "kind": kind, "name": name, "uid": "1"}
+def command(sim: Simulated, action: str, name: str) -> None:
+    target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": name, "uid": "1"}
     sim.store.create(
         COMMANDS, {"metadata": {"name": f"{action}-{name}".lower()}, "action": action, "target": target}
     )
@@ -301,7 +301,8 @@ def admitted(sim: Simulated, resource: str, obj: dict[str, Any]) -> dict[str, An
 def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
     bare = {"replicas": 3, "template": task("x")["template"]}
     spec = admitted(sim, JOBS, job(bare))["spec"]
-    assert (spec["queue"], spec["schedulerName"], spec["maxRetry"], spec["minAvailable"]) == ("default", "volcano", 3, 3)
+    assert (spec["queue"], spec["schedulerName"], spec["maxRetry"]) == ("default", "volcano", 3)
+    assert spec["minAvailable"] == 3
     assert (spec["tasks"][0]["name"], spec["tasks"][0]["minAvailable"]) == ("default0", 3)
 
 
@@ -321,7 +322,7 @@ def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
             "must not specify event and exitCode simultaneously",
         ),
         (
-            job(task("a"), policies=[{"event": "*", "action": "AbortJob"}, {"event": "PodFailed", "action": "AbortJob"}]),
+            job(task("a"), policies=[{"event": each, "action": "AbortJob"} for each in ("*", "PodFailed")]),
             "no other policy should be here",
         ),
         (job(task("a", dependsOn={"name": ["a"]})), "directed acyclic graph"),

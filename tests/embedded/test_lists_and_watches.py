@@ -161,12 +161,11 @@ async def test_coming_into_a_selection_is_an_addition() -> None:
 
 
 async def test_an_expired_version_is_an_error_line_and_the_end() -> None:
-    async with serving() as api:
-        async with api.watch(f"{PODS}?watch=1&resourceVersion=1") as lines:
-            error = await lines.next()
-            assert error is not None
-            assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
-            assert await lines.next() is None
+    async with serving() as api, api.watch(f"{PODS}?watch=1&resourceVersion=1") as lines:
+        error = await lines.next()
+        assert error is not None
+        assert (error["type"], error["object"]["code"]) == ("ERROR", 410)
+        assert await lines.next() is None
 
 
 async def test_a_watch_of_one_name() -> None:
@@ -188,11 +187,10 @@ async def test_a_watch_in_table_form_sends_its_columns_once() -> None:
 
 
 async def test_cut_watches_end() -> None:
-    async with serving() as api:
-        async with api.watch(f"{PODS}?watch=1") as lines:
-            assert api.server.cut_watches("nodes") == 0
-            assert api.server.cut_watches("pods") == 1
-            assert await lines.next() is None
+    async with serving() as api, api.watch(f"{PODS}?watch=1") as lines:
+        assert api.server.cut_watches("nodes") == 0
+        assert api.server.cut_watches("pods") == 1
+        assert await lines.next() is None
 
 
 async def test_stalled_watches_keep_their_events_back() -> None:

@@ -209,7 +209,8 @@ def test_a_finished_pod_is_evicted_whatever_the_budget_says(store: Store) -> Non
 def test_two_budgets_for_one_pod_are_an_error(store: Store) -> None:
     bound(store)
     budget(store, 1)
-    store.create(PDBS, {"metadata": {"name": "c"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}})
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    store.create(PDBS, {"metadata": {"name": "c"}, "spec": spec})
     with pytest.raises(ApiError, match="more than one PodDisruptionBudget"):
         store.evict("default", "a", {})
 

@@ -122,8 +122,8 @@ def test_a_mix_is_read_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("gang=3", "mix has no 'gang'"), ("gangs=x", "must be a number"), ("run=9-3", "range"), ("gangs=-1", "zero or more"),
-     ("gpu-share=101", "percentage")],
+    [("gang=3", "mix has no 'gang'"), ("gangs=x", "must be a number"), ("run=9-3", "range"),
+     ("gangs=-1", "zero or more"), ("gpu-share=101", "percentage")],
 )  # fmt: skip
 def test_a_wrong_mix_is_an_error(spec: str, message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
@@ -198,9 +198,11 @@ def test_what_is_refused_is_told_and_the_rest_goes_on() -> None:
 
 
 def test_manifests_arrive_at_their_annotated_time() -> None:
+    late = {"name": "b", "annotations": {"vcd.sim/at-seconds": "30"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     manifests = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "annotations": {"vcd.sim/at-seconds": "30"}}},
-        {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}]},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": late},
+        {"apiVersion": "v1", "kind": "List", "items": [node]},
     ]
     arrivals = scheduled_manifests(Simulated().store, manifests)
     assert [(each.at, each.objects[0][0]) for each in arrivals] == [(0.0, NODES), (30.0, "configmaps")]

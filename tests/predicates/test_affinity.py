@@ -13,11 +13,16 @@ from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import Twins, check_against_reference, random_affinity, random_cluster, tasks_of
 from tests.reference.predicates import pod_affinity
 from vcd.scheduling.podindex import index_of
-from vcd.scheduling.predicates.affinity import InterPodAffinity
+from vcd.scheduling.predicates.affinity import ANTI_AFFINITY, NO_AFFINITY, OPPOSED, InterPodAffinity
 from vcd.scheduling.session import Session, Task
 
 WEB, DB = {"app": "web"}, {"app": "db"}
-ZONES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "a"}), node("n3", labels={"zone": "b"}), node("n4")]
+ZONES = [
+    node("n1", labels={"zone": "a"}),
+    node("n2", labels={"zone": "a"}),
+    node("n3", labels={"zone": "b"}),
+    node("n4"),
+]
 
 
 def terms(kind: str, *selected: dict[str, str], key: str = "zone", **more: object) -> Manifest:
@@ -121,13 +126,15 @@ def test_terms_by_own_labels_differ_between_pods_of_one_shape() -> None:
 
 
 def test_reasons_name_the_first_rule_that_a_node_breaks() -> None:
-    others = [pod("db", on="n1", labels=DB), pod("web", on="n3", labels=WEB, spec=far({"app": "new"}))]
-    session, task, predicate = asked(*others, pod("new", labels={"app": "new"}, spec=near(DB) | far(WEB, key="none")))
-    task.pod.spec.affinity  # noqa: B018 - the spec holds both kinds
+    both = near(DB)["affinity"] | far(WEB, key="kubernetes.io/hostname")["affinity"]
+    others = [
+        pod("db", on="n1", labels=DB),
+        pod("web", on="n1", labels=WEB),
+        pod("shy", on="n2", spec=far({"app": "new"}, key="kubernetes.io/hostname")),
+    ]
+    session, task, predicate = asked(*others, pod("new", labels={"app": "new"}, spec={"affinity": both}))
     failed = ~predicate.mask(task, session.nodes.usage)
-    assert predicate.reasons(task, session.nodes.usage, failed) == {
-        "node(s) didn't satisfy existing pods anti-affinity rules": 1
-    }
+    assert predicate.reasons(task, session.nodes.usage, failed) == {NO_AFFINITY: 2, ANTI_AFFINITY: 1, OPPOSED: 1}
 
 
 def test_looks_at_chosen_rows_only() -> None:

@@ -16,7 +16,12 @@ from vcd.scheduling.predicates.spread import SKEWED, UNLABELLED, PodTopologySpre
 from vcd.scheduling.session import Session, Task
 
 WEB = {"app": "web"}
-ZONES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "b"}), node("n3", labels={"zone": "c"}), node("n4")]
+ZONES = [
+    node("n1", labels={"zone": "a"}),
+    node("n2", labels={"zone": "b"}),
+    node("n3", labels={"zone": "c"}),
+    node("n4"),
+]
 
 
 def spread(*, key: str = "zone", **more: object) -> Manifest:

@@ -144,7 +144,7 @@ _MEANINGS: Mapping[Kind, str] = {
     "int": "an integer",
     "float": "a number",
     "duration": "a duration such as 500ms, 1m30s or 7d",
-    "age": "a duration such as 36h or 14d, nor 0 for ever",
+    "age": "a duration such as 36h or 14d, or 0 for ever",
     "size": "a size such as 500Mi or 10Gi",
     "path": "a path",
 }

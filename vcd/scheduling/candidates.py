@@ -62,6 +62,8 @@ class Evaluator:
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
         self.parts: tuple[Predicate | Score, ...] = (*predicates, *scores)
+        self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
+        self._by_job = any(part.depends & Depends.JOB for part in self._moving)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
@@ -74,14 +76,12 @@ class Evaluator:
 
     def table(self, task: Task) -> Candidates:
         """The table of the task's class."""
-        moving = tuple(
-            part for part in self.parts if part.depends & _DYNAMIC and part.applies(task)
-        )
+        moving = tuple(part for part in self._moving if part.applies(task))
         key = (
             task.shape,
             task.namespace,
             task.labels if moving else None,
-            task.job.key if self._by_job(moving) else None,
+            task.job.key if self._by_job and moving else None,
         )
         table = self.memory.tables.get(key)
         if table is None:
@@ -89,10 +89,6 @@ class Evaluator:
         elif table.session is not self.session:
             table.reopen(self, task, moving)
         return table
-
-    @staticmethod
-    def _by_job(moving: Sequence[Predicate | Score]) -> bool:
-        return any(part.depends & Depends.JOB for part in moving)
 
     def static(self, task: Task) -> _Static:
         """The static part for a task's shape, kept with the node facts."""

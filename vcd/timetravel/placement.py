@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from vcd.model import events as ev
 from vcd.scheduling import registry
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import SCALE, Memory, fixed_point
-from vcd.scheduling.nodes import fits
-from vcd.scheduling.plugin import Plugin, Score
+from vcd.scheduling.nodes import Ints, fits
+from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.policy import PluginOption, Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
@@ -83,71 +82,72 @@ class _Watcher(Plugin):
     def __init__(self, pods: frozenset[str]) -> None:
         super().__init__(parse_arguments((), {}))
         self._pods = pods
-        self._rated: dict[str, Choice] = {}
+        self._seen: dict[str, _Rating] = {}
         self.made: dict[str, Choice] = {}
 
     def open(self, session: Session) -> None:
         """Keep the session."""
         self._session = session
 
-    def best_node(self, task: Task, keys: npt.NDArray[np.int64]) -> None:
+    def best_node(self, task: Task, keys: Ints) -> None:
         """Rate the nodes for a watched pod as they are now; the decision is left to the others."""
         if task.key in self._pods:
-            self._rated[task.key] = _rating(self._session, task, keys)
+            self._seen[task.key] = _Rating(self._session, task, keys)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """A watched pod was placed."""
-        if task.key not in self._pods:
-            return
-        node = self._session.nodes.facts.names[row]
-        rated = self._rated.pop(task.key, None)
-        if rated is None:
-            self.made[task.key] = Choice(task.key, node, nominated=True)
-            return
-        shown = rated.best[:SHOWN_NODES]
-        if all(one.node != node for one in shown):
-            shown = (*shown, *(one for one in rated.best[SHOWN_NODES:] if one.node == node))
-        self.made[task.key] = msgspec.structs.replace(rated, node=node, best=shown)
+        if task.key in self._pods:
+            rating = self._seen.pop(task.key, None)
+            node = self._session.nodes.facts.names[row]
+            self.made[task.key] = Choice(task.key, node, nominated=True) if rating is None else rating.choice(row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A placement was taken back."""
         self.made.pop(task.key, None)
 
 
-def _rating(session: Session, task: Task, keys: npt.NDArray[np.int64]) -> Choice:
-    """All nodes that take a task, best first."""
-    nodes = session.nodes
-    passed = keys != _NOWHERE
-    now = passed & fits(task.request, nodes.usage.idle)
-    rated_together = now if now.any() else passed
-    points: dict[str, npt.NDArray[np.int64]] = {}
-    for score in session.evaluator.scores:
-        if score.weight and score.applies(task):
-            name = _free_name(points, score)
-            points[name] = _points(session, task, score, rated_together)
-    rows = [int(row) for row in np.argsort(-keys, kind="stable") if passed[row]]
-    best = tuple(
-        Rated(
-            nodes.facts.names[row],
-            bool(now[row]),
-            sum(int(of[row]) for of in points.values()) / SCALE,
-            {name: int(of[row]) / SCALE for name, of in points.items()},
+class _Rating:
+    """How the nodes rate for a task at one moment: computed at once, since the next placement changes it."""
+
+    def __init__(self, session: Session, task: Task, keys: Ints) -> None:
+        usage = session.nodes.usage
+        passed = keys != _NOWHERE
+        self._pod = task.key
+        self._names = session.nodes.facts.names
+        self._now = passed & fits(task.request, usage.idle)
+        feasible = self._now if self._now.any() else passed
+        self._points: dict[str, Ints] = {}
+        for score in session.evaluator.scores:
+            if score.weight and score.applies(task):
+                raw = score.raw(task, usage)
+                points = fixed_point((score.normalise(raw, feasible) if score.normalised else raw) * score.weight)
+                self._points[_free_name(self._points, score.name)] = points
+        self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
+        self._refused = session.candidates(task).reasons()
+
+    def choice(self, chosen: int) -> Choice:
+        """The choice of a row."""
+        shown = self._order[:SHOWN_NODES]
+        if chosen not in shown:
+            shown.append(chosen)
+        return Choice(
+            self._pod,
+            self._names[chosen],
+            len(self._names),
+            len(self._order),
+            tuple(self._rated(row) for row in shown),
+            self._refused,
         )
-        for row in rows
-    )
-    return Choice(task.key, "", len(nodes), len(rows), best, session.candidates(task).reasons())
+
+    def _rated(self, row: int) -> Rated:
+        scores = {name: int(points[row]) for name, points in self._points.items()}
+        shown = {name: points / SCALE for name, points in scores.items()}
+        return Rated(self._names[row], bool(self._now[row]), sum(scores.values()) / SCALE, shown)
 
 
-def _points(
-    session: Session, task: Task, score: Score, feasible: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
-    raw = score.raw(task, session.nodes.usage)
-    return fixed_point((score.normalise(raw, feasible) if score.normalised else raw) * score.weight)
-
-
-def _free_name(taken: dict[str, npt.NDArray[np.int64]], score: Score) -> str:
-    """The score's name; two plugins may rate under the same one."""
-    name, number = score.name, 2
-    while name in taken:
-        name, number = f"{score.name} {number}", number + 1
-    return name
+def _free_name(taken: Collection[str], name: str) -> str:
+    """A score's name, with a number where two scores have the same one."""
+    free, number = name, 2
+    while free in taken:
+        free, number = f"{name} {number}", number + 1
+    return free

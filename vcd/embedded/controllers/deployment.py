@@ -30,6 +30,7 @@ HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
+COMPLETE: Final = "NewReplicaSetAvailable"
 _OWN_ANNOTATIONS: Final = frozenset(
     {REVISION, DESIRED, MAXIMUM, "kubectl.kubernetes.io/last-applied-configuration",
      "deployment.kubernetes.io/revision-history"}
@@ -305,13 +306,11 @@ class DeploymentController(Controller):
         self.write_status(DEPLOYMENTS, deployment, status)
 
     def _conditions(self, deployment: Obj, counts: dict[str, int]) -> list[Obj]:
-        wanted = replicas_of(deployment)
         _, unavailable = rolling_bounds(deployment)
-        enough = counts["availableReplicas"] >= wanted - unavailable
-        done = counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == wanted
-        subject = f'Deployment "{deployment["metadata"]["name"]}"'
+        enough = counts["availableReplicas"] >= replicas_of(deployment) - unavailable
         now = self.now_text()
-        conditions = (deployment.get("status") or {}).get("conditions") or []
+        old = (deployment.get("status") or {}).get("conditions") or []
+        conditions = old
         conditions = with_condition(conditions, {
             "type": "Available",
             "status": "True" if enough else "False",
@@ -319,14 +318,41 @@ class DeploymentController(Controller):
             "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
             "lastUpdateTime": now,
         }, now)
-        conditions = with_condition(conditions, {
-            "type": "Progressing",
-            "status": "True",
-            "reason": "NewReplicaSetAvailable" if done else "ReplicaSetUpdated",
-            "message": f"{subject} {'has successfully progressed' if done else 'is progressing'}.",
-            "lastUpdateTime": now,
-        }, now)
-        return _unchanged_times((deployment.get("status") or {}).get("conditions") or [], conditions)
+        conditions = _unchanged_times(old, conditions)
+        progress = self._progress(deployment, counts)
+        return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)
+
+    def _progress(self, deployment: Obj, counts: dict[str, int]) -> Obj | None:
+        """The Progressing condition, None where the present one stands; a roll that stands still too long has failed."""
+        status = deployment.get("status") or {}
+        old = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
+        subject = f'Deployment "{deployment["metadata"]["name"]}"'
+        complete = old is not None and old["reason"] == COMPLETE
+        if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == replicas_of(deployment):
+            message = f"{subject} has successfully progressed."
+            return None if complete else {"type": "Progressing", "status": "True", "reason": COMPLETE, "message": message}
+        if complete and counts["updatedReplicas"] == counts["replicas"] == status.get("replicas", 0):
+            return None  # complete once, and only lost pods since
+        if old is None or complete or _has_progressed(status, counts):
+            message = f"{subject} is progressing."
+            return {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": message}
+        deadline = deployment["spec"].get("progressDeadlineSeconds")
+        due = parse_timestamp(old["lastUpdateTime"]) + (600 if deadline is None else deadline)
+        if old["status"] == "False" or deployment["spec"].get("paused"):
+            return None
+        if due > self.clock.now():
+            key = key_of(deployment)
+            self.clock.call_at(due, lambda: self.enqueue(key), background=True)
+            return None
+        message = f"{subject} has timed out progressing."
+        return {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": message}
+
+
+def _has_progressed(status: Obj, counts: dict[str, int]) -> bool:
+    """Whether there are more new, ready or available pods, or fewer old ones, than the status says."""
+    more = any(counts[each] > status.get(each, 0) for each in ("updatedReplicas", "readyReplicas", "availableReplicas"))
+    old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
+    return more or counts["replicas"] - counts["updatedReplicas"] < old_before
 
 
 def _unchanged_times(old: list[Obj], new: list[Obj]) -> list[Obj]:

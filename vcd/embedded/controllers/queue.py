@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar, Final
 
 from vcd.embedded.controllers.base import (
@@ -54,8 +55,8 @@ class QueueController(Controller):
         super().__init__(manager)
         self.resources = (QUEUES, PODGROUPS, *((COMMANDS,) if commands else ()))
         self._default_queue = default_queue
-        self._phase: dict[str, dict[Key, str]] = {}
-        self._queue_of: dict[Key, str] = {}
+        self._counts: dict[str, Counter[str]] = {}
+        self._groups: dict[Key, tuple[str, str]] = {}
         self._actions: dict[str, str] = {}
         self._commands: dict[Key, Obj] = {}
         self.enqueue(("", default_queue))
@@ -89,21 +90,19 @@ class QueueController(Controller):
         self._write(queue, self._actions.pop(key[1], ""))
 
     def _note_group(self, event: str, group: Obj) -> None:
+        """Keep how many groups of which phase each queue has; the queues that this changes are queued."""
         key = key_of(group)
-        before = self._queue_of.pop(key, None)
-        phase_before = self._phase[before].pop(key) if before is not None else None
-        if event == DELETED:
-            if before is not None:
-                self.enqueue(("", before))
+        before = self._groups.pop(key, None)
+        now = None
+        if event != DELETED:
+            queue = (group.get("spec") or {}).get("queue") or self._default_queue
+            now = self._groups[key] = (queue, (group.get("status") or {}).get("phase") or "")
+        if before == now:
             return
-        queue = (group.get("spec") or {}).get("queue") or self._default_queue
-        phase = (group.get("status") or {}).get("phase") or ""
-        self._queue_of[key] = queue
-        self._phase.setdefault(queue, {})[key] = phase
-        if (before, phase_before) != (queue, phase):
-            self.enqueue(("", queue))
-            if before is not None and before != queue:
-                self.enqueue(("", before))
+        for place, change in ((before, -1), (now, 1)):
+            if place is not None:
+                self._counts.setdefault(place[0], Counter())[place[1]] += change
+                self.enqueue(("", place[0]))
 
     def _take_command(self, key: Key) -> None:
         command = self._commands.pop(key)
@@ -132,7 +131,7 @@ class QueueController(Controller):
 
     def _write(self, queue: Obj, action: str) -> None:
         name = queue["metadata"]["name"]
-        phases = list(self._phase.get(name, {}).values())
+        counts = self._counts.get(name, Counter())
         status = queue.get("status") or {}
         before = status.get("state") or ""
         if action == "CloseQueue" and name == ROOT:
@@ -142,8 +141,8 @@ class QueueController(Controller):
             message = f"Failed to open queue {name} because its parent queue is closing or closed."
             self.manager.events.record(self.name, queue, "Warning", action, message)
             action = ""
-        state = state_after(before, action or self._forced_by_parent(queue, before), len(phases))
-        wanted = {"state": state, **{phase.lower(): phases.count(phase) for phase in _COUNTED}}
+        state = state_after(before, action or self._forced_by_parent(queue, before), counts.total())
+        wanted = {"state": state, **{phase.lower(): counts[phase] for phase in _COUNTED}}
         changed = {field: value for field, value in wanted.items() if value != status.get(field, 0)}
         if changed:
             self.store.patch(QUEUES, "", name, {"status": changed}, "status")

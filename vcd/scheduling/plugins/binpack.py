@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,13 +11,23 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Plugin, Score, Scores
+from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session, Task
 
 _RESOURCE = "binpack.resources.<resource>"
 
 
+class _Part(NamedTuple):
+    """A weighed resource: its column, its weight, what the nodes have of it, and whether all have some."""
+
+    column: int
+    weight: int
+    capacity: Scores
+    everywhere: bool
+
+
 class Binpack(Score):
-    """100 x weight x the mean, weighed by w, of (request + used) / allocatable over the resources that the pod asks for.
+    """100 x weight x the weighed mean of (request + used) / allocatable over the resources that the pod asks for.
 
     0 where one of them would not fit; used counts no pods that wait for room.
     """
@@ -27,34 +38,39 @@ class Binpack(Score):
     def __init__(self, session: Session, factor: int, weights: Mapping[str, int]) -> None:
         super().__init__(1)
         self._factor = float(100 * factor)
-        self._columns = [(column, weights[name]) for name, column in session.nodes.column_of.items() if name in weights]
+        allocatable = session.nodes.usage.allocatable.astype(np.float64)
+        self._parts = [
+            _Part(column, weights[name], allocatable[column], bool(allocatable[column].all()))
+            for name, column in session.nodes.column_of.items()
+            if name in weights
+        ]
 
     def applies(self, task: Task) -> bool:
-        return any(weight and task.request[column] for column, weight in self._columns)
+        return any(part.weight and task.request[part.column] for part in self._parts)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         score = np.zeros(len(usage))
-        fits = np.ones(len(usage), np.bool_)
+        over = np.zeros(len(usage), np.bool_)
         weights = 0
-        for column, weight in self._columns:
-            request = task.request[column]
+        for part in self._parts:
+            request = task.request[part.column]
             if not request:
                 continue
-            weights += weight
-            if weight:
-                capacity = usage.allocatable[column]
-                used = usage.used[column] + request
-                if capacity.all():
-                    fits &= used <= capacity
-                    score += used * float(weight) / capacity
+            weights += part.weight
+            if part.weight:
+                capacity = at_rows(part.capacity, usage)
+                used = (usage.used[part.column] + request).astype(np.float64)
+                if part.everywhere:
+                    over |= used > capacity
+                    score += used * part.weight / capacity
                 else:
                     there = capacity != 0
-                    fits &= (used <= capacity) | ~there
-                    score += np.divide(used * float(weight), capacity, out=np.zeros(len(usage)), where=there)
+                    over |= (used > capacity) & there
+                    score += np.divide(used * part.weight, capacity, out=np.zeros(len(usage)), where=there)
         if weights > 0:
             score /= float(weights)
         score *= self._factor
-        score *= fits
+        score[over] = 0.0
         return score
 
 

@@ -6,15 +6,13 @@ Its integer divisions are float64 divisions rounded down here: equal as long as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import Node
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Depends, Score, Scores
 
 if TYPE_CHECKING:
@@ -23,52 +21,45 @@ if TYPE_CHECKING:
     from vcd.state.facts import NodeFacts
 
 GPU = "nvidia.com/gpu"
-_MOST = 100.0
-"""The best score (kube-scheduler's MaxNodeScore)."""
+_OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscription-memory")
 
 Floats = npt.NDArray[np.float64]
 
 
-class _OfRoom(Score):
-    """Base of the scores that compare requests with the cpu and memory that a node's status lists.
+class _Room(NamedTuple):
+    """Cpu and memory that the nodes list, float64 of shape (2, nodes), and whether all nodes list both."""
 
-    What oversubscription adds to a node is not seen by kube-scheduler's scores.
-    """
+    amounts: Floats
+    complete: bool
+
+
+def _room_of(facts: NodeFacts) -> _Room:
+    """What kube-scheduler's scores take for a node's room: without what oversubscription adds to it."""
+    amounts = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
+    for row, node in enumerate(facts.nodes):
+        if any(name in node.metadata.annotations for name in _OVERSUBSCRIPTION):
+            try:
+                listed = resource_values(node.status.allocatable or node.status.capacity)
+            except QuantityError:
+                continue  # such a node was set aside when it was decoded
+            amounts[:, row] = listed.get(CPU, 0), listed.get(MEMORY, 0)
+    return _Room(amounts, bool(amounts.all()))
+
+
+class _OfRoom(Score):
+    """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
 
     depends = Depends.USAGE
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
-        self._listed: Ints | None = facts.kept("listed cpu and memory", lambda: _listed(facts))
-        self._own: dict[tuple[int, int], Ints] = {}
+        room: _Room = facts.kept("listed cpu and memory", lambda: _room_of(facts))
+        self._amounts, self._complete = room
 
-    def room(self, usage: Usage) -> Ints:
+    def room(self, usage: Usage) -> Floats:
         """Cpu and memory of the rows, shape (2, rows)."""
-        if self._listed is None:
-            return usage.allocatable[:2]
-        return self._listed if usage.rows is None else self._listed[:, usage.rows]
-
-    def own(self, amounts: tuple[int, int]) -> Ints:
-        """The task's two amounts as a column."""
-        column = self._own.get(amounts)
-        if column is None:
-            column = self._own[amounts] = np.array(amounts, np.int64)[:, None]
-        return column
-
-
-def _listed(facts: NodeFacts) -> Ints | None:
-    """Cpu and memory as the nodes list them, shape (2, nodes); None where that is all that there is of them."""
-    amounts = np.array([_cpu_and_memory(node) for node in facts.nodes], np.int64).reshape(-1, 2)
-    return None if (amounts == facts.allocatable[:, :2]).all() else np.ascontiguousarray(amounts.T)
-
-
-def _cpu_and_memory(node: Node) -> tuple[int, int]:
-    try:
-        values = resource_values(node.status.allocatable or node.status.capacity)
-    except QuantityError:
-        return 0, 0  # such a node was set aside when it was decoded
-    return values.get(CPU, 0), values.get(MEMORY, 0)
+        return self._amounts if usage.rows is None else self._amounts[:, usage.rows]
 
 
 class _MeanPercentage(_OfRoom):
@@ -77,19 +68,19 @@ class _MeanPercentage(_OfRoom):
     A resource that a node does not list is left out of its mean.
     """
 
-    def percentage(self, part: Ints, room: Ints) -> Scores:
-        """The mean of 100 x part / room over cpu and memory, shape (rows,)."""
-        if room.all():
-            percent = part / room
+    def mean(self, part: Floats, room: Floats) -> Scores:
+        """The mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
+        part *= 100.0
+        if self._complete:
+            part /= room
         else:
-            percent = np.divide(part, room, out=np.zeros(room.shape), where=room > 0)
-        np.floor(percent, out=percent)
-        mean: Scores = percent[0] + percent[1]
-        both = np.minimum(room[0], room[1]) > 0
-        if both.all():
+            np.divide(part, room, out=part, where=room > 0)
+        np.floor(part, out=part)
+        mean: Scores = part[0] + part[1]
+        if self._complete:
             mean *= 0.5
         else:
-            mean[both] *= 0.5
+            mean[(room > 0).all(axis=0)] *= 0.5
         np.floor(mean, out=mean)
         return mean
 
@@ -104,11 +95,12 @@ class LeastRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        free = room - usage.scored
-        free -= self.own(task.shape.scored)
-        np.maximum(free, 0, out=free)
-        free *= 100
-        return self.percentage(free, room)
+        free: Floats = room - usage.scored
+        cpu, memory = task.shape.scored
+        free[0] -= cpu
+        free[1] -= memory
+        np.maximum(free, 0.0, out=free)
+        return self.mean(free, room)
 
 
 class MostRequested(_MeanPercentage):
@@ -121,10 +113,12 @@ class MostRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        full = usage.scored + self.own(task.shape.scored)
+        full = usage.scored.astype(np.float64)
+        cpu, memory = task.shape.scored
+        full[0] += cpu
+        full[1] += memory
         np.minimum(full, room, out=full)
-        full *= 100
-        return self.percentage(full, room)
+        return self.mean(full, room)
 
 
 class BalancedResource(_OfRoom):
@@ -154,53 +148,62 @@ class BalancedResource(_OfRoom):
             room = np.vstack([room, usage.allocatable[gpu]])
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
             own = task.request[[0, 1, gpu], None]
-        evenness = _evenness if room.shape[0] > 2 or not room.all() else _evenness_of_two
-        # with and without: one array of twice the rows halves the number of calls
-        requests = np.concatenate([used + own, used], axis=1)
-        scores = evenness(requests, np.concatenate([room, room], axis=1))
-        count = room.shape[1]
-        change: Scores = scores[:count] - scores[count:]
-        change += 50.0
-        change *= 0.5
-        np.floor(change, out=change)
-        change += 50.0
-        return change
+        # with the pod and without it in one array: half the calls
+        fractions = np.zeros((2, *room.shape))
+        if self._complete and len(room) == 2:
+            np.divide(used + own, room, out=fractions[0])
+            np.divide(used, room, out=fractions[1])
+            deviation = _deviation_of_two(fractions)
+        else:
+            there = room > 0
+            np.divide(used + own, room, out=fractions[0], where=there)
+            np.divide(used, room, out=fractions[1], where=there)
+            deviation = _deviation(fractions, there)
+        return _improvement(deviation)
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.request[self._gpu])
 
 
-def _evenness_of_two(requests: Ints, room: Ints) -> Floats:
-    """(1 - deviation) x 100 rounded down, of two resources that all nodes have: half of their difference."""
-    fractions = requests / room
+def _improvement(deviation: Floats) -> Scores:
+    """The score from the deviations with the pod and without it, shape (2, rows); overwrites them."""
+    np.subtract(1.0, deviation, out=deviation)
+    deviation *= 100.0
+    np.floor(deviation, out=deviation)
+    change: Scores = deviation[0] - deviation[1]
+    change += 50.0
+    change *= 0.5
+    np.floor(change, out=change)
+    change += 50.0
+    return change
+
+
+def _deviation_of_two(fractions: Floats) -> Floats:
+    """Standard deviation over the middle axis when it has two entries, which count as 1 at most: half of their
+    difference."""
     np.minimum(fractions, 1.0, out=fractions)
-    result: Floats = fractions[0] - fractions[1]
+    result: Floats = fractions[:, 0] - fractions[:, 1]
     np.abs(result, out=result)
     result *= 0.5
-    return _scored(result)
+    return result
 
 
-def _evenness(requests: Ints, room: Ints) -> Floats:
-    """(1 - deviation) x 100 rounded down, of any number of resources; those that a node lacks are left out."""
-    there = room > 0
-    fractions = np.divide(requests, room, out=np.zeros(room.shape), where=there)
+def _deviation(fractions: Floats, there: npt.NDArray[np.bool_]) -> Floats:
+    """Standard deviation over the middle axis of the entries that are there, which count as 1 at most.
+
+    Summed in the order of the resources, as kube-scheduler does; 0 where there is only one.
+    """
     np.minimum(fractions, 1.0, out=fractions)
     count = there.sum(axis=0)
-    total = fractions[0]
-    for row in fractions[1:]:
-        total = total + row
+    total = np.zeros((2, fractions.shape[2]))
+    for resource in range(len(there)):
+        total += fractions[:, resource]
     mean = total / np.maximum(count, 1)
-    squares = np.zeros(room.shape[1])
-    for row, has in zip(fractions, there, strict=True):
-        squares += np.where(has, (row - mean) * (row - mean), 0.0)
-    highest = np.where(there, fractions, -1.0).max(axis=0)
-    lowest = np.where(there, fractions, 2.0).min(axis=0)
-    deviation = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0)
-    return _scored(np.where(count == 2, (highest - lowest) / 2, deviation))
-
-
-def _scored(deviation: Floats) -> Floats:
-    np.subtract(1.0, deviation, out=deviation)
-    deviation *= _MOST
-    np.floor(deviation, out=deviation)
-    return deviation
+    squares = np.zeros_like(total)
+    for resource, has in enumerate(there):
+        apart = fractions[:, resource] - mean
+        squares += np.where(has, apart * apart, 0.0)
+    highest = np.where(there, fractions, -1.0).max(axis=1)
+    lowest = np.where(there, fractions, 2.0).min(axis=1)
+    several = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0)
+    return np.where(count == 2, (highest - lowest) / 2, several)

@@ -1,0 +1,99 @@
+"""Structured lines on standard error: JSON for machines, colours for a terminal (design section 8)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+Format = Literal["auto", "json", "console"]
+
+DETAILED = 4
+"""klog's verbosity from which details are written; Volcano's per-job lines begin at 3, which its chart asks for."""
+
+_HIDDEN = "(hidden)"
+_SECRET_KEYS = re.compile(r"token|password|passwd|secret|authorization|credential|api_?key|private_?key", re.IGNORECASE)
+_SECRET_TEXTS = re.compile(
+    r"(?P<scheme>\b(?:Bearer|Basic)\s+)[\w.~+/=-]+"
+    r"|(?P<url>://[^\s/@:]*:)[^\s/@]+(?=@)"
+    r"|\beyJ[\w-]+\.[\w-]+\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
+    re.DOTALL | re.IGNORECASE,
+)
+
+
+def configure(log_format: str = "auto", verbosity: int = 0, stream: TextIO | None = None) -> None:
+    """Send structlog's and the standard library's lines to ``stream`` (standard error unless given).
+
+    ``log_format`` is auto, json or console, where auto is console on a terminal; ``verbosity`` is klog's ``-v``.
+    """
+    out = sys.stderr if stream is None else stream
+    console = log_format == "console" or (log_format == "auto" and out.isatty())
+    level = level_of(verbosity)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=out.isatty())] if console else [structlog.processors.JSONRenderer()]
+    )
+    last: list[Processor] = [_traceback, hide_secrets, *renderer]
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=False,  # loggers are made at import, before this is called
+    )
+    _take_over_standard_library(out, level, shared, last)
+
+
+def level_of(verbosity: int) -> int:
+    """The least level that is written at klog's verbosity: info as usual, debug from 4 on, warning below 0."""
+    if verbosity < 0:
+        return logging.WARNING
+    return logging.DEBUG if verbosity >= DETAILED else logging.INFO
+
+
+def hide_secrets(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Take credentials out of a line: values under telling names, and what looks like one inside any text."""
+    for key, value in event.items():
+        event[key] = _HIDDEN if _SECRET_KEYS.search(key) else _without_secrets(value)
+    return event
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SECRET_TEXTS.sub(lambda found: f"{found['scheme'] or found['url'] or ''}{_HIDDEN}", value)
+    if isinstance(value, dict):
+        return {
+            key: _HIDDEN if _SECRET_KEYS.search(str(key)) else _without_secrets(part) for key, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float) else _without_secrets(str(value))
+
+
+def _traceback(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """An exception as text before secrets are looked for, in either format."""
+    return structlog.processors.format_exc_info(logger, name, event)
+
+
+def _take_over_standard_library(out: TextIO, level: int, shared: list[Processor], last: list[Processor]) -> None:
+    """Libraries' own lines (asyncio, aiohttp) in the same form; theirs below warning only when details are asked for."""
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(level, logging.WARNING) if level > logging.DEBUG else logging.INFO)

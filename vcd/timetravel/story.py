@@ -1,0 +1,391 @@
+"""What happened to a job or a pod, told from the events of the log as episodes in the order of time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from vcd.eventlog import Logged
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.objects import Pod, PodGroup
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GROUP_ANNOTATION
+from vcd.timetravel.placement import Choice
+
+What = Literal[
+    "created",
+    "waited",
+    "admitted",
+    "phase",
+    "bound",
+    "held",
+    "evicted",
+    "dropped",
+    "outcome",
+    "placed",
+    "running",
+    "succeeded",
+    "failed",
+    "leaving",
+    "gone",
+    "bad",
+]
+
+
+class Episode(msgspec.Struct, omit_defaults=True):
+    """One thing that happened, or went on, with the pods that it happened to.
+
+    ``end`` is None for a moment, and for a wait that goes on (``lasting``). ``places`` gives pods their nodes;
+    ``detail`` is a reason, a result, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they
+    were last, ``waiting_first`` as they were at first; ``choices`` why pods went where they went.
+    """
+
+    what: What
+    start: datetime
+    end: datetime | None = None
+    lasting: bool = False
+    session: int = 0
+    action: str = ""
+    group: str = ""
+    verb: str = ""
+    result: str = ""
+    detail: str = ""
+    pods: list[str] = []
+    places: dict[str, str] = {}
+    waiting: tuple[ev.Waiting, ...] = ()
+    waiting_first: tuple[ev.Waiting, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    text: str = ""
+
+
+class WaitingBoard:
+    """Who waits for what, folded from plans: what a plan says of a group replaces all that was known of it."""
+
+    def __init__(self, known: Iterable[ev.Waiting] = ()) -> None:
+        self._of: dict[str, tuple[ev.Waiting, ...]] = {}
+        self.fold(known)
+
+    def fold(self, changes: Iterable[ev.Waiting]) -> set[str]:
+        """Take over a plan's ``waiting``; an entry without a gate ends its group's wait. The groups that it names."""
+        named: dict[str, list[ev.Waiting]] = {}
+        for waiting in changes:
+            named.setdefault(waiting.group, []).append(waiting)
+        for group, reasons in named.items():
+            self._of[group] = tuple(reason for reason in reasons if reason.gate)
+        return set(named)
+
+    def of(self, group: str) -> tuple[ev.Waiting, ...]:
+        """Why a group waits; nothing when it does not."""
+        return self._of.get(group, ())
+
+
+class _Known(msgspec.Struct):
+    """What was last shown of a pod."""
+
+    uid: str
+    phase: str
+    node: str
+    leaving: bool
+    intended: str = ""
+    """The node that a session decided for it."""
+    held: str = ""
+    """The node on which room is held for it."""
+
+
+class Story:
+    """Listens to the events of a log, in order, and tells the episodes of a group and its pods, or of one pod.
+
+    ``only`` is the one pod that the story is about; None tells of the group and all its pods.
+    """
+
+    def __init__(self, group: str, only: str | None = None) -> None:
+        self.group_key = group
+        self.only = only
+        self.group: PodGroup | None = None
+        self.pods: dict[str, Pod] = {}
+        self.phase = ""
+        self.episodes: list[Episode] = []
+        self._known: dict[str, _Known] = {}
+        self._board = WaitingBoard()
+        self._wait: Episode | None = None
+        self._calls: dict[tuple[int, int, int], ev.Operation] = {}
+        self._growing: dict[tuple[str, ...], Episode] = {}
+        self._word = group.partition("/")[2].encode()
+        self._namespace = group.partition("/")[0] + "/"
+
+    # --- beginning and end ----------------------------------------------------------------------------------------
+
+    def begin(self, state: ClusterState, time: int) -> None:
+        """What was known already before the first event that is told."""
+        record = state.groups.get(self.group_key)
+        if record is not None:
+            self._see_group(record.group, time)
+        if self.only is not None:
+            keys = [self.only] if self.only in state.tasks.row_of else []
+        else:
+            keys = [key for key in state.tasks.row_of if key.startswith(self._namespace)]
+        for key in sorted(keys):
+            pod = state.pod(key)
+            if pod is not None and self._is_meant(key, pod):
+                self._see_pod(key, pod, time)
+        for key, intent in sorted(state.intents.items()):
+            if key in self._known:
+                call = ev.Operation(_VERBS[intent.verb], key, intent.uid, intent.node)
+                self._calls[intent.session, intent.statement, intent.operation] = call
+                self._known[key].intended = intent.node
+        self._board = WaitingBoard(state.waiting.get(self.group_key, ()))
+        self._follow_wait(time)
+
+    def finish(self) -> list[Episode]:
+        """The episodes in the order of time."""
+        if self._wait is not None:
+            self._wait.lasting = True
+        return sorted(self.episodes, key=lambda episode: episode.start)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def see(self, logged: Logged, *, decided: bool = True) -> None:
+        """Listen to one event; ``decided`` False for a session or outcome that is not of this history."""
+        event, time = logged.event, logged.time
+        match event:
+            case ev.ObjectPut() if event.payload is not None:
+                self._put(event.kind, event.key, event.payload, time)
+            case ev.ObjectGone():
+                self._gone(event.kind, event.key, time)
+            case ev.ObjectBad() if self._is_known(event.kind, event.key):
+                self._add("bad", time, detail=event.message, pods=[event.key] if event.kind == "Pod" else [])
+            case ev.SessionDecided() if decided:
+                self._session(event, time)
+            case ev.OperationDone() if decided:
+                self._outcome(event, time)
+
+    def _is_known(self, kind: str, key: str) -> bool:
+        return (kind == "PodGroup" and key == self.group_key) or (
+            kind == "Pod" and (key == self.only or key in self._known)
+        )
+
+    def _put(self, kind: str, key: str, payload: bytes, time: int) -> None:
+        is_pod = kind == "Pod" and (
+            self._is_known(kind, key)
+            or (self.only is None and key.startswith(self._namespace) and self._word in payload)
+        )
+        if not is_pod and not (kind == "PodGroup" and key == self.group_key):
+            return
+        try:
+            obj = decode_payload(kind, payload)
+        except BadObject as error:
+            self._add("bad", time, detail=str(error), pods=[key] if is_pod else [])
+            return
+        if isinstance(obj, PodGroup):
+            self._see_group(obj, time)
+        elif isinstance(obj, Pod) and self._is_meant(key, obj):
+            self._see_pod(key, obj, time)
+
+    def _is_meant(self, key: str, pod: Pod) -> bool:
+        if self.only is not None:
+            return key == self.only
+        return pod.metadata.annotations.get(GROUP_ANNOTATION) == self.group_key.partition("/")[2]
+
+    def _gone(self, kind: str, key: str, time: int) -> None:
+        if kind == "PodGroup" and key == self.group_key and self.group is not None:
+            self.group, self.phase = None, ""
+            self._end_wait(time)
+            self._board = WaitingBoard()
+            if self.only is None:
+                self._add("gone", time)
+        elif kind == "Pod" and key in self._known:
+            del self._known[key], self.pods[key]
+            if self.only is not None:
+                self._end_wait(time)
+            self._grow("gone", time, key)
+
+    # --- objects --------------------------------------------------------------------------------------------------
+
+    def _see_group(self, group: PodGroup, time: int) -> None:
+        if self.group is None and self.only is None:
+            self._add("created", _created(group.metadata.creation_timestamp, time))
+        self.group = group
+        self._enter(group.status.phase or "Pending", time, 0)
+
+    def _enter(self, phase: str, time: int, session: int) -> None:
+        """The group has another phase: decided by a session, or shown first by the API server."""
+        before, self.phase = self.phase, phase
+        if phase == before or (not before and phase == "Pending"):
+            return
+        if before == "Pending" and phase == "Inqueue":
+            self._add("admitted", time, session=session)
+        elif self.only is None and before:
+            self._add("phase", time, session=session, detail=phase)
+
+    def _see_pod(self, key: str, pod: Pod, time: int) -> None:
+        before = self._known.get(key)
+        if before is not None and before.uid != pod.metadata.uid:
+            self._gone("Pod", key, time)
+            before = None
+        phase, node = pod.status.phase or "Pending", pod.spec.node_name
+        if before is None:
+            before = _Known(pod.metadata.uid, "Pending", "", False)
+            self._grow("created", _created(pod.metadata.creation_timestamp, time), key)
+        elif pod == self.pods[key]:
+            return
+        now = self._known[key] = _Known(pod.metadata.uid, phase, node, pod.metadata.deletion_timestamp is not None)
+        now.intended, now.held = before.intended, before.held
+        self.pods[key] = pod
+        if node and not before.node and node != before.intended:
+            self._grow("placed", time, key, node=node)
+        if phase != before.phase:
+            self._change_phase(key, phase, node, time)
+        if now.leaving and not before.leaving:
+            self._grow("leaving", time, key)
+        if self.only is not None and node:
+            self._end_wait(time)
+
+    def _change_phase(self, key: str, phase: str, node: str, time: int) -> None:
+        if phase == "Running":
+            self._grow("running", time, key, node=node)
+        elif phase == "Succeeded":
+            self._grow("succeeded", time, key, node=node)
+        elif phase == "Failed":
+            self._grow("failed", time, key, node=node, detail=self.pods[key].status.reason)
+
+    # --- sessions -------------------------------------------------------------------------------------------------
+
+    def _session(self, record: ev.SessionDecided, time: int) -> None:
+        plan = ev.decode_plan(record.plan)
+        stale = dict(record.stale)
+        for number, statement in enumerate(plan.statements):
+            mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self._known]
+            if not mine:
+                continue
+            for verb in ("bind", "pipeline", "evict"):
+                chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
+                if chosen:
+                    self._statement(record, number, statement, chosen, stale.get(number), time)
+        for status in plan.groups:
+            if status.key == self.group_key:
+                self._enter(status.phase, time, record.session)
+        if self.group_key in self._board.fold(plan.waiting) or self._wait is not None:
+            self._follow_wait(time)
+
+    def _statement(
+        self,
+        record: ev.SessionDecided,
+        number: int,
+        statement: ev.Statement,
+        chosen: list[tuple[int, ev.Operation]],
+        stale: str | None,
+        time: int,
+    ) -> None:
+        verb = chosen[0][1].verb
+        places = {operation.key: operation.node for _, operation in chosen}
+        common = {"session": record.session, "action": statement.action, "group": statement.group, "verb": verb}
+        if stale is not None:
+            if verb != "pipeline":
+                self._add("dropped", time, places=places, detail=stale, **common)
+            return
+        if verb == "pipeline":
+            places = {key: node for key, node in places.items() if self._known[key].held != node}
+            for key, node in places.items():
+                self._known[key].held = node
+            if places:
+                self._add("held", time, places=places, **common)
+            return
+        for position, operation in chosen:
+            self._calls[record.session, number, position] = operation
+            if verb == "bind":
+                self._known[operation.key].intended = operation.node
+        reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
+        self._add("bound" if verb == "bind" else "evicted", time, places=places, detail=reasons, **common)
+
+    def _outcome(self, done: ev.OperationDone, time: int) -> None:
+        call = self._calls.get((done.session, done.statement, done.operation))
+        if call is None:
+            return
+        known = self._known.get(call.key)
+        if known is not None and done.result not in ("done", "unknown"):
+            known.intended = ""
+        self._grow(
+            "outcome", time, call.key, node=call.node, session=done.session, verb=call.verb, result=done.result,
+            detail=done.detail,
+        )  # fmt: skip
+
+    # --- waits ----------------------------------------------------------------------------------------------------
+
+    def _reasons(self) -> tuple[ev.Waiting, ...]:
+        """Why the group waits; of one pod's story, what may concern that pod while it has no node."""
+        reasons = self._board.of(self.group_key)
+        if self.phase not in ("", "Pending"):
+            reasons = tuple(reason for reason in reasons if reason.gate != "enqueue")
+        if self.only is None:
+            return reasons
+        known = self._known.get(self.only)
+        if known is None or known.node or known.intended:
+            return ()
+        return tuple(one for one in reasons if not one.pods or self.only in one.pods or one.tasks > len(one.pods))
+
+    def _follow_wait(self, time: int) -> None:
+        reasons = self._reasons()
+        if self._wait is not None and _kinds(reasons) == _kinds(self._wait.waiting):
+            self._wait.waiting = reasons
+            return
+        self._end_wait(time)
+        if reasons:
+            self._wait = self._add("waited", time, waiting=reasons, waiting_first=reasons)
+
+    def _end_wait(self, time: int) -> None:
+        if self._wait is not None:
+            self._wait.end = _when(time)
+            self._wait = None
+
+    # --- episodes -------------------------------------------------------------------------------------------------
+
+    def _add(self, what: What, time: int, **fields: object) -> Episode:
+        """A new episode; what grew until now is complete."""
+        self._growing.clear()
+        episode = Episode(what, _when(time))
+        for name, value in fields.items():
+            setattr(episode, name, value)
+        self.episodes.append(episode)
+        return episode
+
+    def _grow(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
+        """The same for one pod more: pods share an episode until something else happens."""
+        key = (what, *(f"{name} {value}" for name, value in fields.items()))
+        episode = self._growing.get(key)
+        if episode is None:
+            growing = self._growing
+            episode = self._add(what, time, **fields)
+            self._growing = {**growing, key: episode}
+            episode.pods, episode.places = [], {}
+        else:
+            episode.start, last = min(episode.start, _when(time)), max(episode.end or episode.start, _when(time))
+            episode.end = last if last > episode.start else None
+        episode.pods.append(pod)
+        if node:
+            episode.places[pod] = node
+
+
+_VERBS: dict[str, ev.Verb] = {"bind": "bind", "evict": "evict", "pipeline": "pipeline"}
+
+
+def _kinds(reasons: Iterable[ev.Waiting]) -> list[tuple[str, str, str]]:
+    """What makes two waits the same, whatever their numbers."""
+    return sorted({(reason.gate, reason.plugin, reason.reason) for reason in reasons})
+
+
+def _when(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).replace(
+        microsecond=nanoseconds % 1_000_000_000 // 1000
+    )
+
+
+def _created(stamp: str | None, seen: int) -> int:
+    """The creation timestamp in nanoseconds; when it was seen, where it has none that can be read."""
+    if stamp and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", stamp):
+        return int(datetime.fromisoformat(stamp).timestamp()) * 1_000_000_000
+    return seen
