@@ -7,20 +7,37 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from vcd.model.codec import BadObject
+from vcd.model.version import __version__
 from vcd.scheduling.policy import Policy, PolicyError, Problem
 from vcd.scheduling.registry import RegistryError, describe_policy, read_policy
-from vcd.timetravel import planning
+from vcd.timetravel import logfile, planning
+from vcd.timetravel.explain import Explanation, NotFound, explain
+from vcd.timetravel.logfile import LogError
 from vcd.timetravel.planning import PlanResult
+from vcd.timetravel.replay import Difference, Replayed, replay
+from vcd.timetravel.words import moment
 
 __all__ = [
+    "BadObject",
+    "Difference",
+    "Explanation",
+    "LogError",
+    "NotFound",
     "PlanResult",
     "Policy",
     "PolicyError",
     "Problem",
     "RegistryError",
+    "Replayed",
+    "__version__",
     "describe_policy",
+    "explain",
+    "logfile",
+    "moment",
     "plan",
     "read_policy",
+    "replay",
 ]
 
 

@@ -122,7 +122,9 @@ def test_tail_follows_a_log_that_is_written(path: Path) -> None:
             process.kill()
 
 
-def test_verify_says_that_a_file_is_sound(path: Path) -> None:
+async def test_verify_says_that_a_file_is_sound(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    await write_history(path, 4)
     result = run("verify", path)
     assert (result.exit_code, result.stdout) == (0, f"{path}: sound\n")
 

@@ -187,6 +187,32 @@ def test_what_no_controller_can_work_with_is_set_aside_until_it_changes() -> Non
     assert broken.tried == [0, 100]
 
 
+def test_an_odd_object_does_not_fail_the_write_that_shows_it() -> None:
+    sim = Simulated()
+
+    class Picky(Broken):
+        name = "picky"
+
+        def observe(self, event: str, resource: str, obj: Obj) -> None:
+            raise KeyError("spec")
+
+    sim.cluster.manager.add(Picky(sim.cluster.manager, ValueError()))
+    sim.cluster.manager.watch("configmaps")
+    with capture_logs() as logs:
+        sim.create("configmaps", {"metadata": {"name": "a"}})
+    assert [(each["controller"], each["key"]) for each in logs] == [("picky", ("default", "a"))]
+
+
+def test_of_two_times_the_earlier_counts() -> None:
+    sim = Simulated()
+    broken = Broken(sim.cluster.manager, ValueError())
+    broken.tried = [0.0] * 4
+    for delay in (50, 20, 80):
+        broken.enqueue_at(("", "a"), START + delay)
+    sim.advance(100)
+    assert broken.tried[4:] == [20]
+
+
 async def test_an_error_of_a_controller_ends_the_wait() -> None:
     clock = ClusterClock(start=START, speed=None)
     made = EmbeddedCluster(Store(clock.now, Random(3)), clock)

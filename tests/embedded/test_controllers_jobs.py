@@ -111,7 +111,27 @@ def test_svc_names_the_pods_and_makes_the_service(sim: Simulated) -> None:
     assert sim.get("services", "j")["spec"]["clusterIP"] == "None"
 
 
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def test_a_job_makes_the_claims_of_its_volumes(sim: Simulated) -> None:
+    sim.create(JOBS, job(task("a"), volumes=[{"mountPath": "/data", "volumeClaim": CLAIM}]))
+    sim.let_in()
+    (name,) = sim.names("persistentvolumeclaims")
+    assert name.startswith("j-pvc-")
+    assert sim.get(PODS, "j-a-0")["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == name
+
+
+def test_a_job_waits_for_the_claim_that_it_names(sim: Simulated) -> None:
+    sim.create(JOBS, job(task("a"), volumes=[{"mountPath": "/data", "volumeClaimName": "c"}]))
+    assert (sim.names(PODGROUPS), len(sim.messages("PVCError"))) == ([], 1)
+    sim.create("persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": CLAIM})
+    sim.advance(10)
+    assert len(sim.names(PODGROUPS)) == 1
+
+
 def test_claims_are_mounted(sim: Simulated) -> None:
+    sim.create("persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": CLAIM})
     sim.create(JOBS, job(task("a"), volumes=[{"mountPath": "/data", "volumeClaimName": "c"}]))
     sim.let_in()
     spec = sim.get(PODS, "j-a-0")["spec"]

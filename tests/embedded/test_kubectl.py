@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from vcd.embedded.store import Store
 pytestmark = pytest.mark.external
 
 Obj = dict[str, Any]
+FULL_SINCE = 29
 _CONTAINERS = {"containers": [{"name": "main", "image": "busybox", "ports": [{"containerPort": 80}]}]}
 _TEMPLATE = {"metadata": {"labels": {"app": "all"}}, "spec": _CONTAINERS}
 _SELECTOR = {"matchLabels": {"app": "all"}}
@@ -106,11 +108,14 @@ class Kubectl:
 
 
 @asynccontextmanager
-async def cluster(home: Path) -> AsyncIterator[Kubectl]:
+async def cluster(home: Path, *, any_version: bool = False) -> AsyncIterator[Kubectl]:
     server = ApiServer(Store())
     await server.start("127.0.0.1", 0)
     try:
-        yield Kubectl(server, home)
+        kubectl = Kubectl(server, home)
+        if not any_version:
+            await in_full(kubectl)
+        yield kubectl
     finally:
         await server.stop()
 
@@ -127,6 +132,24 @@ def manifests(tmp_path: Path, *, changed: bool = False) -> str:
     file = tmp_path / ("changed.yaml" if changed else "all.yaml")
     file.write_text(yaml.safe_dump_all(documents))
     return str(file)
+
+
+async def in_full(kubectl: Kubectl) -> None:
+    """Debian's kubectl 1.20 is held to getting, describing, patching and deleting; from 1.29 on everything counts."""
+    minor = (await kubectl.json("version", "--client"))["clientVersion"]["minor"]
+    if int(re.sub(r"\D", "", minor)) < FULL_SINCE:
+        pytest.skip(f"kubectl 1.{minor} is older than 1.{FULL_SINCE}")
+
+
+async def test_get_describe_patch_and_delete_a_pod_with_any_kubectl(tmp_path: Path) -> None:
+    async with cluster(tmp_path, any_version=True) as kubectl:
+        kubectl.store.create("pods", pod("a"))
+        assert (await kubectl.run("get", "pods", "--no-headers")).split()[:3] == ["a", "0/1", "Pending"]
+        assert "QoS Class:" in await kubectl.run("describe", "pod", "a")
+        await kubectl.run("patch", "pod", "a", "-p", '{"metadata":{"labels":{"x":"y"}}}')
+        assert kubectl.store.get("pods", "default", "a")["metadata"]["labels"]["x"] == "y"
+        await kubectl.run("delete", "pod", "a")
+        assert kubectl.store.list("pods") == []
 
 
 async def test_api_resources_lists_every_kind(tmp_path: Path) -> None:

@@ -150,6 +150,19 @@ def test_a_gate_can_go_but_not_come(store: Store) -> None:
         store.patch("pods", "default", "a", {"spec": {"schedulingGates": [{"name": "x/y"}]}})
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("0.5", "500m"), ("1500m", "1500m"), ("2000", "2k"), ("1e3", "1e3"),
+        ("1E", "1E"), ("0Gi", "0"), ("512Ki", "512Ki"), ("0.5Ki", "512"), ("1.5Ki", "1536"), ("0.1n", "1n"), (2, "2"),
+        ("100M", "100M"), ("1000m", "1"), ("-1", "-1"), ("0.0001Gi", "107375"),
+    ],
+)  # fmt: skip
+def test_quantities_are_kept_in_canonical_form(store: Store, written: Any, kept: str) -> None:
+    made = store.create("resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"memory": written}}})
+    assert made["spec"]["hard"]["memory"] == kept
+
+
 # --- binding and eviction -------------------------------------------------------------------------------------------
 
 

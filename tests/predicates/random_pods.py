@@ -8,16 +8,23 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+from hypothesis import strategies as st
+
 from tests.dsl import Manifest, node, pod, session_of
 from tests.reference import model
 from tests.reference.predicates import Reason
-from vcd.scheduling.plugin import Predicate
+from vcd.scheduling.plugin import Predicate, Score
 from vcd.scheduling.podindex import index_of
 from vcd.scheduling.session import Session, Task
 from vcd.scheduling.statement import Statement
 
 Reasoner = Callable[[model.Task, model.Node], Reason | None]
 
+Scorer = Callable[[Any, model.Task, list[model.Node]], dict[str, int]]
+SpecOf = Callable[[Random], Manifest]
+
+SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 KEYS = ("kubernetes.io/hostname", "zone", "rack")
 APPS = ("web", "db", "cache")
 
@@ -35,6 +42,12 @@ class Twins:
         self.tasks = tasks_of(self.session)
         self.names = self.session.nodes.facts.names
         self._undo: list[tuple[Statement, Task, int, bool]] = []
+
+    @classmethod
+    def of(cls, seed: int, spec_of: SpecOf) -> Twins:
+        """Twins over the random cluster of a seed."""
+        random = Random(seed)
+        return cls(random, random_cluster(random, spec_of))
 
     def step(self) -> None:
         """Place, evict, or take back something."""
@@ -89,12 +102,29 @@ def check_against_reference(twins: Twins, predicate: Predicate, reason_of: Reaso
             assert mask.all() or predicate.applies(task)
 
 
+def check_score_against_reference(twins: Twins, score: Score, scores_of: Scorer, steps: int = 12) -> None:
+    """After random placements and reverses the score rates random sets of feasible nodes as the reference does."""
+    usage = twins.session.nodes.usage
+    for _ in range(steps):
+        twins.step()
+        pairs = twins.pairs() if twins.random.random() < 0.5 else []
+        for task, other in twins.random.sample(pairs, twins.random.randint(0, len(pairs))):
+            nodes = twins.nodes()
+            feasible = np.array([twins.random.random() < 0.75 for _ in nodes], np.bool_)
+            chosen = [place for place, good in zip(nodes, feasible, strict=True) if good]
+            expected = scores_of(twins.slow, other, chosen) if chosen else {}
+            found = score.normalise(score.raw(task, usage), feasible)[feasible] if score.applies(task) else None
+            assert (found is None and not any(expected.values())) or (
+                found is not None and found.tolist() == [expected.get(place.name, 0) for place in chosen]
+            )
+
+
 def tasks_of(session: Session) -> dict[str, Task]:
     """All tasks by key."""
     return {task.key: task for job in session.all_jobs() for task in job.tasks()}
 
 
-def random_cluster(random: Random, spec_of: Any) -> list[Manifest]:
+def random_cluster(random: Random, spec_of: SpecOf) -> list[Manifest]:
     """Nodes, namespaces (not all known to the API) and pods, whose specs ``spec_of`` draws."""
     objects: list[Manifest] = []
     for number in range(random.randint(1, 6)):
@@ -103,10 +133,12 @@ def random_cluster(random: Random, spec_of: Any) -> list[Manifest]:
         taints = [{"key": "dedicated", "value": "x", "effect": effect} for effect in effects]
         objects.append(node(f"n{number}", labels=labels, taints=taints, pods=110))
     names = [entry["metadata"]["name"] for entry in objects]
-    for name in ("one", "two"):
-        if random.random() < 0.7:
-            objects.append({"kind": "Namespace", "metadata": {"name": name, "labels": {"team": random.choice("ab")}}})
-    for number in range(random.randint(1, 9)):
+    objects.extend(
+        {"kind": "Namespace", "metadata": {"name": name, "labels": {"team": random.choice("ab")}}}
+        for name in ("one", "two")
+        if random.random() < 0.7
+    )
+    for number in range(random.randint(2, 14)):
         on = random.choice([*names, "", "", "elsewhere"])
         phase = random.choice(("Running", "Running", "Running", "Succeeded", "Unknown", "Pending")) if on else ""
         objects.append(
@@ -114,7 +146,7 @@ def random_cluster(random: Random, spec_of: Any) -> list[Manifest]:
                 f"p{number}",
                 on=on,
                 phase=phase,
-                namespace=random.choice(("one", "two", "three")),
+                namespace=random.choice(("one", "one", "one", "two", "three")),
                 labels=random_labels(random),
                 deleting=random.random() < 0.2,
                 spec=spec_of(random),
@@ -127,7 +159,7 @@ def random_cluster(random: Random, spec_of: Any) -> list[Manifest]:
 def random_labels(random: Random) -> dict[str, str]:
     """Labels that selectors of this module look at."""
     labels = {"app": random.choice(APPS), "tier": random.choice("xy"), "version": random.choice("12")}
-    return {key: value for key, value in labels.items() if random.random() < 0.75}
+    return {key: value for key, value in labels.items() if random.random() < 0.85}
 
 
 def random_selector(random: Random) -> Manifest | None:

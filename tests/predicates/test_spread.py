@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import numpy as np
+import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.dsl import Manifest, node, pod, session_of
-from tests.predicates.random_pods import Twins, check_against_reference, random_cluster, random_spread, tasks_of
+from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, random_spread, tasks_of
 from tests.reference.predicates import topology_spread
 from vcd.scheduling.podindex import index_of
 from vcd.scheduling.predicates.spread import SKEWED, UNLABELLED, PodTopologySpread
@@ -49,9 +47,9 @@ def passing(*objects: Manifest) -> list[str]:
     return [name for name, passed in zip(session.nodes.facts.names, mask, strict=True) if passed]
 
 
-@given(st.randoms(use_true_random=False))
-def test_equals_the_reference_after_any_placements_and_reverses(random: Random) -> None:
-    twins = Twins(random, random_cluster(random, random_spread))
+@given(SEEDS)
+def test_equals_the_reference_after_any_placements_and_reverses(seed: int) -> None:
+    twins = Twins.of(seed, random_spread)
     predicate = PodTopologySpread(twins.session)
     check_against_reference(twins, predicate, lambda task, place: topology_spread(twins.slow, task, place))
 
@@ -147,9 +145,33 @@ def test_refuses_a_pod_whose_selector_cannot_be_read() -> None:
     assert "matchExpressions[0].operator: 'Near'" in (predicate.refusal(task) or "")
 
 
-def test_node_affinity_that_cannot_be_read_selects_no_node() -> None:
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}]
+def test_node_affinity_terms_that_cannot_be_read_select_no_node() -> None:
+    needs = [
+        {"key": "zone", "operator": "Near", "values": ["c"]},
+        {"key": "zone", "operator": "In", "values": ["a", "b"]},
+    ]
+    terms = [{"matchExpressions": [need]} for need in needs]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     spec = spread() | {"affinity": {"nodeAffinity": required}}
-    other = pod("a", on="n1", labels=WEB)
-    assert passing(*ZONES, other, pod("new", labels=WEB, spec=spec)) == ["n1", "n2", "n3"]
+    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB), pod("c", on="n1", labels=WEB)]
+    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spec)) == ["n2", "n3"]
+
+
+def test_nodes_that_lack_a_key_of_another_constraint_do_not_count() -> None:
+    nodes = [node("n1", labels={"zone": "a", "rack": "r"}), node("n2", labels={"zone": "b", "rack": "s"})]
+    bare = node("n3", labels={"zone": "a"})
+    both = [*spread()["topologySpreadConstraints"], *spread(key="rack")["topologySpreadConstraints"]]
+    new = pod("new", labels=WEB, spec={"topologySpreadConstraints": both})
+    assert passing(*nodes, bare, pod("a", on="n3", labels=WEB), new) == ["n1", "n2"]
+
+
+@pytest.mark.parametrize("other", [{"nodeSelector": {"zone": "a"}}, {"tolerations": [{"operator": "Exists"}]}])
+def test_tasks_with_like_constraints_and_other_node_policies_count_other_nodes(other: Manifest) -> None:
+    tainted = node("n2", labels={"zone": "b"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+    constraint = spread(nodeTaintsPolicy="Honor")
+    pods = [pod("a", on="n1", labels=WEB), pod("x", labels=WEB, spec=constraint | other)]
+    session, task, predicate = asked(ZONES[0], ZONES[2], tainted, *pods, pod("new", labels=WEB, spec=constraint))
+    masks = [predicate.mask(one, session.nodes.usage).tolist() for one in (tasks_of(session)["default/x"], task)]
+    one, _, _ = asked(ZONES[0], ZONES[2], tainted, *pods, pod("new", labels=WEB, spec=constraint | other))
+    alone = PodTopologySpread(one).mask(tasks_of(one)["default/new"], one.nodes.usage).tolist()
+    assert masks == [alone, [False, True, True]]

@@ -38,14 +38,19 @@ class Result:
 
 
 def decide(
-    objects: Iterable[dict[str, Any]], conf: str | None, now: datetime.datetime | None = None, seed: int = 0
+    objects: Iterable[dict[str, Any]],
+    conf: str | None,
+    now: datetime.datetime | None = None,
+    seed: int = 0,
+    pains: bool = True,
 ) -> Result:
     """Run one session. `conf` None is the compiled-in configuration; nothing here depends on `now`.
 
+    Without `pains` what SEMANTICS.md marks [pains] is as in Volcano.
     Raises ValueError for a configuration or an object that the reference does not know.
     """
     configuration = parse(conf)
-    session = Session(build(objects), configuration, seed)
+    session = Session(build(objects), configuration, seed, pains)
     for tier in configuration.tiers:
         for option in tier:
             PLUGINS[option.name](session, option.arguments)

@@ -16,11 +16,25 @@ def enqueue(session: Session) -> None:
         if not waiting[queue.name]:
             continue
         job = _pop_job(session, waiting[queue.name])
-        if job.min_resources is None or session.enqueueable(job):
+        if job.min_resources is None or (_fits_some_node(session, job) and session.enqueueable(job)):
             for function in session.functions("jobEnqueued"):
                 function(job)
             job.phase = "Inqueue"
         queues.append(queue)
+
+
+def _fits_some_node(session: Session, job: Job) -> bool:
+    """Whether no pod of the group need be larger than the largest node; not asked without `pains`."""
+    if not session.pains:
+        return True
+    wanted, count = job.min_request, max(1, job.min_available)
+    nodes = session.cluster.nodes.values()
+    for name in wanted.names():
+        largest = max((node.allocatable.get(name) for node in nodes), default=0)
+        if name != "pods" and wanted.get(name) > count * largest:
+            job.notes["gate"] = {"enqueue": [name]}
+            return False
+    return True
 
 
 def allocate(session: Session) -> None:

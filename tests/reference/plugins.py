@@ -41,13 +41,19 @@ def gang(session: Session, arguments: Arguments) -> None:
         by_role = enough_of_each_role(job, *ALLOCATED, "Succeeded", "Pipelined")
         return PERMIT if enough and by_role else REJECT
 
+    def rank(job: Job) -> int:
+        """Broken gangs first, then those that have nothing, then those that are ready."""
+        if job.is_ready:
+            return 2
+        return 0 if session.pains and job.ready_count else 1
+
     def close() -> None:
         for key, job in session.cluster.jobs.items():
             if job.tasks and not job.is_ready and not _only_terminating(job):
                 session.unschedulable.add(key)
 
     session.register("jobValid", "gang", valid)
-    session.register("jobOrder", "gang", lambda left, right: int(left.is_ready) - int(right.is_ready))
+    session.register("jobOrder", "gang", lambda left, right: rank(left) - rank(right))
     session.register("jobReady", "gang", ready)
     session.register("jobPipelined", "gang", pipelined)
     session.closers.append(close)
@@ -58,30 +64,32 @@ def conformance(session: Session, arguments: Arguments) -> None:
 
 
 def overcommit(session: Session, arguments: Arguments) -> None:
-    """Admits jobs while what is admitted stays within what the cluster has, times a factor."""
+    """Admits jobs while what is admitted at their priority or above stays within the cluster, times a factor."""
     factor = arguments.number("overcommit-factor", 1.2)
     if factor < 1.0:
         factor = 1.2
     nodes = [node for _, node in sorted(session.cluster.nodes.items())]
     idle = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
-    inqueue = Resource()
+    inqueue: dict[int, Resource] = {job.priority: Resource() for job in session.cluster.jobs.values()}
     for _, job in sorted(session.cluster.jobs.items()):
         if job.min_resources is None:
             continue
         if job.phase == "Inqueue":
-            inqueue.add(job.without_gated(job.min_request))
+            inqueue[job.priority].add(job.without_gated(job.min_request))
         elif job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available:
-            inqueue.add(job.without_gated(job.outstanding()))
+            inqueue[job.priority].add(job.without_gated(job.outstanding()))
 
     def enqueueable(job: Job) -> int:
-        short = inqueue.clone().add(job.min_request).exceeding_requested(idle, job.min_request)
+        least = job.priority if session.pains else min(inqueue)
+        ahead = total(amount for priority, amount in sorted(inqueue.items()) if priority >= least)
+        short = ahead.add(job.min_request).exceeding_requested(idle, job.min_request)
         if short:
             job.notes["gate"] = {"overcommit": short}
         return REJECT if short else PERMIT
 
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
-            inqueue.add(job.without_gated(job.min_request))
+            inqueue[job.priority].add(job.without_gated(job.min_request))
 
     session.register("jobEnqueueable", "overcommit", enqueueable)
     session.register("jobEnqueued", "overcommit", enqueued)

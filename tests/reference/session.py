@@ -23,8 +23,8 @@ class PredicateFailure(Exception):
 class Session:
     """Functions by extension point and plugin name, over a cluster that changes."""
 
-    def __init__(self, cluster: Cluster, configuration: Configuration, seed: int) -> None:
-        self.cluster, self.configuration, self.seed = cluster, configuration, seed
+    def __init__(self, cluster: Cluster, configuration: Configuration, seed: int, pains: bool) -> None:
+        self.cluster, self.configuration, self.seed, self.pains = cluster, configuration, seed, pains
         self.points: dict[str, dict[str, Callable[..., Any]]] = {}
         self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
         self.closers: list[Callable[[], None]] = []

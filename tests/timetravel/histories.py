@@ -117,9 +117,16 @@ class Scheduler:
                 elif result == "done":
                     await self.delete("Pod", operation.key)
         for status in plan.groups:
-            shown = self._shown[f"PodGroup {status.key}"]
-            counts = {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
-            await self.show({**shown, "status": {"phase": status.phase, **counts}})
+            await self._write_status(status)
+
+    async def _write_status(self, status: ev.GroupStatus) -> None:
+        shown = self._shown[f"PodGroup {status.key}"]
+        fields: dict[str, Any] = {**shown["status"], "phase": status.phase}
+        fields |= {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
+        if status.condition is not None:
+            kind, value, reason, message = status.condition
+            fields["conditions"] = [{"type": kind, "status": value, "reason": reason, "message": message}]
+        await self.show({**shown, "status": fields})
 
     async def _run(self, operation: ev.Operation) -> None:
         pod = self._shown[f"Pod {operation.key}"]
@@ -158,20 +165,19 @@ async def write_busy_history(path: Path) -> None:
             dsl.queue("small", capability={"cpu": "8"}),
         )
         await made.show(dsl.gang("first", 3, cpu=4, phase="Pending", minimum={"cpu": 12}))
+        await made.carry_out(await made.cycle(), "failed", "the node does not answer")
         await made.carry_out(await made.cycle())
         await made.show(dsl.gang("second", 2, cpu=3, phase="Pending", minimum={"cpu": 6}, queue="small", created=1))
         coming = [made.shown(one) for one in dsl.gang("third", 2, cpu=2, phase="Pending", queue="small", created=2)]
         await made.carry_out(await made.cycle(*coming))
-        failed = await made.cycle()
-        await made.carry_out(failed, "failed", "the node does not answer")
-        await made.checkpoint()
         await made.carry_out(await made.cycle())
-        await made.finish("default/first-0")
-        await made.finish("default/first-1")
-        await made.finish("default/first-2")
+        await made.checkpoint()
+        for i in range(3):
+            await made.finish(f"default/first-{i}")
         await made.carry_out(await made.cycle())
         await made.show(dsl.gang("large", 5, cpu=7, phase="Pending", minimum={"cpu": 35}, created=5))
+        await made.carry_out(await made.cycle(seconds=600))
+        await made.show(dsl.node("n4", cpu=8))
+        await made.carry_out(await made.cycle(seconds=60))
+        await made.show(dsl.node("n4", cpu=24))
         await made.carry_out(await made.cycle())
-        await made.show(dsl.node("n4", cpu=16))
-        await made.carry_out(await made.cycle())
-        await made.cycle()

@@ -1,0 +1,62 @@
+"""The command ``vcd``: one file a command, loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+import click
+import structlog
+
+from vcd import __version__
+
+COMMANDS = {
+    "run": "Schedule a cluster.",
+    "sim": "Schedule an embedded cluster.",
+    "plan": "Decide one cycle over manifests.",
+    "replay": "Decide logged sessions again.",
+    "explain": "Tell why a job or pod waits, or where it went.",
+    "log": "Look into event logs and prove them sound.",
+    "conf": "Check and show the scheduler's configuration.",
+    "completion": "Print the completion script for a shell.",
+}
+"""The commands with their short help; each is the object of its name in the module of its name."""
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ended."""
+
+
+class Commands(click.Group):
+    """A group whose commands are imported only when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands that there are."""
+        return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}") is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, None where there is none."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their short help, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C ends it without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vcd")
+def main() -> None:
+    """The Volcano batch scheduler, event-sourced: it can be asked why."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

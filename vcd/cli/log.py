@@ -5,26 +5,22 @@ Exit codes: 0 done, 1 ``verify`` found problems, 2 a wrong option or a file that
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from vcd import eventlog
+from vcd.api import logfile
+from vcd.cli.errors import says_errors
 
-Params = ParamSpec("Params")
 TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "answer", "session", "outcome")
-_POLL_SECONDS = 0.2
 _WIDTH_OF_A_PIPE = 1000
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -52,20 +48,6 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
     return int(match[1]) << _SIZES[match[2] or ""]
 
 
-def _says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Say what is wrong with a file in one line and exit with 2, instead of a traceback."""
-
-    @wraps(command)
-    def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except eventlog.LogError as error:
-            click.echo(f"Error: {error}", err=True)
-            sys.exit(2)
-
-    return wrapped
-
-
 @click.group()
 def log() -> None:
     """Look into event logs, prove them sound, export, merge and compact them."""
@@ -81,7 +63,7 @@ def log() -> None:
 @click.option("--to", "last", type=click.IntRange(min=1), help="Last sequence (or session) number.")
 @click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many; 0: all.")
 @_output
-@_says_errors
+@says_errors
 def ls(
     file: Path,
     sessions: bool,
@@ -97,19 +79,11 @@ def ls(
     if sessions and (kind or key or type_):
         raise click.UsageError("--kind, --key and --type choose events; leave them out with --sessions")
     most = limit + 1 if limit else None
-    with eventlog.LogReader(file) as reader:
-        if sessions:
-            found = reader.sessions(first, last, most or -1)
-            _show(
-                map(_session_line, found),
-                ("session", "time", "head", "epoch", "statements", "operations"),
-                limit,
-                output,
-            )
-        else:
-            after = first - 1 if first else 0
-            events = reader.find(kind=kind, key=key, type=type_, after=after, until=last, limit=most)
-            _show(map(eventlog.event_line, events), _EVENT_COLUMNS, limit, output)
+    if sessions:
+        _show(logfile.sessions(file, first, last, most), _SESSION_COLUMNS, limit, output)
+    else:
+        found = logfile.events(file, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
+        _show(found, _EVENT_COLUMNS, limit, output)
 
 
 @log.command("tail")
@@ -117,27 +91,23 @@ def ls(
 @click.option("-n", "count", type=click.IntRange(min=0), default=10, show_default=True, help="So many events.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
 @_output
-@_says_errors
+@says_errors
 def tail(file: Path, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object a line."""
-    with eventlog.LogReader(file) as reader:
-        after = reader.head()
-        recent = list(reader.last(count)) if count else []
-        if not follow:
-            _show(map(eventlog.event_line, recent), _EVENT_COLUMNS, 0, output)
-            return
-        for logged in itertools.chain(recent, _following(reader, max([after, *(one.sequence for one in recent)]))):
-            line = eventlog.event_line(logged)
-            click.echo(_json(line) if output == "json" else "  ".join(str(line[name]) for name in _EVENT_COLUMNS))
+    if not follow:
+        _show(logfile.tail(file, count), _EVENT_COLUMNS, 0, output)
+        return
+    for line in logfile.tail(file, count, follow=True):
+        click.echo(_json(line) if output == "json" else "  ".join(str(line[name]) for name in _EVENT_COLUMNS))
 
 
 @log.command("verify")
 @_file
 @_output
-@_says_errors
+@says_errors
 def verify(file: Path, output: str) -> None:
     """Prove that FILE is sound; exit code 1 and a line for each problem when it is not."""
-    problems = eventlog.verify(file)
+    problems = logfile.verify(file)
     if output == "json":
         click.echo(_json({"file": str(file), "problems": problems}))
     else:
@@ -153,22 +123,22 @@ def verify(file: Path, output: str) -> None:
 @click.option("--from", "first", type=click.IntRange(min=1), help="First session; the first kept unless given.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="Last session; the last unless given.")
 @_output
-@_says_errors
+@says_errors
 def export(file: Path, out: Path, first: int | None, last: int | None, output: str) -> None:
     """Write sessions of FILE, with all that their replay needs, to the new file OUT."""
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
-    _written(eventlog.export(file, out, first, last), out, output)
+    _written(logfile.export(file, out, first, last), out, output)
 
 
 @log.command("import")
 @click.argument("files", type=click.Path(dir_okay=False, path_type=Path), nargs=-1, required=True)
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @_output
-@_says_errors
+@says_errors
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
-    _written(eventlog.import_logs(files, out), out, output)
+    _written(logfile.import_logs(files, out), out, output)
 
 
 @log.command("compact")
@@ -176,50 +146,28 @@ def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @_output
-@_says_errors
+@says_errors
 def compact(file: Path, max_age: int | None, max_size: int | None, output: str) -> None:
     """Rewrite FILE without free room, and bring it to this version's schema. Nobody may be writing it.
 
     History is removed up to a checkpoint, and never the newest checkpoint.
     """
-    removed = 0
-    if max_age is not None or max_size is not None:
-        removed = asyncio.run(_retain(file, max_age, max_size))
-    before, after = eventlog.compact(file)
+    done = logfile.compact(file, max_age, max_size)
     if output == "json":
-        click.echo(_json({"file": str(file), "removed": removed, "before": before, "after": after}))
+        click.echo(_json({"file": str(file), **msgspec.to_builtins(done)}))
     else:
-        click.echo(f"{file}: {removed:,} events removed, {before:,} bytes before, {after:,} bytes after")
-
-
-async def _retain(file: Path, max_age: int | None, max_size: int | None) -> int:
-    async with eventlog.EventLog.open(file, create=False) as opened:
-        return (await opened.retain(max_age, max_size)).removed
-
-
-def _following(reader: eventlog.LogReader, after: int) -> Iterator[eventlog.Logged]:
-    """What is appended after a sequence number, as it comes, without end."""
-    while True:
-        for logged in reader.read(after):
-            after = logged.sequence
-            yield logged
-        time.sleep(_POLL_SECONDS)
+        click.echo(f"{file}: {done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after")
 
 
 _EVENT_COLUMNS = ("sequence", "time", "type", "kind", "key", "version", "what")
-
-
-def _session_line(info: eventlog.SessionInfo) -> dict[str, Any]:
-    line: dict[str, Any] = msgspec.to_builtins(info)
-    line["session"] = line.pop("number")
-    return line | {"time": eventlog.timestamp(info.time), "now": eventlog.timestamp(info.now)}
+_SESSION_COLUMNS = ("session", "time", "head", "epoch", "statements", "operations")
 
 
 def _json(data: Any) -> str:
     return msgspec.json.encode(data).decode()
 
 
-def _show(lines: Iterable[dict[str, Any]], columns: tuple[str, ...], limit: int, output: str) -> None:
+def _show(lines: Iterator[dict[str, Any]], columns: tuple[str, ...], limit: int, output: str) -> None:
     """Print lines as a table or as JSON; says when there are more than ``limit`` (0: no limit)."""
     chosen = itertools.islice(lines, limit) if limit else lines
     if output == "json":
@@ -234,7 +182,7 @@ def _show(lines: Iterable[dict[str, Any]], columns: tuple[str, ...], limit: int,
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
-def _written(written: eventlog.Written, out: Path, output: str) -> None:
+def _written(written: logfile.Written, out: Path, output: str) -> None:
     if output == "json":
         click.echo(_json({"file": str(out), **msgspec.to_builtins(written)}))
     else:

@@ -89,7 +89,7 @@ class Endpoints:
         self.metrics: Endpoint | None = None
         self.health: Endpoint | None = None
         if options.enable_metrics:
-            pages = {"/metrics": _metrics_page(metrics.render)}
+            pages = {"/metrics": _metrics_page(metrics)}
             self.metrics = Endpoint("--listen-address", options.listen_address, pages)
         if options.enable_healthz:
             pages = {"/healthz": _verdict_page(healthy), "/readyz": _verdict_page(ready)}
@@ -112,9 +112,10 @@ class Endpoints:
         await self._open.aclose()
 
 
-def _metrics_page(render: Callable[[], bytes]) -> _Handler:
+def _metrics_page(metrics: Metrics) -> _Handler:
     async def page(request: web.Request) -> web.StreamResponse:
-        body = await asyncio.to_thread(render)  # many series take longer to write than the event loop may pause
+        # writing many series takes longer than the event loop may pause
+        body = await asyncio.to_thread(metrics.freeze())
         response = web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
         response.enable_compression()
         return response

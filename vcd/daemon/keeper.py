@@ -31,9 +31,14 @@ class Keeper:
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
 
     async def put(self, events: Sequence[Event]) -> None:
-        """Log events and fold them; returns when they are in the state. Raises LogError when they cannot be logged."""
-        if not events:
-            return
+        """Log events and fold them; returns when they are in the state. Raises LogError when they cannot be logged.
+
+        A caller that is cancelled does not take its events back: they are logged and folded all the same.
+        """
+        if events:
+            await asyncio.shield(asyncio.ensure_future(self._put(events)))
+
+    async def _put(self, events: Sequence[Event]) -> None:
         began = time.perf_counter()
         last = await self.log.append(events)
         self.appended(time.perf_counter() - began)

@@ -41,10 +41,11 @@ def configure(log_format: str = "auto", verbosity: int = 0, stream: TextIO | Non
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-    renderer: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=out.isatty())] if console else [structlog.processors.JSONRenderer()]
-    )
-    last: list[Processor] = [_traceback, hide_secrets, *renderer]
+    renderer: Processor = structlog.processors.JSONRenderer()
+    if console:
+        # the traceback is text already when it comes here, so that secrets could be taken out of it
+        renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    last: list[Processor] = [structlog.processors.format_exc_info, hide_secrets, renderer]
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -80,13 +81,8 @@ def _without_secrets(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else _without_secrets(str(value))
 
 
-def _traceback(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """An exception as text before secrets are looked for, in either format."""
-    return structlog.processors.format_exc_info(logger, name, event)
-
-
 def _take_over_standard_library(out: TextIO, level: int, shared: list[Processor], last: list[Processor]) -> None:
-    """Libraries' own lines (asyncio, aiohttp) in the same form; theirs below warning only when details are asked for."""
+    """Libraries' own lines (asyncio, aiohttp) in the same form; below warning only when details are asked for."""
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -96,4 +92,4 @@ def _take_over_standard_library(out: TextIO, level: int, shared: list[Processor]
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(max(level, logging.WARNING) if level > logging.DEBUG else logging.INFO)
+    root.setLevel(logging.INFO if level == logging.DEBUG else logging.WARNING)

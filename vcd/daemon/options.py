@@ -163,7 +163,7 @@ class Options:
     scheduler_names: tuple[str, ...] = _flag(
         "scheduler-name", "texts", "volcano", "Schedule pods whose spec.schedulerName is this. May be repeated."
     )
-    scheduler_conf: Path | None = _flag(
+    scheduler_conf: Path | None = _flag(  # noqa: RUF009 - a path does not change
         "scheduler-conf", "path", "", "The scheduler's configuration file; vc-scheduler's compiled-in one unless given."
     )
     schedule_period: float = _flag(
@@ -208,7 +208,9 @@ class Options:
     )
 
     # the event log
-    event_log: Path = _flag("event-log", "path", "events.sqlite", "The event log's file; made when it is missing.")
+    event_log: Path = _flag(  # noqa: RUF009 - a path does not change
+        "event-log", "path", "events.sqlite", "The event log's file; made when it is missing."
+    )
     checkpoint_interval: int = _flag(
         "checkpoint-interval", "int", "100000", "Events between two checkpoints of the state.", low=1
     )
@@ -229,9 +231,12 @@ class Options:
         "healthz-address", "text", ":11251", "Where /healthz and /readyz are served, as HOST:PORT."
     )
     log_format: str = _flag(
-        "log-format", "text", "auto", "auto, json or console; auto is console on a terminal, else json.",
+        "log-format",
+        "text",
+        "auto",
+        "auto, json or console; auto is console on a terminal, else json.",
         choices=("auto", "json", "console"),
-    )  # fmt: skip
+    )
     verbosity: int = _flag("v", "int", "0", "klog's verbosity: 4 and more adds details, negative leaves warnings only.")
 
     without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -269,7 +274,9 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("gate-removal-worker-num", "int", "5", idle="no scheduling gate is removed by vcd"),
     Flag("ignored-provisioners", "list", "", idle="claims are counted by the drivers that CSINode objects name"),
     Flag("resource-sync-timeout", "duration", "60s", idle="nothing is scheduled before every list is in"),
-    Flag("disable-default-scheduler-config", "bool", "false", idle="a bad configuration is never replaced by a default"),
+    Flag(
+        "disable-default-scheduler-config", "bool", "false", idle="a bad configuration is never replaced by a default"
+    ),
     Flag("scheduler-sharding-mode", "text", "none", idle="nodes are not sharded; all are used"),
     Flag("scheduler-sharding-name", "text", "volcano", idle="nodes are not sharded; all are used"),
     Flag("feature-gates", "list", "", idle="vcd has no feature gates"),

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.kube.client import KubeClient
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
-from vcd.kube.lease import LeaderElector
+from vcd.kube.lease import DEFAULT_NAMESPACE, LeaderElector
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
@@ -41,6 +42,8 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
+
+__all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembled", "restore", "run"]
 
 ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
 
@@ -60,7 +63,9 @@ def restore(path: Path) -> ClusterState:
 class Service:
     """One replica."""
 
-    def __init__(self, options: Options, client: KubeClient, keeper: Keeper, policy: PolicyFile) -> None:
+    def __init__(
+        self, options: Options, client: KubeClient, keeper: Keeper, policy: PolicyFile, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self.options = options
         self.client = client
         self.keeper = keeper
@@ -80,9 +85,11 @@ class Service:
         )
         self.watches = Watches(client, state, keeper.put, self._kinds())
         self.metrics.watches = self.watches.statuses
-        self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads)
-        self.statuses = StatusWriter(client, self._leads)
-        self.committer = Committer(client, keeper.put, self._holds, recorder=self.recorder, conditions=self.statuses)
+        self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock)
+        self.statuses = StatusWriter(client, self._leads, clock=clock)
+        self.committer = Committer(
+            client, keeper.put, self._holds, recorder=self.recorder, conditions=self.statuses, clock=clock
+        )
         self.cycle = Cycle(
             keeper,
             lambda: policy.policy,
@@ -90,6 +97,7 @@ class Service:
             self._hand_over,
             seed=options.seed,
             period=options.schedule_period,
+            clock=clock.wall,
         )
         self._deciding: int | None = None
         self._commits: set[asyncio.Task[None]] = set()
@@ -235,6 +243,19 @@ class Service:
             reason,
         )
 
+    def at_rest(self, versions: Mapping[str, int]) -> bool:
+        """Whether all up to the given resource versions (by kind) is in the state, decided on, and carried out."""
+        for kind, status in self.watches.statuses().items():
+            if int(status.resource_version or 0) < versions.get(kind, 0):
+                return False
+        return (
+            self._deciding is not None
+            and self.cycle.idle.is_set()
+            and not self.keeper.changed.is_set()
+            and not self._commits
+            and not self.statuses.waiting
+        )
+
     def ready(self) -> str | None:
         """Why this replica cannot serve yet; None when it can. A follower is ready: it watches and logs."""
         return None if self.watches.synced() else "not all lists are in"
@@ -306,12 +327,15 @@ def in_words(waiting: ev.Waiting) -> str:
 
 
 @contextlib.asynccontextmanager
-async def assembled(options: Options) -> AsyncIterator[Service]:
-    """A replica with its log and its connection open. Raises LogError, ConfigurationError, PolicyError, OSError."""
+async def assembled(options: Options, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[Service]:
+    """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
+
+    Raises LogError, ConfigurationError, PolicyError, OSError.
+    """
     policy = PolicyFile(options.scheduler_conf, options.settings())
     loaded = policy.load()
     connection = await connect(options.kubeconfig, options.master)
-    async with EventLog.open(options.event_log) as log:
+    async with EventLog.open(options.event_log, clock=clock.wall) as log:
         state = await asyncio.to_thread(restore, options.event_log)
         gc.collect()
         gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
@@ -325,7 +349,7 @@ async def assembled(options: Options) -> AsyncIterator[Service]:
             keeper = Keeper(log, state)
             if state.policy != loaded:
                 await keeper.put([loaded])
-            service = Service(options, client, keeper, policy)
+            service = Service(options, client, keeper, policy, clock)
             service.metrics.observe_policy(loaded.digest, ok=True)
             yield service
 

@@ -230,6 +230,10 @@ def _priority_class(priority_class: Object) -> None:
     _set(priority_class, value=0, preemptionPolicy="PreemptLowerPriority")
 
 
+def _disruption_budget(budget: Object) -> None:
+    _set(budget, spec={})
+
+
 def _role_binding(binding: Object) -> None:
     _set(binding.get("roleRef") or {}, apiGroup="rbac.authorization.k8s.io")
     for subject in binding.get("subjects") or ():
@@ -238,9 +242,10 @@ def _role_binding(binding: Object) -> None:
 
 
 def _definition(crd: Object) -> None:
-    names = crd["spec"].setdefault("names", {})
+    spec = crd.setdefault("spec", {})
+    names = spec.setdefault("names", {})
     _set(names, singular=str(names.get("kind", "")).lower(), listKind=f"{names.get('kind', '')}List")
-    _set(crd["spec"], conversion={"strategy": "None"})
+    _set(spec, conversion={"strategy": "None"})
 
 
 DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
@@ -257,6 +262,7 @@ DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
     "csidrivers.storage.k8s.io": _csi_driver,
     "events": _event,
     "priorityclasses.scheduling.k8s.io": _priority_class,
+    "poddisruptionbudgets.policy": _disruption_budget,
     "rolebindings.rbac.authorization.k8s.io": _role_binding,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,
     "customresourcedefinitions.apiextensions.k8s.io": _definition,

@@ -50,6 +50,7 @@ class _Stay:
     ip: str = ""
     doing: str = ""
     timer: Timer | None = None
+    due: Callable[[Obj], None] | None = None
 
 
 class Kubelets(Controller):
@@ -101,8 +102,14 @@ class Kubelets(Controller):
                 self._register(node)
             return
         pod = self.find(PODS, namespace, name)
-        if pod is not None and node_of(pod) in self._allocatable:
-            self._see_to(pod)
+        if pod is None or node_of(pod) not in self._allocatable:
+            return
+        stay = self._stays[pod["metadata"]["uid"]]
+        if stay.due is not None:
+            stay.due(pod)
+            stay.due = None
+        else:
+            self._see_to(pod, stay)
 
     # --- nodes ---
 
@@ -153,8 +160,7 @@ class Kubelets(Controller):
 
     # --- pods ---
 
-    def _see_to(self, pod: Obj) -> None:
-        stay = self._stays[pod["metadata"]["uid"]]
+    def _see_to(self, pod: Obj, stay: _Stay) -> None:
         phase = phase_of(pod)
         if phase in TERMINAL:
             self._release(stay)
@@ -234,13 +240,12 @@ class Kubelets(Controller):
         stay.doing = doing
         stay.timer = None
         if act is not None:
-            stay.timer = self.clock.call_at(when, lambda: self._act(stay, act))
+            stay.timer = self.clock.call_at(when, lambda: self._fall_due(stay, act))
 
-    def _act(self, stay: _Stay, act: Callable[[Obj], None]) -> None:
+    def _fall_due(self, stay: _Stay, act: Callable[[Obj], None]) -> None:
         stay.timer = None
-        pod = self.find(PODS, *stay.key)
-        if pod is not None:
-            act(pod)
+        stay.due = act
+        self.enqueue((_POD, *stay.key))
 
     def _start(self, pod: Obj) -> None:
         stay = self._stays[pod["metadata"]["uid"]]

@@ -106,7 +106,7 @@ def _core() -> Iterator[ResourceType]:
         Subresource("eviction", create, "Eviction", "policy", "v1"),
         STATUS,
     )
-    yield ResourceType("bindings", "Binding", verbs=create)
+    yield BINDING
     yield ResourceType("configmaps", "ConfigMap", short_names=("cm",))
     yield ResourceType("events", "Event", short_names=("ev",))
     yield ResourceType(
@@ -185,6 +185,12 @@ def _groups() -> Iterator[ResourceType]:
     )
     yield ResourceType("leases", "Lease", "coordination.k8s.io")
 
+
+# Kinds that are sent but never stored.
+BINDING: Final = ResourceType("bindings", "Binding", verbs=("create",))
+EVICTION: Final = ResourceType("evictions", "Eviction", "policy", verbs=("create",))
+DELETE_OPTIONS: Final = ResourceType("deleteoptions", "DeleteOptions", verbs=())
+SCALES: Final = ResourceType("scales", "Scale", "autoscaling", verbs=())
 
 BUILT_IN: Final = (*_core(), *_groups())
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
-from vcd.embedded.codec import encode
+from vcd.embedded.codec import encode, name_of
 from vcd.embedded.errors import ApiError, bad_request, details_of, forbidden, success
 from vcd.embedded.fields import Manager
 from vcd.embedded.openapi import OpenApi
@@ -28,7 +28,7 @@ from vcd.embedded.request import (
     target_of,
     verb_of,
 )
-from vcd.embedded.resources import ResourceType
+from vcd.embedded.resources import BINDING, DELETE_OPTIONS, EVICTION, SCALES, ResourceType
 from vcd.embedded.selection import selection
 from vcd.embedded.shelf import Entry
 from vcd.embedded.store import Store
@@ -343,13 +343,13 @@ class ApiServer:
         rtype, part = target.rtype, target.part
         kind = target.subresource.kind if target.subresource else rtype.kind
         body = read_body(request.content_type, raw, kind)
-        if part in ("binding", "eviction"):
-            return self._act(target, body, part, dry_run=_dry_run(query))
-        if rtype.plural == "bindings":
-            name = (body.get("metadata") or {}).get("name", "")
-            return self._act(Target(rtype, target.namespace, name, None), body, "binding", dry_run=_dry_run(query))
+        if part == "eviction":
+            return self._act(target, body, EVICTION, dry_run=_dry_run(query))
+        if part == "binding" or rtype is BINDING:
+            return self._act(target, body, BINDING, dry_run=_dry_run(query))
         if reviews.is_review(rtype):
-            return _json(reviews.answer(rtype, body, identity, self.tokens), 201)
+            asked, _ = self.store.codec.read(rtype, body)
+            return _json(reviews.answer(rtype, asked, identity, self.tokens), 201)
         expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)
@@ -358,15 +358,16 @@ class ApiServer:
         entry = self.store.insert(rtype, obj, manager, dry_run=_dry_run(query))
         return self._one(request, target, entry, 201, warnings)
 
-    def _act(self, target: Target, body: Object, part: str, *, dry_run: bool) -> web.Response:
-        namespace = target.namespace or "default"
-        asked = (body.get("metadata") or {}).get("name")
-        if asked and asked != target.name:
-            raise bad_request(f"name in URL does not match name in {part.capitalize()} object")
-        if part == "eviction":
-            self.store.evict(namespace, target.name, body, dry_run=dry_run)
+    def _act(self, target: Target, body: Object, kind: ResourceType, *, dry_run: bool) -> web.Response:
+        """Bind or evict a pod."""
+        asked, _ = self.store.codec.read(kind, body)
+        namespace, name = target.namespace or "default", target.name or name_of(asked)
+        if name_of(asked) not in ("", name):
+            raise bad_request(f"name in URL does not match name in {kind.kind} object")
+        if kind is EVICTION:
+            self.store.evict(namespace, name, asked, dry_run=dry_run)
         elif not dry_run:
-            self.store.bind(namespace, target.name, body)
+            self.store.bind(namespace, name, asked)
         return web.Response(body=_CREATED, status=201, content_type=JSON)
 
     def _change(
@@ -449,8 +450,9 @@ class ApiServer:
         if verb == "update":
             body = read_body(request.content_type, raw, "Scale")
         else:
-            body = self._patched(request, self.store.type_of("configmaps"), shown, raw)
-        obj = scale.changed(target.rtype, current.obj, body)
+            body = self._patched(request, SCALES, shown, raw)
+        wanted, _ = self.store.codec.read(SCALES, body)
+        obj = scale.changed(target.rtype, current.obj, wanted)
         cleaned, _ = self.store.codec.read(target.rtype, obj)
         manager = _manager(request, target.rtype, "Update", "scale")
         entry = self.store.replace(target.rtype, cleaned, None, manager, dry_run=_dry_run(query))
@@ -462,7 +464,7 @@ class ApiServer:
         self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes
     ) -> web.Response:
         rtype = target.rtype
-        options = _delete_options(request, query, raw)
+        options = self._delete_options(request, query, raw)
         obj = self.store.delete(rtype.resource, target.namespace, target.name, **options)
         key = self.store.entry_key(rtype, target.namespace, target.name)
         remains = key in self.store.shelf(rtype.storage).entries
@@ -471,11 +473,29 @@ class ApiServer:
         details = details_of(rtype.resource, target.name, uid=obj["metadata"]["uid"])
         return _json(success(details=details))
 
+    def _delete_options(self, request: web.Request, query: Mapping[str, str], raw: bytes) -> dict[str, Any]:
+        """Options of a delete, from its body and query; the query wins."""
+        sent = read_body(request.content_type, raw, "DeleteOptions") if raw else {}
+        body, _ = self.store.codec.read(DELETE_OPTIONS, sent)
+        preconditions = body.get("preconditions") or {}
+        grace = body.get("gracePeriodSeconds")
+        if query.get("gracePeriodSeconds"):
+            grace = listing.number(query, "gracePeriodSeconds")
+        propagation = query.get("propagationPolicy") or body.get("propagationPolicy")
+        orphan = body.get("orphanDependents")
+        if propagation is None and orphan is not None:
+            propagation = "Orphan" if orphan else "Background"
+        return {
+            "uid": preconditions.get("uid"), "resource_version": preconditions.get("resourceVersion"),
+            "grace_period": grace, "propagation": propagation,
+            "dry_run": _dry_run(query) or "All" in (body.get("dryRun") or ()),
+        }  # fmt: skip
+
     def _delete_collection(
         self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes
     ) -> web.Response:
         rtype = target.rtype
-        options = _delete_options(request, query, raw)
+        options = self._delete_options(request, query, raw)
         found = listing.page(self.store, rtype, target.namespace, query)
         items = [
             self._shown(rtype, self.store.delete(rtype.resource, entry.key[0] or None, entry.key[1], **options))
@@ -537,24 +557,6 @@ def _must_have_version(rtype: ResourceType, name: str) -> ApiError:
     details["kind"] = rtype.kind
     qualified = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
     return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: metadata.resourceVersion: {fault}', details)
-
-
-def _delete_options(request: web.Request, query: Mapping[str, str], raw: bytes) -> dict[str, Any]:
-    """Options of a delete, from its body and query; the query wins."""
-    body = read_body(request.content_type, raw, "DeleteOptions") if raw else {}
-    preconditions = body.get("preconditions") or {}
-    grace = body.get("gracePeriodSeconds")
-    if query.get("gracePeriodSeconds"):
-        grace = listing.number(query, "gracePeriodSeconds")
-    propagation = query.get("propagationPolicy") or body.get("propagationPolicy")
-    orphan = body.get("orphanDependents")
-    if propagation is None and orphan is not None:
-        propagation = "Orphan" if orphan else "Background"
-    return {
-        "uid": preconditions.get("uid"), "resource_version": preconditions.get("resourceVersion"),
-        "grace_period": grace, "propagation": propagation,
-        "dry_run": _dry_run(query) or "All" in (body.get("dryRun") or ()),
-    }  # fmt: skip
 
 
 def app(store: Store, *, tokens: Mapping[str, str] | None = None) -> web.Application:

@@ -14,8 +14,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Final
 
-from vcd.embedded import bootstrap, defaults, fields, validation
-from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
+from vcd.embedded import admission, bootstrap, defaults, fields, pods, validation
+from vcd.embedded.codec import Codec, name_of, ordered, ordered_metadata
 from vcd.embedded.errors import (
     ApiError,
     already_exists,
@@ -28,7 +28,6 @@ from vcd.embedded.fields import Manager
 from vcd.embedded.patch import merge_patch
 from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, Registry, ResourceType, custom_types
 from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Change, Entry, Key, Shelf
-from vcd.model.selectors import LabelSelector
 
 Object = dict[str, Any]
 Callback = Callable[[str, str, Object], None]
@@ -36,7 +35,6 @@ Watcher = Callable[[Change], None]
 
 _NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = 5
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 @lru_cache(maxsize=8)
@@ -244,12 +242,11 @@ class Store:
         if rtype.namespaced:
             self._admit_namespace(rtype, metadata)
         if rtype.storage == "pods" and isinstance(obj.get("spec"), dict):
-            self._prioritize(obj)
+            classes = self.shelf(PRIORITY_CLASSES).all()
+            admission.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
             defaults.tolerate_outages(obj)
         elif rtype.storage == "nodes":
-            taints = obj["spec"].setdefault("taints", [])
-            if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
-                taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+            admission.taint_until_ready(obj)
 
     def _admit_namespace(self, rtype: ResourceType, metadata: Object) -> None:
         namespace = metadata["namespace"]
@@ -260,55 +257,20 @@ class Store:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
             raise forbidden(rtype.resource, metadata.get("name", ""), why)
 
-    def _prioritize(self, pod: Object) -> None:
-        """Priority admission: the class's value and preemption policy; the global default where no class is named."""
-        spec = pod["spec"]
-        classes = self.shelf(PRIORITY_CLASSES)
-        name = spec.get("priorityClassName")
-        if name:
-            entry = classes.entries.get(("", name))
-            if entry is None:
-                raise forbidden("pods", name_of(pod), f"no PriorityClass with name {name} was found")
-            chosen = entry.obj
-        else:
-            chosen = next((entry.obj for entry in classes.all() if entry.obj.get("globalDefault")), {})
-            if chosen:
-                spec["priorityClassName"] = chosen["metadata"]["name"]
-        spec["priority"] = chosen.get("value", 0)
-        spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
-
     def _new_status(self, rtype: ResourceType, obj: Object) -> None:
         if rtype.storage == "pods":
             if isinstance(obj.get("spec"), dict):
-                obj["status"] = self._pod_status(obj)
+                obj["status"] = admission.pod_status(obj, self.now)
         elif rtype.storage == CRDS:
-            obj["status"] = _established(obj, self.now)
+            obj["status"] = admission.established(obj, self.now)
         elif rtype.storage == "services":
-            self._address(obj)
+            admission.give_address(obj, 2 + self.version)
             obj["status"] = {"loadBalancer": {}}
         elif rtype.has_status and rtype.storage != "nodes":
             obj.pop("status", None)
             fresh = defaults.new_status(rtype.storage)
             if fresh is not None:
                 obj["status"] = fresh
-
-    def _pod_status(self, pod: Object) -> Object:
-        status: Object = {"phase": "Pending"}
-        if pod["spec"].get("schedulingGates"):
-            status["conditions"] = [{
-                "type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": self.now,
-                "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
-            }]  # fmt: skip
-        status["qosClass"] = defaults.qos_class(pod)
-        return status
-
-    def _address(self, service: Object) -> None:
-        spec = service["spec"]
-        if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
-            number = 2 + self.shelf("services").count() + self.version
-            spec["clusterIP"] = f"10.96.{number // 254 % 254}.{number % 254 + 1}"
-        if spec.get("clusterIP"):
-            spec["clusterIPs"] = [spec["clusterIP"]]
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -345,8 +307,8 @@ class Store:
         if rtype.storage in defaults.DEFAULTS:
             defaults.DEFAULTS[rtype.storage](new)
         obj = self._carried(rtype, current.obj, new, subresource)
-        if rtype.storage == "pods" and subresource is None:
-            _keep_admitted(current.obj["spec"], obj["spec"])
+        if rtype.storage == "pods" and subresource is None and "spec" in obj:
+            admission.keep_admitted(current.obj["spec"], obj["spec"])
         if subresource is None:
             self._counted(rtype, current.obj, obj)
         if manager is not None:
@@ -379,7 +341,8 @@ class Store:
         if version and version != current.obj["metadata"]["resourceVersion"]:
             raise conflict(rtype.resource, current.key[1])
         if uid and uid != current.obj["metadata"]["uid"]:
-            raise conflict(rtype.resource, current.key[1], _uid_fault(rtype, current, uid))
+            place = "/".join(part for part in (rtype.group, rtype.plural, *current.key) if part)
+            raise conflict(rtype.resource, current.key[1], pods.other_uid(place, current.obj, uid))
 
     @staticmethod
     def _carried(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
@@ -472,48 +435,7 @@ class Store:
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
-        pod = current.obj
-        asked = binding.get("metadata") or {}
-        node = (binding.get("target") or {}).get("name")
-        if not node:
-            raise ApiError(
-                422, "Invalid", f'Binding "{name}" is invalid: target.name: Required value',
-                {"name": name, "kind": "Binding", "causes": [validation.required("target.name")._asdict()]},
-            )  # fmt: skip
-        self._expect_bindable(rtype, current, asked)
-        spec = {**pod["spec"], "nodeName": node}
-        status = {**pod["status"], "conditions": self._scheduled(pod["status"].get("conditions") or ())}
-        metadata = dict(pod["metadata"])
-        for member in ("annotations", "labels"):
-            if asked.get(member):
-                metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
-        bound = {**pod, "metadata": metadata, "spec": spec, "status": status}
-        self._commit(MODIFIED, rtype, current.key, bound, current)
-
-    @staticmethod
-    def _expect_bindable(rtype: ResourceType, current: Entry, asked: Object) -> None:
-        pod, name = current.obj, current.key[1]
-        uid = asked.get("uid")
-        if uid and uid != pod["metadata"]["uid"]:
-            raise conflict("pods", name, _uid_fault(rtype, current, uid))
-        version = asked.get("resourceVersion")
-        if version and version != pod["metadata"]["resourceVersion"]:
-            raise conflict("pods", name)
-        why = ""
-        if "deletionTimestamp" in pod["metadata"]:
-            why = f"pod {name} is being deleted, cannot be assigned to a host"
-        elif pod["spec"].get("nodeName"):
-            why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-        elif pod["spec"].get("schedulingGates"):
-            why = f"pod {name} has non-empty .spec.schedulingGates"
-        if why:
-            raise conflict("pods/binding", name, why)
-
-    def _scheduled(self, conditions: Sequence[Object]) -> Sequence[Object]:
-        made = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": self.now}
-        if not any(condition["type"] == "PodScheduled" for condition in conditions):
-            return [*conditions, made]
-        return [made if condition["type"] == "PodScheduled" else condition for condition in conditions]
+        self._commit(MODIFIED, rtype, current.key, pods.bound(current.obj, binding, self.now), current)
 
     def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
         """Delete a pod through the eviction API: only if its disruption budget allows it.
@@ -525,51 +447,20 @@ class Store:
         options = eviction.get("deleteOptions") or {}
         preconditions = options.get("preconditions") or {}
         self._expect_deletable(rtype, current, preconditions.get("uid"), preconditions.get("resourceVersion"))
-        pod = current.obj
-        if pod["status"].get("phase") not in ("Pending", *_FINISHED) and "deletionTimestamp" not in pod["metadata"]:
-            self._spend_budget(pod, dry_run=dry_run)
+        if pods.asks_budget(current.obj):
+            self._spend_budget(current.obj, dry_run=dry_run)
         if dry_run:
             return
-        target = {
-            "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": self.now,
-            "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
-        }  # fmt: skip
-        others = [each for each in pod["status"].get("conditions") or () if each["type"] != "DisruptionTarget"]
-        status = {**pod["status"], "conditions": [*others, target]}
-        self._commit(
-            MODIFIED, rtype, current.key, {**pod, "metadata": dict(pod["metadata"]), "status": status}, current
-        )
+        self._commit(MODIFIED, rtype, current.key, pods.marked_for_eviction(current.obj, self.now), current)
         self.delete("pods", namespace, name, grace_period=options.get("gracePeriodSeconds"))
 
     def _spend_budget(self, pod: Object, *, dry_run: bool) -> None:
-        labels = pod["metadata"].get("labels") or {}
-        budgets = [
-            entry
-            for entry in self.shelf(PDBS).all(pod["metadata"]["namespace"])
-            if LabelSelector.compile(entry.obj["spec"].get("selector")).matches(labels)
-        ]
-        if not budgets:
-            return
-        if len(budgets) > 1:
-            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            raise ApiError(500, "InternalError", message)
-        entry = budgets[0]
-        budget, status = entry.obj, entry.obj.get("status") or {}
-        name, healthy = entry.key[1], status.get("currentHealthy", 0)
-        if _unhealthy_may_go(pod, budget):
-            return
-        if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
-            raise _budget_refuses(f"The disruption budget {name} is still being processed by the server.", 10)
-        if status.get("disruptionsAllowed", 0) <= 0:
-            desired = status.get("desiredHealthy", 0)
-            raise _budget_refuses(
-                f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-            )
-        if not dry_run:
-            disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: self.now}
-            left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
-            obj = {**budget, "metadata": dict(budget["metadata"]), "status": left}
-            self._commit(MODIFIED, self.type_of(PDBS), entry.key, obj, entry)
+        budgets = (entry.obj for entry in self.shelf(PDBS).all(pod["metadata"]["namespace"]))
+        spent = pods.spent_budget(pod, budgets, self.now)
+        if spent is not None and not dry_run:
+            rtype = self.type_of(PDBS)
+            entry = self.entry(rtype, spent["metadata"]["namespace"], spent["metadata"]["name"])
+            self._commit(MODIFIED, rtype, entry.key, spent, entry)
 
     # --- deleting ---------------------------------------------------------------------------------------------------
 
@@ -647,7 +538,7 @@ class Store:
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         grace = max(grace, 0)
-        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in _FINISHED:
+        if not pod["spec"].get("nodeName") or pod["status"].get("phase") in pods.FINISHED:
             grace = 0
         pending = metadata.get("deletionGracePeriodSeconds") if "deletionTimestamp" in metadata else None
         if pending is not None and (grace > pending or (grace == pending and grace > 0)):
@@ -708,57 +599,3 @@ class Store:
     def entry_key(rtype: ResourceType, namespace: str | None, name: str) -> Key:
         """The key that an object is kept under: (namespace or "", name)."""
         return ((namespace or "default") if rtype.namespaced else "", name)
-
-
-def _keep_admitted(old: Object, new: Object) -> None:
-    """Put back into a pod's new specification what admission had set, when the client left it out."""
-    for member in ("priority", "preemptionPolicy"):
-        if member in old:
-            new.setdefault(member, old[member])
-    if "tolerations" not in new and old.get("tolerations"):
-        new["tolerations"] = old["tolerations"]
-
-
-def _established(crd: Object, now: str) -> Object:
-    """The status of a definition that is in force."""
-    conditions = [
-        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
-         "message": "no conflicts found"},
-        {"type": "Established", "status": "True", "lastTransitionTime": now, "reason": "InitialNamesAccepted",
-         "message": "the initial names have been accepted"},
-    ]  # fmt: skip
-    spec = crd.get("spec") or {}
-    stored = [version["name"] for version in spec.get("versions") or () if version.get("storage")]
-    return {"conditions": conditions, "acceptedNames": copy(spec.get("names") or {}), "storedVersions": stored}
-
-
-def _uid_fault(rtype: ResourceType, current: Entry, uid: str) -> str:
-    """The storage layer's words for a UID that is another one."""
-    namespace, name = current.key
-    where = "/".join(part for part in (rtype.group, rtype.plural, namespace, name) if part)
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{where}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: UID in precondition: {uid}, UID in object meta: {current.obj['metadata']['uid']}"
-    )
-
-
-def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
-    """Whether a pod that is not ready goes without asking: always by policy, or while the budget is healthy."""
-    conditions = pod["status"].get("conditions") or ()
-    if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
-        return False
-    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    desired: int = status.get("desiredHealthy", 0)
-    return desired > 0 and bool(status.get("currentHealthy", 0) >= desired)
-
-
-def _budget_refuses(message: str, retry_after: int = 0) -> ApiError:
-    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
-    headers = {}
-    if retry_after:
-        details["retryAfterSeconds"] = retry_after
-        headers["Retry-After"] = str(retry_after)
-    text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return ApiError(429, "TooManyRequests", text, details, headers=headers)

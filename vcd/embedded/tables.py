@@ -144,7 +144,7 @@ def pod_status(pod: Object) -> str:
     status = pod.get("status") or {}
     shown = status.get("reason") or status.get("phase", "")
     for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
             shown = "SchedulingGated"
     initializing = _initializing(pod)
     shown = initializing or _running_status(status, shown)
@@ -186,7 +186,8 @@ def _running_status(status: Object, shown: str) -> str:
         elif container.get("ready") and state.get("running") is not None:
             running = True
     if shown == "Completed" and running:
-        ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+        conditions = status.get("conditions") or ()
+        ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
         return "Running" if ready else "NotReady"
     return shown
 
@@ -209,7 +210,7 @@ def _readiness_gates(pod: Object, now: float) -> str:
     gates = [gate["conditionType"] for gate in at(pod, "spec.readinessGates", ())]
     if not gates:
         return NONE
-    true = {each["type"] for each in at(pod, "status.conditions", ()) if each["status"] == "True"}
+    true = {each.get("type") for each in at(pod, "status.conditions", ()) if each.get("status") == "True"}
     return f"{sum(gate in true for gate in gates)}/{len(gates)}"
 
 
@@ -236,8 +237,8 @@ def _pods() -> list[Column]:
 
 
 def _node_status(node: Object, now: float) -> str:
-    ready = next((each for each in at(node, "status.conditions", ()) if each["type"] == "Ready"), None)
-    shown = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
+    ready = next((each for each in at(node, "status.conditions", ()) if each.get("type") == "Ready"), None)
+    shown = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
     return f"{shown},SchedulingDisabled" if at(node, "spec.unschedulable") else shown
 
 
@@ -254,7 +255,7 @@ def _node_roles(node: Object, now: float) -> str:
 
 def _address(kind: str) -> Cell:
     def cell(node: Object, now: float) -> str:
-        found = (each["address"] for each in at(node, "status.addresses", ()) if each["type"] == kind)
+        found = (each["address"] for each in at(node, "status.addresses", ()) if each.get("type") == kind)
         return str(next(found, NONE))
 
     return cell

@@ -159,6 +159,12 @@ def _more(left: str, right: str) -> bool:
         return False
 
 
+def _service(service: Object) -> Iterator[Cause]:
+    for index, port in enumerate((service.get("spec") or {}).get("ports") or ()):
+        if not port.get("port"):
+            yield required(f"spec.ports[{index}].port")
+
+
 def _event(event: Object) -> Iterator[Cause]:
     involved = (event.get("involvedObject") or {}).get("namespace") or ""
     namespace = event["metadata"].get("namespace")
@@ -214,6 +220,9 @@ def _priority_class(priority_class: Object) -> Iterator[Cause]:
 
 def _definition(crd: Object) -> Iterator[Cause]:
     spec = crd.get("spec") or {}
+    for field in ("group", "names.plural", "names.kind", "versions"):
+        if not _at(spec, field):
+            yield required(f"spec.{field}")
     plural = (spec.get("names") or {}).get("plural")
     wanted = f"{plural}.{spec.get('group')}"
     if crd["metadata"].get("name") != wanted:
@@ -228,6 +237,7 @@ def _definition(crd: Object) -> Iterator[Cause]:
 
 _CHECKS: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
     "pods": _pod,
+    "services": _service,
     "events": _event,
     "deployments.apps": _workload,
     "replicasets.apps": _workload,

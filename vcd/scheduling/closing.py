@@ -45,11 +45,12 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
     columns = session.jobs
     counts = columns.counts.copy()
+    leaving = session.releasing_on_nodes()
     viewed = {job.index: job for job in session.viewed_jobs()}
     for job in viewed.values():
         if job.touched:
+            leaving[job.index] += job.counts[TaskStatus.RELEASING] - counts[job.index, TaskStatus.RELEASING]
             counts[job.index] = job.counts
-    leaving = session.releasing_on_nodes()
     scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
     completed = counts[:, _COMPLETED].sum(axis=1)
     for index, record in enumerate(columns.records):

@@ -117,7 +117,9 @@ def first_difference(recorded: bytes, plan: ev.Plan) -> Difference:
     try:
         before = ev.decode_plan(recorded)
     except msgspec.MsgspecError as error:
-        return Difference("the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan")
+        return Difference(
+            "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
+        )
     for found in (
         _in_statements(before.statements, plan.statements),
         _in_list("group status", before.groups, plan.groups, status_in_words),
@@ -128,7 +130,9 @@ def first_difference(recorded: bytes, plan: ev.Plan) -> Difference:
     ):
         if found is not None:
             return found
-    return Difference("the encoded plan", f"{len(recorded)} bytes", f"{len(ev.encode_plan(plan))} bytes that say the same")
+    return Difference(
+        "the encoded plan", f"{len(recorded)} bytes", f"{len(ev.encode_plan(plan))} bytes that say the same"
+    )
 
 
 def _in_statements(recorded: Sequence[ev.Statement], replayed: Sequence[ev.Statement]) -> Difference | None:

@@ -41,8 +41,9 @@ class Episode(msgspec.Struct, omit_defaults=True):
     """One thing that happened, or went on, with the pods that it happened to.
 
     ``end`` is None for a moment, and for a wait that goes on (``lasting``). ``places`` gives pods their nodes;
-    ``detail`` is a reason, a result, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they
-    were last, ``waiting_first`` as they were at first; ``choices`` why pods went where they went.
+    ``detail`` is a reason, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they were last,
+    ``waiting_first`` as they were at first where they changed; ``choices`` why pods went where they went. ``text``
+    tells it in a sentence, ``why`` each choice.
     """
 
     what: What
@@ -61,6 +62,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     waiting_first: tuple[ev.Waiting, ...] = ()
     choices: tuple[Choice, ...] = ()
     text: str = ""
+    why: list[str] = []
 
 
 class WaitingBoard:
@@ -70,14 +72,13 @@ class WaitingBoard:
         self._of: dict[str, tuple[ev.Waiting, ...]] = {}
         self.fold(known)
 
-    def fold(self, changes: Iterable[ev.Waiting]) -> set[str]:
-        """Take over a plan's ``waiting``; an entry without a gate ends its group's wait. The groups that it names."""
+    def fold(self, changes: Iterable[ev.Waiting]) -> None:
+        """Take over a plan's ``waiting``; an entry without a gate ends its group's wait."""
         named: dict[str, list[ev.Waiting]] = {}
         for waiting in changes:
             named.setdefault(waiting.group, []).append(waiting)
         for group, reasons in named.items():
             self._of[group] = tuple(reason for reason in reasons if reason.gate)
-        return set(named)
 
     def of(self, group: str) -> tuple[ev.Waiting, ...]:
         """Why a group waits; nothing when it does not."""
@@ -118,18 +119,24 @@ class Story:
         self._word = group.partition("/")[2].encode()
         self._namespace = group.partition("/")[0] + "/"
 
+    @property
+    def waits_for(self) -> tuple[ev.Waiting, ...]:
+        """Why it waits after the last event; nothing when it does not."""
+        return () if self._wait is None else self._wait.waiting
+
     # --- beginning and end ----------------------------------------------------------------------------------------
 
-    def begin(self, state: ClusterState, time: int) -> None:
-        """What was known already before the first event that is told."""
+    def catch_up(self, state: ClusterState, time: int) -> None:
+        """Learn what a state holds: before the first event that is told, or where another replica's log goes on."""
         record = state.groups.get(self.group_key)
         if record is not None:
             self._see_group(record.group, time)
-        if self.only is not None:
-            keys = [self.only] if self.only in state.tasks.row_of else []
         else:
-            keys = [key for key in state.tasks.row_of if key.startswith(self._namespace)]
-        for key in sorted(keys):
+            self._gone("PodGroup", self.group_key, time)
+        for key in sorted(self._known.keys() - state.tasks.row_of.keys()):
+            self._gone("Pod", key, time)
+        prefix = self._namespace if self.only is None else self.only
+        for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
             pod = state.pod(key)
             if pod is not None and self._is_meant(key, pod):
                 self._see_pod(key, pod, time)
@@ -149,8 +156,8 @@ class Story:
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def see(self, logged: Logged, *, decided: bool = True) -> None:
-        """Listen to one event; ``decided`` False for a session or outcome that is not of this history."""
+    def see(self, logged: Logged) -> None:
+        """Listen to one event."""
         event, time = logged.event, logged.time
         match event:
             case ev.ObjectPut() if event.payload is not None:
@@ -159,9 +166,9 @@ class Story:
                 self._gone(event.kind, event.key, time)
             case ev.ObjectBad() if self._is_known(event.kind, event.key):
                 self._add("bad", time, detail=event.message, pods=[event.key] if event.kind == "Pod" else [])
-            case ev.SessionDecided() if decided:
+            case ev.SessionDecided():
                 self._session(event, time)
-            case ev.OperationDone() if decided:
+            case ev.OperationDone():
                 self._outcome(event, time)
 
     def _is_known(self, kind: str, key: str) -> bool:
@@ -258,6 +265,9 @@ class Story:
     def _session(self, record: ev.SessionDecided, time: int) -> None:
         plan = ev.decode_plan(record.plan)
         stale = dict(record.stale)
+        for status in plan.groups:
+            if status.key == self.group_key:
+                self._enter(status.phase, time, record.session)
         for number, statement in enumerate(plan.statements):
             mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self._known]
             if not mine:
@@ -266,11 +276,8 @@ class Story:
                 chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
                 if chosen:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
-        for status in plan.groups:
-            if status.key == self.group_key:
-                self._enter(status.phase, time, record.session)
-        if self.group_key in self._board.fold(plan.waiting) or self._wait is not None:
-            self._follow_wait(time)
+        self._board.fold(plan.waiting)
+        self._follow_wait(time)
 
     def _statement(
         self,
@@ -326,16 +333,20 @@ class Story:
         known = self._known.get(self.only)
         if known is None or known.node or known.intended:
             return ()
-        return tuple(one for one in reasons if not one.pods or self.only in one.pods or one.tasks > len(one.pods))
+        meant = tuple(one for one in reasons if not one.pods or self.only in one.pods or one.tasks > len(one.pods))
+        # a pod that waits for the rest of its gang waits for what the rest waits for
+        return reasons if all(one.gate == "gang" for one in meant) else meant
 
     def _follow_wait(self, time: int) -> None:
         reasons = self._reasons()
         if self._wait is not None and _kinds(reasons) == _kinds(self._wait.waiting):
-            self._wait.waiting = reasons
+            if reasons != self._wait.waiting:
+                self._wait.waiting_first = self._wait.waiting_first or self._wait.waiting
+                self._wait.waiting = reasons
             return
         self._end_wait(time)
         if reasons:
-            self._wait = self._add("waited", time, waiting=reasons, waiting_first=reasons)
+            self._wait = self._add("waited", time, waiting=reasons)
 
     def _end_wait(self, time: int) -> None:
         if self._wait is not None:
@@ -358,10 +369,9 @@ class Story:
         key = (what, *(f"{name} {value}" for name, value in fields.items()))
         episode = self._growing.get(key)
         if episode is None:
-            growing = self._growing
+            growing = dict(self._growing)
             episode = self._add(what, time, **fields)
             self._growing = {**growing, key: episode}
-            episode.pods, episode.places = [], {}
         else:
             episode.start, last = min(episode.start, _when(time)), max(episode.end or episode.start, _when(time))
             episode.end = last if last > episode.start else None

@@ -33,7 +33,9 @@ def status_in_words(status: ev.GroupStatus) -> str:
         words += f" with {', '.join(counts)}"
     if status.condition is not None:
         kind, value, reason, message = status.condition
-        words += f", condition {kind}={value} {reason}: {message}" if message else f", condition {kind}={value} {reason}"
+        words += (
+            f", condition {kind}={value} {reason}: {message}" if message else f", condition {kind}={value} {reason}"
+        )
     return f"{words} (was {status.was})" if status.was else words
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 import structlog
 
-from vcd.embedded.clock import ClusterClock
+from vcd.embedded.clock import ClusterClock, Timer
 from vcd.embedded.errors import ApiError
 from vcd.embedded.shelf import ADDED as ADDED
 from vcd.embedded.shelf import DELETED as DELETED
@@ -41,6 +41,8 @@ PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 _SLICE_SECONDS = 0.005
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 300.0
+# What code that expects an object's usual form raises where the form is another one.
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 log = structlog.get_logger("vcd.embedded")
 
@@ -106,6 +108,7 @@ class Controller(ABC):
         self.manager = manager
         self.store = manager.store
         self.clock = manager.clock
+        self._waiting: dict[Key, Timer] = {}
 
     @abstractmethod
     def observe(self, event: str, resource: str, obj: Obj) -> None:
@@ -118,6 +121,20 @@ class Controller(ABC):
     def enqueue(self, key: Key) -> None:
         """Have ``key`` reconciled soon, once, however often it is asked for until then."""
         self.manager.enqueue(self, key)
+
+    def enqueue_at(self, key: Key, when: float, *, background: bool = False) -> None:
+        """Have ``key`` reconciled at a time; the earliest time asked for counts. ``background`` as in the clock."""
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            if waiting.when <= when:
+                return
+            waiting.cancel()
+
+        def due() -> None:
+            del self._waiting[key]
+            self.enqueue(key)
+
+        self._waiting[key] = self.clock.call_at(when, due, background=background)
 
     def find(self, resource: str, namespace: str, name: str) -> Obj | None:
         """The object, None when there is none."""
@@ -153,7 +170,7 @@ class ControlledIndex:
     def __init__(self, store: Store, resource: str) -> None:
         self._by_controller: dict[str, dict[Key, Obj]] = {}
         self._controller: dict[Key, str] = {}
-        store.subscribe([resource], self._changed)
+        self.close = store.subscribe([resource], self._changed)
         for obj in store.list(resource):
             self._changed(ADDED, resource, obj)
 
@@ -165,7 +182,7 @@ class ControlledIndex:
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
         key = key_of(obj)
         ref = controller_of(obj)
-        uid = ref["uid"] if ref and event != DELETED else None
+        uid = ref.get("uid") if ref and event != DELETED else None
         before = self._controller.pop(key, None)
         if before is not None and before != uid:
             held = self._by_controller[before]
@@ -291,6 +308,8 @@ class Manager:
         while self._watched:
             _, unsubscribe = self._watched.popitem()
             unsubscribe()
+        for index in self._indexes.values():
+            index.close()
 
     def enqueue(self, controller: Controller, key: Key) -> None:
         """Put a controller's key into the queue unless it is in it."""
@@ -324,7 +343,14 @@ class Manager:
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
         for controller in self.controllers:
             if resource in controller.resources:
-                controller.observe(event, resource, obj)
+                try:
+                    controller.observe(event, resource, obj)
+                except _MALFORMED as error:
+                    # We are inside of somebody's write, which an object of an odd form must not fail.
+                    log.warning(
+                        "object set aside", controller=controller.name, resource=resource, key=key_of(obj),
+                        error=repr(error), exc_info=True,
+                    )
 
     def _next(self) -> None:
         controller, key = self._queue.popleft()
@@ -334,7 +360,7 @@ class Manager:
             controller.reconcile(key)
         except ApiError as error:
             self._retry(controller, key, error)
-        except (LookupError, TypeError, ValueError) as error:
+        except _MALFORMED as error:
             # An object of a form that no controller can work with is set aside until it changes.
             log.warning("object set aside", controller=controller.name, key=key, error=repr(error), exc_info=True)
         else:

@@ -323,14 +323,15 @@ class DeploymentController(Controller):
         return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)
 
     def _progress(self, deployment: Obj, counts: dict[str, int]) -> Obj | None:
-        """The Progressing condition, None where the present one stands; a roll that stands still too long has failed."""
+        """The Progressing condition, None where the present one stands; a roll that stands still fails."""
         status = deployment.get("status") or {}
         old = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
         subject = f'Deployment "{deployment["metadata"]["name"]}"'
         complete = old is not None and old["reason"] == COMPLETE
         if counts["updatedReplicas"] == counts["replicas"] == counts["availableReplicas"] == replicas_of(deployment):
             message = f"{subject} has successfully progressed."
-            return None if complete else {"type": "Progressing", "status": "True", "reason": COMPLETE, "message": message}
+            done = {"type": "Progressing", "status": "True", "reason": COMPLETE, "message": message}
+            return None if complete else done
         if complete and counts["updatedReplicas"] == counts["replicas"] == status.get("replicas", 0):
             return None  # complete once, and only lost pods since
         if old is None or complete or _has_progressed(status, counts):
@@ -341,8 +342,7 @@ class DeploymentController(Controller):
         if old["status"] == "False" or deployment["spec"].get("paused"):
             return None
         if due > self.clock.now():
-            key = key_of(deployment)
-            self.clock.call_at(due, lambda: self.enqueue(key), background=True)
+            self.enqueue_at(key_of(deployment), due, background=True)
             return None
         message = f"{subject} has timed out progressing."
         return {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": message}

@@ -132,8 +132,7 @@ class DisruptionController(Controller):
         until = {name: parse_timestamp(since) + DISRUPTED_SECONDS for name, since in known.items() if name in present}
         kept = {name: known[name] for name in sorted(until) if until[name] > self.clock.now()}
         if kept:
-            key = key_of(budget)
-            self.clock.call_at(min(until[name] for name in kept), lambda: self.enqueue(key), background=True)
+            self.enqueue_at(key_of(budget), min(until[name] for name in kept), background=True)
         return kept
 
     def _write_failure(self, budget: Obj, message: str) -> None:

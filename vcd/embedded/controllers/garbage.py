@@ -158,7 +158,7 @@ class PodGarbageCollector(Controller):
         if resource == NODES:
             if event == DELETED:
                 for key in self._on_node.get(obj["metadata"]["name"], ()):
-                    self._check_later(key)
+                    self.enqueue_at(key, self.clock.now() + NODE_GONE_SECONDS)
             return
         key, node = key_of(obj), node_of(obj)
         if event == DELETED:
@@ -169,13 +169,10 @@ class PodGarbageCollector(Controller):
         elif node and key not in self._on_node.setdefault(node, {}):
             self._on_node[node][key] = None
             if self.find(NODES, "", node) is None:
-                self._check_later(key)
+                self.enqueue_at(key, self.clock.now() + NODE_GONE_SECONDS)
 
     def reconcile(self, key: Key) -> None:
         """Remove the pod for good if its node is still missing."""
         pod = self.find(PODS, *key)
         if pod is not None and node_of(pod) and self.find(NODES, "", node_of(pod)) is None:
             self.remove(PODS, pod, grace_period=0)
-
-    def _check_later(self, key: Key) -> None:
-        self.clock.call_later(NODE_GONE_SECONDS, lambda: self.enqueue(key))

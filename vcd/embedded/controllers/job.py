@@ -31,8 +31,10 @@ from vcd.embedded.controllers.jobpods import (
     OUT_OF_SYNC,
     PARTITION,
     TASK_SPEC,
+    build_claim,
     build_group,
     build_pod,
+    claim_name,
     count_pods,
     group_name,
     group_wishes,
@@ -46,6 +48,8 @@ from vcd.embedded.errors import ApiError
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 SERVICES: Final = "services"
+CLAIMS: Final = "persistentvolumeclaims"
+CLAIM_CHECK_SECONDS: Final = 10.0
 
 
 class JobController(Controller):
@@ -270,6 +274,8 @@ class JobController(Controller):
             job = self._initial(job)
         if "svc" in (job["spec"].get("plugins") or {}):
             self._ensure_service(job)
+        if not self._ensure_claims(job):
+            return job
         group = self._ensure_group(job)
         if ((group.get("status") or {}).get("phase") or "Pending") == "Pending":
             return job
@@ -341,6 +347,21 @@ class JobController(Controller):
         if group is not None:
             self.remove(PODGROUPS, group)
 
+    def _ensure_claims(self, job: Obj) -> bool:
+        """Make the claims of the job's own volumes; whether those that it names exist. The job waits for them."""
+        namespace = job["metadata"]["namespace"]
+        for volume in job["spec"].get("volumes") or []:
+            name = claim_name(job, volume)
+            if self.find(CLAIMS, namespace, name) is not None:
+                continue
+            if not volume.get("volumeClaim"):
+                message = f"pvc {name} is not found, the job will be in the Pending state until the PVC is created"
+                self.manager.events.record(self.name, job, "Warning", "PVCError", message)
+                self.enqueue_at(key_of(job), self.clock.now() + CLAIM_CHECK_SECONDS, background=True)
+                return False
+            self.store.create(CLAIMS, build_claim(job, volume))
+        return True
+
     def _ensure_service(self, job: Obj) -> None:
         namespace, name = key_of(job)
         if self.find(SERVICES, namespace, name) is None:
@@ -386,8 +407,7 @@ class JobController(Controller):
         if due <= self.clock.now():
             self.remove(JOBS, job, propagation="Foreground")
         else:
-            key = key_of(job)
-            self.clock.call_at(due, lambda: self.enqueue(key))
+            self.enqueue_at(key_of(job), due)
 
 
 def _event_of(kind: str, obj: Obj, job_uid: str) -> JobEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -37,6 +38,29 @@ def pod_name(job: Obj, task: str, index: int) -> str:
 def group_name(job: Obj) -> str:
     """``<job>-<uid of the job>``."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"
+
+
+def claim_name(job: Obj, volume: Obj) -> str:
+    """The claim of one of the job's volumes: the one that it names, or ``<job>-pvc-<hash>`` for one of its own."""
+    named = volume.get("volumeClaimName")
+    if named:
+        return str(named)
+    digest = hashlib.sha256(f"{job['metadata']['uid']}{volume['mountPath']}".encode()).hexdigest()
+    return f"{job['metadata']['name']}-pvc-{digest[:12]}"
+
+
+def build_claim(job: Obj, volume: Obj) -> Obj:
+    """The claim that the job makes for a volume with a ``volumeClaim``."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "namespace": job["metadata"]["namespace"],
+            "name": claim_name(job, volume),
+            "ownerReferences": [controller_reference(job)],
+        },
+        "spec": dict(volume["volumeClaim"]),
+    }
 
 
 def is_out_of_sync(pod: Obj) -> bool:
@@ -106,7 +130,7 @@ def _annotations(job: Obj, task: Obj, index: int) -> dict[str, str]:
 
 def _with_volumes(job: Obj, spec: Obj) -> Obj:
     """The pod's specification with the job's claims mounted in each container."""
-    claims = {volume["volumeClaimName"]: volume for volume in job["spec"].get("volumes") or []}
+    claims = {claim_name(job, volume): volume for volume in job["spec"].get("volumes") or []}
     if not claims:
         return spec
     names = {claim: f"{job['metadata']['name']}-volume-{index}" for index, claim in enumerate(claims)}

@@ -100,6 +100,7 @@ def _shape_problems(job: Obj) -> Iterator[str]:
     if total_replicas(job) < spec["minAvailable"]:
         yield "job 'minAvailable' should not be greater than total replicas in tasks"
     yield from _policy_problems("spec.policies", spec.get("policies") or [])
+    yield from _volume_problems(spec.get("volumes") or [])
     yield from _dependency_problems(spec["tasks"], names)
 
 
@@ -145,6 +146,19 @@ def _policy_problems(where: str, policies: list[Obj]) -> Iterator[str]:
         yield f"{where}: if there's * here, no other policy should be here"
 
 
+def _volume_problems(volumes: list[Obj]) -> Iterator[str]:
+    paths: set[str] = set()
+    for volume in volumes:
+        path = volume.get("mountPath") or ""
+        if not path:
+            yield "mountPath is required"
+        elif path in paths:
+            yield f"duplicated mountPath: {path}"
+        paths.add(path)
+        if bool(volume.get("volumeClaimName")) == bool(volume.get("volumeClaim")):
+            yield f"volume at {path}: one of volumeClaim and volumeClaimName must be specified, and only one"
+
+
 def _timeout_problems(where: str, timeout: str | None) -> Iterator[str]:
     if timeout is None:
         return
@@ -171,9 +185,3 @@ def _support_problems(job: Obj) -> Iterator[str]:
     for plugin in job["spec"].get("plugins") or {}:
         if plugin not in PLUGINS:
             yield f"job plugin {plugin} is not supported by the embedded cluster, which has {', '.join(PLUGINS)}"
-    for volume in job["spec"].get("volumes") or []:
-        if not volume.get("volumeClaimName"):
-            yield (
-                f"volume at {volume.get('mountPath', '?')}: a volumeClaim created by the job is not supported by the "
-                "embedded cluster; name an existing claim in volumeClaimName"
-            )

@@ -99,8 +99,7 @@ class ReplicaSetController(Controller):
         self.write_status(REPLICASETS, replica_set, {**status, **({"conditions": conditions} if conditions else {})})
         later = [when for when in times if when is not None and when > now]
         if later:
-            key = key_of(replica_set)
-            self.clock.call_at(min(later), lambda: self.enqueue(key))
+            self.enqueue_at(key_of(replica_set), min(later))
 
 
 def _conditions(replica_set: Obj, failure: ApiError | None, now: str) -> list[Obj]:

@@ -7,9 +7,10 @@ from collections import deque
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
+from vcd.scheduling.candidates import Candidates
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.session import Job, Queue, Session, Task, has_gate
 from vcd.scheduling.statement import Statement
 
 PREDICATE_ERROR_CACHE = Argument(
@@ -31,12 +32,12 @@ class AllocateAction(Action):
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
+        if "enqueue" not in session.policy.actions:
+            _admit_all(session)
         jobs: dict[int, list[Job]] = {}
         tasks: dict[int, deque[Task]] = {}
         for job in session.jobs_with_pending():
-            if not self._takes_part(session, job):
-                continue
-            wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+            wanted = self._wanted(session, job)
             if wanted:
                 tasks[job.index] = deque(ordered_tasks(session, wanted))
                 jobs.setdefault(job.queue.index, []).append(job)
@@ -61,15 +62,17 @@ class AllocateAction(Action):
                 heap.push(job)
             queues.push(queue)
 
-    def _takes_part(self, session: Session, job: Job) -> bool:
+    @staticmethod
+    def _wanted(session: Session, job: Job) -> list[Task]:
+        """The tasks of a job that may be placed; why the others, or the whole job, may not is noted."""
         if job.is_pending():
-            if "enqueue" in session.policy.actions:
-                return False
-            job.phase = Phase.INQUEUE
+            return []
         invalid = session.job_valid(job)
         if invalid is not None:
             session.note(job, "invalid", *invalid)
-        return invalid is None
+            return []
+        wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+        return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
 
     def _allocate(self, session: Session, queue: Queue, job: Job, tasks: deque[Task]) -> bool:
         """Place a job's tasks until it is ready; whether that was committed."""
@@ -80,14 +83,12 @@ class AllocateAction(Action):
             if refused is not None:
                 session.note(job, "queue", *refused, task=task)
                 continue
-            if task.gated:
-                session.note(job, "gated", self.name, Refusal("a scheduling gate holds the pod"), task=task)
+            if is_held(session, task, task.gated):
                 continue
             if task.role and task.role in job.failed_roles:
                 continue
             if not place(session, statement, task):
-                if task.role:
-                    job.failed_roles.add(task.role)
+                job.failed_roles.add(task.role)
                 if not needs_more(job):
                     break
                 continue
@@ -103,27 +104,52 @@ class AllocateAction(Action):
         return False
 
 
-def place(session: Session, statement: Statement, task: Task) -> bool:
-    """Put a task on its best node, now or when room is freed there; False, with the reasons noted, where none is."""
+def _admit_all(session: Session) -> None:
+    """Pending groups count as admitted, valid or not, where no action admits them."""
+    for index in (session.jobs.phase == Phase.PENDING).nonzero()[0].tolist():
+        session.job(index).phase = Phase.INQUEUE
+
+
+def is_held(session: Session, task: Task, gated: bool) -> bool:
+    """Whether a scheduling gate (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
+    if gated:
+        session.note(task.job, "gated", "", Refusal("a scheduling gate holds the pod"), task=task)
+    elif not task.job.queue.is_open:
+        session.note(task.job, "queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
+    return gated or not task.job.queue.is_open
+
+
+def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
+    """Put a task on its best node, now or (``may_wait``) when room is freed there; False, with the reasons noted,
+    where none is."""
     refused = session.pre_predicate(task)
     if refused is not None:
         session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)
         return False
     candidates = session.candidates(task)
-    row = session.nominated(task, candidates)
+    row = session.nominated(task, candidates) if may_wait else None
     if row is None:
         row = session.best_node(task, candidates)
     if row is None:
-        for reason, nodes in candidates.reasons().items():
-            session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
-        if not len(session.nodes):
-            session.note(task.job, "predicate", "", Refusal("there is no node"), task=task)
+        _note_reasons(session, task, candidates)
         return False
     if session.nodes.has_room(row, task.request):
         statement.allocate(task, row)
-    else:
+    elif may_wait:
         statement.pipeline(task, row)
+    else:
+        _note_reasons(session, task, candidates)
+        nodes = int(candidates.passing().sum())
+        session.note(task.job, "predicate", "", Refusal("room is still being freed"), nodes=nodes, task=task)
+        return False
     return True
+
+
+def _note_reasons(session: Session, task: Task, candidates: Candidates) -> None:
+    for reason, nodes in candidates.reasons().items():
+        session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
+    if not len(session.nodes):
+        session.note(task.job, "predicate", "", Refusal("there is no node"), task=task)
 
 
 def needs_more(job: Job) -> bool:
@@ -134,10 +160,7 @@ def needs_more(job: Job) -> bool:
     if job.min_available >= job.task_count:
         return False
     if job.min_available < job.role_total:
-        left = sum(
-            task.status == TaskStatus.PENDING and (not task.role or task.role not in job.failed_roles)
-            for task in job.pending()
-        )
+        left = sum(task.status == TaskStatus.PENDING and task.role not in job.failed_roles for task in job.pending())
         return job.ready_count + left >= job.min_available
     if not job.has_roles:
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
-from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, place
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, is_held, place
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.session import Job, Queue, Session, Task
 from vcd.scheduling.statement import Statement
@@ -12,7 +12,8 @@ from vcd.scheduling.statement import Statement
 
 class BackfillAction(Action):
     """Best-effort tasks of admitted, valid jobs, in the order of queues, jobs and tasks as it was before the first
-    placement. A task is placed at once; when its job is ready after that, all that the job holds is bound."""
+    placement. A task is placed at once, where there is room now; when its job is ready after that, all that the job
+    holds is bound."""
 
     name = "backfill"
     arguments = (PREDICATE_ERROR_CACHE,)
@@ -22,7 +23,7 @@ class BackfillAction(Action):
             if session.is_full():
                 return
             statement = Statement(session, self.name, task.job)
-            if not place(session, statement, task):
+            if not place(session, statement, task, may_wait=False):
                 continue
             if session.job_ready(task.job):
                 session.commit_kept(task.job)
@@ -40,7 +41,7 @@ class BackfillAction(Action):
             wanted = [
                 task
                 for task in job.pending()
-                if task.best_effort and not task.gated and task.status == TaskStatus.PENDING
+                if task.best_effort and task.status == TaskStatus.PENDING and not is_held(session, task, task.gated)
             ]
             if wanted:
                 tasks[job.index] = ordered_tasks(session, wanted)

@@ -94,12 +94,13 @@ class GangPlugin(Plugin):
 
     def close(self, session: Session) -> None:
         """Set the conditions of the groups."""
+        leaving = session.releasing_on_nodes()
         for job in session.unsettled_jobs(SCHEDULED):
             if not job.task_count:
                 continue
             if job.is_ready():
                 job.condition = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
-            elif not _only_waits_for_leavers(session, job):
+            elif not _only_waits_for_leavers(job, int(leaving[job.index])):
                 message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
                 job.condition = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
                 session.note(
@@ -116,11 +117,10 @@ def _missing(job: Job) -> int:
     return job.min_available - job.ready_count
 
 
-def _only_waits_for_leavers(session: Session, job: Job) -> bool:
-    """Whether tasks that are still being deleted fill the gang and nothing else waits."""
+def _only_waits_for_leavers(job: Job, leaving: int) -> bool:
+    """Whether the ``leaving`` tasks that are still being deleted fill the gang and nothing else waits."""
     if job.counts[TaskStatus.PENDING] or job.counts[TaskStatus.PIPELINED]:
         return False
-    leaving = int(session.releasing_on_nodes()[job.index])
     return leaving > 0 and sum(job.counts[status] for status in _SCHEDULED) + leaving >= job.min_available
 
 

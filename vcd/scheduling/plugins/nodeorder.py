@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Plugin, Score
+from vcd.scheduling.plugin import Score
+from vcd.scheduling.plugins._following import FollowsPods
+from vcd.scheduling.scores.affinity import InterPodAffinityScore
 from vcd.scheduling.scores.image import ImageLocality
 from vcd.scheduling.scores.node import NodeAffinityScore, TaintTolerationScore
 from vcd.scheduling.scores.resources import BalancedResource, LeastRequested, MostRequested
+from vcd.scheduling.scores.spread import PodTopologySpreadScore
 from vcd.scheduling.session import Session
 
 
@@ -16,7 +19,7 @@ def _weight(name: str, default: int, doc: str) -> Argument:
     return Argument(f"{name}.weight", "int", default, f"Weight of {doc}; 0 turns it off.")
 
 
-class NodeOrderPlugin(Plugin):
+class NodeOrderPlugin(FollowsPods):
     """The weighted sum of kube-scheduler's scores, each from 0 to 100.
 
     leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory; mostrequested: mean of
@@ -41,20 +44,30 @@ class NodeOrderPlugin(Plugin):
     )
 
     def open(self, session: Session) -> None:
-        """Remember whose nodes to rate."""
+        """Follow the pods when a score asks where they are."""
         self._session = session
+        if self._weight("podaffinity") or self._weight("podtopologyspread"):
+            self.follow_pods(session)
+
+    def _weight(self, name: str) -> int:
+        weight: int = self.values[f"{name}.weight"]
+        return weight
 
     def node_order(self) -> Iterable[Score]:
         """The scores whose weight is not 0, in this order."""
-        session = self._session
-        for name, make in (
-            ("leastrequested", LeastRequested),
-            ("mostrequested", MostRequested),
-            ("balancedresource", BalancedResource),
-            ("nodeaffinity", NodeAffinityScore),
-            ("tainttoleration", TaintTolerationScore),
-            ("imagelocality", ImageLocality),
-        ):
-            weight: int = self.values[f"{name}.weight"]
+        for name, make in _SCORES.items():
+            weight = self._weight(name)
             if weight:
-                yield make(session, weight)
+                yield make(self._session, weight)
+
+
+_SCORES: Mapping[str, Callable[[Session, float], Score]] = {
+    "leastrequested": LeastRequested,
+    "mostrequested": MostRequested,
+    "balancedresource": BalancedResource,
+    "nodeaffinity": NodeAffinityScore,
+    "podaffinity": InterPodAffinityScore,
+    "tainttoleration": TaintTolerationScore,
+    "imagelocality": ImageLocality,
+    "podtopologyspread": PodTopologySpreadScore,
+}

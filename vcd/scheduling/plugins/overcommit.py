@@ -17,7 +17,9 @@ class OvercommitPlugin(Plugin):
     """A group is admitted while what is admitted, and it, fit into total x factor - used.
 
     Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
-    what scheduling gates hold. Only resources that the group asks for are compared. Source: seed 000 s.3.3.
+    what scheduling gates hold; groups of lower priority than the one that asks do not count, so that no number of
+    them keeps it out (docs/differences.md). Only resources that the group asks for are compared. Source: seed 000
+    s.3.3.
     """
 
     name = "overcommit"
@@ -42,15 +44,20 @@ class OvercommitPlugin(Plugin):
         self._room = nodes.total * self.factor - nodes.usage.used.sum(axis=1)
         jobs = session.jobs
         inqueue = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-        admitted = np.maximum(jobs.min_resources[inqueue] - jobs.gated[inqueue], 0).sum(axis=0)
-        self._admitted: Ints = admitted + session.reserved_by_running().sum(axis=0)
+        minimum = np.maximum(jobs.min_resources - jobs.gated, 0)
+        admitted = np.where(inqueue[:, None], minimum, 0) + session.reserved_by_running()
+        self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
+        self._admitted: Ints = np.zeros((len(self._priorities), admitted.shape[1]), np.int64)
+        """Rows by the groups' priority, ascending."""
+        np.add.at(self._admitted, rank, admitted)
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
         """Whether the group's minimum still fits."""
         if job.record.min_resources is None:
             return Vote.PERMIT
         needed = self._session.jobs.min_resources[job.index]
-        over = (needed > 0) & (self._admitted + needed > self._room)
+        ahead: Ints = self._admitted[self._rank(job) :].sum(axis=0)
+        over = (needed > 0) & (ahead + needed > self._room)
         over[self._session.nodes.column_of["pods"]] = False
         if not over.any():
             return Vote.PERMIT
@@ -60,7 +67,7 @@ class OvercommitPlugin(Plugin):
             "resource in cluster is overused",
             {
                 **{f"asks {name}": text for name, text in session.amounts(needed, short).items()},
-                **{f"admitted {name}": text for name, text in session.amounts(self._admitted, short).items()},
+                **{f"admitted {name}": text for name, text in session.amounts(ahead, short).items()},
                 **{f"limit {name}": text for name, text in session.amounts(np.floor(self._room), short).items()},
             },
         )
@@ -68,4 +75,7 @@ class OvercommitPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""
         if job.record.min_resources is not None:
-            self._admitted = self._admitted + self._session.ungated_minimum(job)
+            self._admitted[self._rank(job)] += self._session.ungated_minimum(job)
+
+    def _rank(self, job: Job) -> int:
+        return int(np.searchsorted(self._priorities, job.priority))

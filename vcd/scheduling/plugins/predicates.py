@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Plugin, Predicate, Refusal
+from vcd.scheduling.plugin import Predicate, Refusal
+from vcd.scheduling.plugins._following import FollowsPods
+from vcd.scheduling.predicates.affinity import InterPodAffinity
 from vcd.scheduling.predicates.claims import Attachments, Storage, has_claims
 from vcd.scheduling.predicates.node import (
     NodeAffinity,
@@ -16,9 +18,10 @@ from vcd.scheduling.predicates.node import (
     affinity_refusal,
     tolerations_refusal,
 )
+from vcd.scheduling.predicates.ports import NodePorts
 from vcd.scheduling.predicates.proportional import Proportional, Rate
+from vcd.scheduling.predicates.spread import PodTopologySpread
 from vcd.scheduling.predicates.volumes import (
-    AttachableVolumes,
     BoundVolumes,
     NodeVolumeLimits,
     UnboundClaims,
@@ -28,6 +31,7 @@ from vcd.scheduling.predicates.volumes import (
     zone_refusal,
 )
 from vcd.scheduling.session import Session, Task
+from vcd.state.records import Shape
 
 _CORES = "predicate.resources.<resource>.cpu"
 _GIGABYTES = "predicate.resources.<resource>.memory"
@@ -37,14 +41,13 @@ def _switch(name: str, default: bool, doc: str) -> Argument:
     return Argument(f"predicate.{name}", "bool", default, doc)
 
 
-class PredicatesPlugin(Plugin):
+class PredicatesPlugin(FollowsPods):
     """A node may take a pod only when it passes all of these tests.
 
     Always: the node takes no more pods than its allocatable ``pods``; it is not cordoned, or the pod tolerates the
-    taint ``node.kubernetes.io/unschedulable``; CSI drivers of the pod's volumes are on the node and have attachable
-    volumes left. With their switch: node selector and required node affinity, host ports, taints, required pod
-    affinity and anti-affinity, volume limits, volume zones, hard topology spread, volume binding, and, off unless
-    switched on, cpu and memory kept for idle units of scarce resources.
+    taint ``node.kubernetes.io/unschedulable``. With their switch: node selector and required node affinity, taints,
+    host ports, required pod affinity and anti-affinity, volume limits, volume zones, hard topology spread, volume
+    binding, and, off unless switched on, cpu and memory kept for idle units of scarce resources.
 
     Before any node is looked at, a pod is refused whose claims are missing, lost, being deleted or should have been
     bound already; the reason names the claim. Node conditions are not looked at: the node controller turns them into
@@ -90,15 +93,20 @@ class PredicatesPlugin(Plugin):
     )
 
     def open(self, session: Session) -> None:
-        """Look at volumes only when a pending pod has some."""
+        """Follow the pods when a test asks where they are; look at volumes only when a pending pod has some."""
         self._session = session
+        self._readable: dict[Shape, str | None] = {}
+        self._affinity = InterPodAffinity(session) if self.is_on("PodAffinity") else None
+        self._spread = PodTopologySpread(session) if self.is_on("PodTopologySpread") else None
+        if self._affinity is not None or self._spread is not None or self.is_on("NodePorts"):
+            self.follow_pods(session)
         self._storage: Storage | None = None
         self._attachments: Attachments | None = None
         tasks = session.snapshot.tasks
         pending = tasks.shape[tasks.status == TaskStatus.PENDING]
         if session.shape_flags(lambda shape: has_claims(shape.spec))[pending].any():
             self._storage = session.service(Storage, lambda: Storage(session))
-            if self._storage.nodes or self._storage.classes or self._storage.volumes:
+            if self.is_on("NodeVolumeLimits") and self._storage.nodes:
                 self._attachments = Attachments(session, self._storage)
 
     def is_on(self, name: str) -> bool:
@@ -107,30 +115,28 @@ class PredicatesPlugin(Plugin):
 
     def predicates(self) -> Iterable[Predicate]:
         """The tests that are on, in Volcano's order: those of facts that nothing changes first."""
-        session = self._session
+        session, storage, attachments = self._session, self._storage, self._attachments
         yield PodCount(session)
         yield NodeUnschedulable(session)
         if self.is_on("NodeAffinity"):
             yield NodeAffinity(session)
         if self.is_on("TaintToleration"):
             yield TaintToleration(session)
-        yield from self._volume_predicates()
-        if self.is_on("Proportional"):
-            yield Proportional(session, self._rates())
-
-    def _volume_predicates(self) -> Iterable[Predicate]:
-        session, storage = self._session, self._storage
-        if storage is None:
-            return
-        if self._attachments is not None:
-            yield AttachableVolumes(session, storage, self._attachments)
-            if self.is_on("NodeVolumeLimits"):
-                yield NodeVolumeLimits(session, storage, self._attachments)
-        if self.is_on("VolumeZone"):
+        if self.is_on("NodePorts"):
+            yield NodePorts(session)
+        if self._affinity is not None:
+            yield self._affinity
+        if storage is not None and attachments is not None:
+            yield NodeVolumeLimits(session, storage, attachments)
+        if storage is not None and self.is_on("VolumeZone"):
             yield VolumeZone(session, storage)
-        if self.is_on("VolumeBinding"):
+        if self._spread is not None:
+            yield self._spread
+        if storage is not None and self.is_on("VolumeBinding"):
             yield BoundVolumes(storage)
             yield UnboundClaims(storage)
+        if self.is_on("Proportional"):
+            yield Proportional(session, self._rates())
 
     def _rates(self) -> dict[str, Rate]:
         names: Sequence[str] = self.values["predicate.resources"]
@@ -140,14 +146,27 @@ class PredicatesPlugin(Plugin):
     def pre_predicate(self, task: Task) -> Refusal | None:
         """Why no node at all may take a pod."""
         spec = task.shape.spec
-        reason = tolerations_refusal(spec) if spec.tolerations else None
-        if reason is None and spec.affinity is not None and self.is_on("NodeAffinity"):
-            reason = affinity_refusal(spec)
+        reason = None
+        if spec.tolerations or spec.affinity is not None:
+            reason = self._unreadable(task.shape)
+        if reason is None and self._affinity is not None and spec.affinity is not None:
+            reason = self._affinity.refusal(task)
+        if reason is None and self._spread is not None and spec.topology_spread_constraints:
+            reason = self._spread.refusal(task)
         if reason is not None:
             return Refusal(reason)
         if self._storage is None or not spec.volumes:
             return None
         return self._volume_refusal(self._storage, task)
+
+    def _unreadable(self, shape: Shape) -> str | None:
+        """What of a shape's tolerations or node affinity rules out all nodes; found out once per shape."""
+        if shape not in self._readable:
+            reason = tolerations_refusal(shape.spec)
+            if reason is None and self.is_on("NodeAffinity"):
+                reason = affinity_refusal(shape.spec)
+            self._readable[shape] = reason
+        return self._readable[shape]
 
     def _volume_refusal(self, storage: Storage, task: Task) -> Refusal | None:
         refusal = binding_refusal(storage, task) if self.is_on("VolumeBinding") else None
@@ -158,7 +177,8 @@ class PredicatesPlugin(Plugin):
         return refusal
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A task was placed on a node, or waits for it: its volumes are there from now on."""
+        """A task was placed on a node, or waits for room there: it, and its volumes, are there from now on."""
+        super().on_allocate(task, row)
         if not task.shape.spec.volumes:
             return
         if self._attachments is not None:
@@ -168,6 +188,7 @@ class PredicatesPlugin(Plugin):
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A task was taken from a node."""
+        super().on_deallocate(task, row)
         if not task.shape.spec.volumes:
             return
         if self._attachments is not None:

@@ -29,7 +29,7 @@ from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, Node
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Mask
-from vcd.state.facts import NodeFacts
+from vcd.scheduling.predicates.node import matching
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session, Task
@@ -69,11 +69,6 @@ class Wanted:
     immediate: tuple[PersistentVolumeClaim, ...] = ()
     attachments: tuple[Attachment, ...] = ()
 
-    @property
-    def complete(self) -> bool:
-        """Whether all claims exist."""
-        return all(claim.claim is not None for claim in self.claims)
-
 
 NOTHING = Wanted()
 
@@ -108,14 +103,6 @@ def class_of(obj: PersistentVolumeClaim | PersistentVolume) -> str:
 def size_of(quantities: Quantities) -> int:
     """Bytes of storage, 0 where none are named. Raises QuantityError."""
     return parse_units(quantities.get("storage", 0))
-
-
-def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
-    """Nodes that a term of a volume or class matches; one that cannot be read matches none, as in kube-scheduler."""
-    try:
-        return facts.matches_term(term)
-    except SelectorError:
-        return np.zeros(len(facts), np.bool_)
 
 
 class Storage:
@@ -429,50 +416,43 @@ def _volume_limit(capacity: CSIStorageCapacity) -> int:
 
 
 class Attachments:
-    """How many CSI volumes the pods on each node use, per driver: each volume once (``unique``), each use (``uses``).
-
-    Volumes of pods of which a claim is missing are not counted as uses (Volcano ``cache/event_handlers.go``).
-    """
+    """Which volumes of CSI drivers the pods on each node use; a volume that several of them share counts once."""
 
     def __init__(self, session: Session, storage: Storage) -> None:
         self._storage = storage
-        self._count = len(session.nodes)
-        self._pods_of: dict[Attachment, dict[int, int]] = {}
-        self.unique: dict[str, Ints] = {}
-        self.uses: dict[str, Ints] = {}
+        self._nodes = len(session.nodes)
+        self._users: dict[Attachment, dict[int, int]] = {}
+        self._counts: dict[str, Ints] = {}
         tasks = session.snapshot.tasks
         flags = session.shape_flags(lambda shape: has_claims(shape.spec))
         placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & flags[tasks.shape]
         for row in np.flatnonzero(placed).tolist():
-            self._add(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
+            self._change(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
 
     def add(self, task: Task, row: int) -> None:
         """A task was placed."""
-        self._add(self._storage.wanted(task), row, 1)
+        self._change(self._storage.wanted(task), row, 1)
 
     def remove(self, task: Task, row: int) -> None:
         """A task was taken away."""
-        self._add(self._storage.wanted(task), row, -1)
+        self._change(self._storage.wanted(task), row, -1)
 
     def nodes_with(self, attachment: Attachment) -> npt.NDArray[np.intp]:
         """Rows of the nodes that use a volume already."""
-        return np.fromiter(sorted(self._pods_of.get(attachment, ())), np.intp)
+        return np.fromiter(sorted(self._users.get(attachment, ())), np.intp)
 
-    def _add(self, wanted: Wanted, row: int, sign: int) -> None:
+    def count(self, driver: str) -> Ints:
+        """Volumes of a driver per node. Not to be changed."""
+        counts = self._counts.get(driver)
+        if counts is None:
+            counts = self._counts[driver] = np.zeros(self._nodes, np.int64)
+        return counts
+
+    def _change(self, wanted: Wanted, row: int, sign: int) -> None:
         for attachment in wanted.attachments:
-            pods = self._pods_of.setdefault(attachment, {})
-            before = pods.get(row, 0)
-            if before + sign:
-                pods[row] = before + sign
-            else:
-                del pods[row]
-            if not before or not before + sign:
-                self._column(self.unique, attachment.driver)[row] += sign
-            if wanted.complete:
-                self._column(self.uses, attachment.driver)[row] += sign
-
-    def _column(self, columns: dict[str, Ints], driver: str) -> Ints:
-        column = columns.get(driver)
-        if column is None:
-            column = columns[driver] = np.zeros(self._count, np.int64)
-        return column
+            users = self._users.setdefault(attachment, {})
+            before = users.pop(row, 0)
+            after = before + sign
+            if after:
+                users[row] = after
+            self.count(attachment.driver)[row] += (after > 0) - (before > 0)

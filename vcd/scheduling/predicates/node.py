@@ -34,6 +34,7 @@ from vcd.scheduling.plugin import Depends, Mask, Predicate
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
     from vcd.scheduling.session import Session, Task
+    from vcd.state.facts import NodeFacts
 
 T = TypeVar("T", bound=np.generic)
 
@@ -82,6 +83,14 @@ class NodeUnschedulable(Predicate):
         return at_rows(self._open, usage)
 
 
+def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
+    """Nodes that a term matches; one that cannot be read matches none, as in kube-scheduler."""
+    try:
+        return facts.matches_term(term)
+    except SelectorError:
+        return np.zeros(len(facts), np.bool_)
+
+
 class NodeAffinity(Predicate):
     """A node has all labels of the pod's nodeSelector and matches one term of its required node affinity."""
 
@@ -101,7 +110,10 @@ class NodeAffinity(Predicate):
         result = self._facts.matches_labels(spec.node_selector)
         required = required_nodes(spec)
         if required is not None:
-            result &= self._facts.matches_selector(required)
+            any_term = np.zeros(len(result), np.bool_)
+            for term in required.node_selector_terms:
+                any_term |= matching(self._facts, term)
+            result &= any_term
         return at_rows(result, usage)
 
 
@@ -112,16 +124,23 @@ def required_nodes(spec: PodSpec) -> NodeSelector | None:
 
 
 def affinity_refusal(spec: PodSpec) -> str | None:
-    """Why a pod's node affinity can match no node whatever its labels: unreadable, or asking for two names at once."""
+    """Why a pod's node affinity matches no node at all: no term can be read, or each asks for two names at once."""
     required = required_nodes(spec)
     if required is None or not required.node_selector_terms:
         return None
-    try:
-        check_node_terms(required.node_selector_terms)
-    except SelectorError as error:
-        return f"required node affinity cannot be read: {error}"
+    errors = [_error_of(term) for term in required.node_selector_terms]
+    if all(errors):
+        return f"required node affinity cannot be read: {errors[0]}"
     if all(_names_conflict(term) for term in required.node_selector_terms):
         return "pod affinity terms conflict"
+    return None
+
+
+def _error_of(term: NodeSelectorTerm) -> str | None:
+    try:
+        check_node_terms((term,))
+    except SelectorError as error:
+        return str(error)
     return None
 
 

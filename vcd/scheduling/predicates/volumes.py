@@ -1,13 +1,12 @@
 """Predicates about the volumes behind a pod's claims: reach, zone, number, and room to make new ones.
 
-Source: kube-scheduler 1.36 ``volumebinding``, ``volumezone``, ``nodevolumelimits``; Volcano ``cache/event_handlers.go``
-for the attachable volumes of CSI drivers. Conflicts of single writers (kube-scheduler's ``volumerestrictions``) are no
-predicate in Volcano, nor here.
+Source: kube-scheduler 1.36 ``volumebinding``, ``volumezone``, ``nodevolumelimits``. Conflicts of single writers
+(kube-scheduler's ``volumerestrictions``) are no predicate in Volcano, nor here. Claims are no resources: what Volcano
+adds to pods and nodes as ``attachable-volumes-csi-<driver>`` is left out (docs/differences.md).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from vcd.scheduling.predicates.claims import (
     Attachments,
     PodClaim,
     Storage,
-    Wanted,
     claim_fault,
     class_of,
 )
@@ -40,10 +38,7 @@ ZONE_LABELS = {
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 """Labels of volumes that bind them to nodes, and the node's label that is looked at where it lacks that one."""
-UNLIMITED = 2**31 - 1
-"""What a driver that states no limit takes on a node (Volcano ``cache/event_handlers.go``)."""
-UNCOUNTED_DRIVERS = frozenset({"rancher.io/local-path", "hostpath.csi.k8s.io"})
-"""Drivers that list no node although they work there (Volcano's default ignored provisioners)."""
+UNLIMITED = np.iinfo(np.int64).max
 
 NODE_CONFLICT = "node(s) had volume node affinity conflict"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
@@ -240,26 +235,16 @@ def _in_places(facts: NodeFacts, label: str, places: frozenset[str]) -> Mask:
 # --- how many volumes -------------------------------------------------------------------------------------------------
 
 
-def driver_limits(session: Session, storage: Storage, driver: str, unset: int, absent: int) -> Ints:
-    """Per node how many volumes of a CSI driver it takes: ``unset`` where its CSINode states no number, ``absent``
-    where it does not list the driver."""
-    limits = np.full(len(session.nodes), absent, np.int64)
-    for name, row in session.nodes.facts.row_of.items():
-        found = storage.nodes.get(name)
-        for listed in () if found is None else found.spec.drivers:
-            if listed.name == driver:
-                count = None if listed.allocatable is None else listed.allocatable.count
-                limits[row] = unset if count is None else count
-    return limits
+class NodeVolumeLimits(Predicate):
+    """A node has no more volumes of a CSI driver attached than its CSINode says; a shared volume counts once.
 
+    A driver that the CSINode does not list, or for which it states no number, is not limited.
+    """
 
-class _Counted(Predicate):
-    """Base of what compares the volumes of CSI drivers with a number per node."""
-
+    name = "NodeVolumeLimits"
+    reason = "node(s) exceed max volume count"
     depends = Depends.PODS
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
-    unset: int
-    absent: int
 
     def __init__(self, session: Session, storage: Storage, attachments: Attachments) -> None:
         self._session = session
@@ -267,25 +252,9 @@ class _Counted(Predicate):
         self._attachments = attachments
         self._limits: dict[str, Ints] = {}
 
-    def limits(self, driver: str) -> Ints:
-        """Per node the most volumes of a driver."""
-        found = self._limits.get(driver)
-        if found is None:
-            found = driver_limits(self._session, self._storage, driver, self.unset, self.absent)
-            self._limits[driver] = found
-        return found
-
-
-class NodeVolumeLimits(_Counted):
-    """A node has no more volumes of a CSI driver attached than its CSINode says; a shared volume counts once."""
-
-    name = "NodeVolumeLimits"
-    reason = "node(s) exceed max volume count"
-    unset = absent = UNLIMITED
-
     def applies(self, task: Task) -> bool:
         wanted = self._storage.wanted(task).attachments
-        return any((self.limits(attachment.driver) < UNLIMITED).any() for attachment in wanted)
+        return any((self._limits_of(attachment.driver) < UNLIMITED).any() for attachment in wanted)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result = np.ones(len(self._session.nodes), np.bool_)
@@ -296,48 +265,21 @@ class NodeVolumeLimits(_Counted):
             new = np.full(len(result), len(attachments), np.int64)
             for attachment in attachments:
                 new[self._attachments.nodes_with(attachment)] -= 1
-            attached = self._attachments.unique.get(driver, 0)
-            result &= (new == 0) | (attached + new <= self.limits(driver))
+            result &= (new == 0) | (self._attachments.count(driver) + new <= self._limits_of(driver))
         return at_rows(result, usage)
 
-
-class AttachableVolumes(_Counted):
-    """A node has CSI drivers for all of the pod's volumes, and attachable volumes left; each use counts.
-
-    What Volcano has as the scalar resources ``attachable-volumes-csi-<driver>``: a driver that a node's CSINode does
-    not list offers none there, and one that states no number offers 2**31 - 1.
-    """
-
-    name = "AttachableVolumes"
-    reason = "Insufficient attachable-volumes-csi"
-    unset = UNLIMITED
-    absent = 0
-
-    def applies(self, task: Task) -> bool:
-        return bool(self._counts(self._storage.wanted(task)))
-
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        result = np.ones(len(usage), np.bool_)
-        for driver, count in self._counts(self._storage.wanted(task)).items():
-            result &= self._has_room(driver, count, usage)
-        return result
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        counts = {}
-        for driver, count in self._counts(self._storage.wanted(task)).items():
-            lacking = int((failed & ~self._has_room(driver, count, usage)).sum())
-            if lacking:
-                counts[f"{self.reason}-{driver.replace('/', '-')}"] = lacking
-        return counts
-
-    def _has_room(self, driver: str, count: int, usage: Usage) -> Mask:
-        used = self._attachments.uses.get(driver, 0)
-        result: Mask = at_rows(used + count <= self.limits(driver), usage)
-        return result
-
-    @staticmethod
-    def _counts(wanted: Wanted) -> Counter[str]:
-        if not wanted.complete:
-            return Counter()
-        drivers = (attachment.driver for attachment in wanted.attachments)
-        return Counter(driver for driver in drivers if driver not in UNCOUNTED_DRIVERS)
+    def _limits_of(self, driver: str) -> Ints:
+        """Per node the most volumes of a driver."""
+        limits = self._limits.get(driver)
+        if limits is None:
+            limits = self._limits[driver] = np.full(len(self._session.nodes), UNLIMITED, np.int64)
+            for name, row in self._session.nodes.facts.row_of.items():
+                node = self._storage.nodes.get(name)
+                for listed in () if node is None else node.spec.drivers:
+                    if (
+                        listed.name == driver
+                        and listed.allocatable is not None
+                        and listed.allocatable.count is not None
+                    ):
+                        limits[row] = listed.allocatable.count
+        return limits

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import CPU, MEMORY, resource_values
+from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
 from vcd.scheduling.plugin import Depends, Score, Scores
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
     from vcd.scheduling.session import Session, Task
     from vcd.state.facts import NodeFacts
+    from vcd.state.records import Shape
 
 GPU = "nvidia.com/gpu"
 _OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscription-memory")
@@ -68,6 +70,20 @@ class _MeanPercentage(_OfRoom):
     A resource that a node does not list is left out of its mean.
     """
 
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(session, weight)
+        self._own: dict[Shape, tuple[int, int]] = {}
+
+    def own(self, shape: Shape) -> tuple[int, int]:
+        """Cpu and memory of the pod to be rated: of its containers, for kube-scheduler overlooks pod-level requests
+        here, while those of the pods on a node count."""
+        if shape.spec.resources is None:
+            return shape.scored
+        found = self._own.get(shape)
+        if found is None:
+            found = self._own[shape] = score_requests(msgspec.structs.replace(shape.spec, resources=None))
+        return found
+
     def mean(self, part: Floats, room: Floats) -> Scores:
         """The mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
         part *= 100.0
@@ -95,10 +111,11 @@ class LeastRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        free: Floats = room - usage.scored
-        cpu, memory = task.shape.scored
-        free[0] -= cpu
-        free[1] -= memory
+        cpu, memory = self.own(task.shape)
+        free = usage.scored.astype(np.float64)
+        free[0] += cpu
+        free[1] += memory
+        np.subtract(room, free, out=free)
         np.maximum(free, 0.0, out=free)
         return self.mean(free, room)
 
@@ -114,7 +131,7 @@ class MostRequested(_MeanPercentage):
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
         full = usage.scored.astype(np.float64)
-        cpu, memory = task.shape.scored
+        cpu, memory = self.own(task.shape)
         full[0] += cpu
         full[1] += memory
         np.minimum(full, room, out=full)
@@ -141,69 +158,60 @@ class BalancedResource(_OfRoom):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        used = usage.used[:2] + usage.pipelined[:2]
+        used = (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
         own = task.request[:2, None]
         if self._wants_gpu(task):
             gpu = cast(int, self._gpu)
             room = np.vstack([room, usage.allocatable[gpu]])
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
             own = task.request[[0, 1, gpu], None]
-        # with the pod and without it in one array: half the calls
-        fractions = np.zeros((2, *room.shape))
-        if self._complete and len(room) == 2:
-            np.divide(used + own, room, out=fractions[0])
-            np.divide(used, room, out=fractions[1])
-            deviation = _deviation_of_two(fractions)
-        else:
-            there = room > 0
-            np.divide(used + own, room, out=fractions[0], where=there)
-            np.divide(used, room, out=fractions[1], where=there)
-            deviation = _deviation(fractions, there)
-        return _improvement(deviation)
+        deviation = _deviation_of_two if self._complete and len(room) == 2 else _deviation
+        before = deviation(used, room)
+        used += own
+        return _improvement(deviation(used, room), before)
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.request[self._gpu])
 
 
-def _improvement(deviation: Floats) -> Scores:
-    """The score from the deviations with the pod and without it, shape (2, rows); overwrites them."""
-    np.subtract(1.0, deviation, out=deviation)
-    deviation *= 100.0
-    np.floor(deviation, out=deviation)
-    change: Scores = deviation[0] - deviation[1]
-    change += 50.0
-    change *= 0.5
-    np.floor(change, out=change)
-    change += 50.0
-    return change
+def _improvement(after: Floats, before: Floats) -> Scores:
+    """The score from the deviations with the pod and without it; overwrites them."""
+    for deviation in (after, before):
+        np.subtract(1.0, deviation, out=deviation)
+        deviation *= 100.0
+        np.floor(deviation, out=deviation)
+    after -= before
+    after *= 0.5
+    after += 75.0
+    return np.floor(after, out=after)
 
 
-def _deviation_of_two(fractions: Floats) -> Floats:
-    """Standard deviation over the middle axis when it has two entries, which count as 1 at most: half of their
-    difference."""
-    np.minimum(fractions, 1.0, out=fractions)
-    result: Floats = fractions[:, 0] - fractions[:, 1]
+def _deviation_of_two(used: Floats, room: Floats) -> Floats:
+    """Standard deviation of the used parts, at most 1, of two resources that all nodes have: half their difference."""
+    parts = used / room
+    np.minimum(parts, 1.0, out=parts)
+    result: Floats = parts[0] - parts[1]
     np.abs(result, out=result)
     result *= 0.5
     return result
 
 
-def _deviation(fractions: Floats, there: npt.NDArray[np.bool_]) -> Floats:
-    """Standard deviation over the middle axis of the entries that are there, which count as 1 at most.
+def _deviation(used: Floats, room: Floats) -> Floats:
+    """Standard deviation of the used parts, at most 1, of the resources that each node has; 0 where that is one.
 
-    Summed in the order of the resources, as kube-scheduler does; 0 where there is only one.
+    Summed in the order of the resources, as kube-scheduler does.
     """
-    np.minimum(fractions, 1.0, out=fractions)
+    there = room > 0
+    parts = np.divide(used, room, out=np.zeros_like(used), where=there)
+    np.minimum(parts, 1.0, out=parts)
     count = there.sum(axis=0)
-    total = np.zeros((2, fractions.shape[2]))
-    for resource in range(len(there)):
-        total += fractions[:, resource]
+    total, squares = np.zeros(len(count)), np.zeros(len(count))
+    for part in parts:
+        total += part
     mean = total / np.maximum(count, 1)
-    squares = np.zeros_like(total)
-    for resource, has in enumerate(there):
-        apart = fractions[:, resource] - mean
-        squares += np.where(has, apart * apart, 0.0)
-    highest = np.where(there, fractions, -1.0).max(axis=1)
-    lowest = np.where(there, fractions, 2.0).min(axis=1)
+    for part, has in zip(parts, there, strict=True):
+        squares += np.where(has, (part - mean) * (part - mean), 0.0)
     several = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0)
+    highest = np.where(there, parts, -1.0).max(axis=0)
+    lowest = np.where(there, parts, 2.0).min(axis=0)
     return np.where(count == 2, (highest - lowest) / 2, several)

@@ -1,0 +1,28 @@
+"""``vcd completion``: what a shell needs to complete commands, options and file names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from vcd.cli.errors import Unusable
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that makes SHELL complete vcd's commands.
+
+    \b
+    bash:  echo 'eval "$(vcd completion bash)"' >> ~/.bashrc
+    zsh:   echo 'eval "$(vcd completion zsh)"' >> ~/.zshrc
+    fish:  vcd completion fish > ~/.config/fish/completions/vcd.fish
+    """
+    found = get_completion_class(shell)
+    if found is None:
+        raise Unusable(f"click knows no completion for {shell}")
+    root = context.find_root()
+    click.echo(found(root.command, {}, "vcd", "_VCD_COMPLETE").source())

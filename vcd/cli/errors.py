@@ -1,0 +1,55 @@
+"""Mistakes of the user, said in one line and without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+import click
+
+from vcd.api import LogError, NotFound, PolicyError, RegistryError
+
+Params = ParamSpec("Params")
+
+
+class Unusable(click.ClickException):
+    """A file that cannot be read or used, or an installation that is broken: exit code 2."""
+
+    exit_code = 2
+
+
+class Absent(click.ClickException):
+    """What was asked for is not there: exit code 1."""
+
+    exit_code = 1
+
+
+class InvalidConf(click.ClickException):
+    """A configuration file that holds problems, shown one a line: exit code 2."""
+
+    exit_code = 2
+
+    def __init__(self, name: str, error: PolicyError) -> None:
+        super().__init__(f"{name} cannot be used")
+        self._lines = [f"{name}:{problem.line}: error: {problem.sentence}" for problem in error.problems]
+
+    def show(self, file: Any = None) -> None:
+        """Print the problems."""
+        for line in self._lines:
+            click.echo(line, err=True)
+
+
+def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Let a command end with one line and an exit code where a file or a name is wrong."""
+
+    @wraps(command)
+    def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except (LogError, RegistryError) as error:
+            raise Unusable(str(error)) from None
+        except NotFound as error:
+            raise Absent(str(error)) from None
+
+    return wrapped

@@ -1,0 +1,161 @@
+"""Files that users name: texts, and manifests in YAML or JSON out of files, folders and standard input."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vcd.cli.errors import Unusable
+
+Manifest = dict[str, Any]
+
+SUFFIXES = (".json", ".yaml", ".yml")
+"""The files of a folder that are read, as kubectl does."""
+
+
+def read_text(name: str) -> str:
+    """The text of a file, or of standard input for ``-``. Raises Unusable."""
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return data.decode()
+    except OSError as error:
+        raise Unusable(f"{name}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{name}: not UTF-8 at byte {error.start}") from None
+
+
+def read_manifests(names: Iterable[str]) -> list[Manifest]:
+    """The objects of files, of the files of folders (not of folders in them), and of standard input (``-``).
+
+    A file may hold several documents, in YAML or JSON, and lists of objects. Raises Unusable naming the file, the
+    document and the line of what is no object with a kind and a name.
+    """
+    manifests: list[Manifest] = []
+    for name in names:
+        for file in _files(name):
+            shown = "standard input" if file == "-" else file
+            for number, line, document in _documents(shown, read_text(file)):
+                manifests.extend(_objects(f"{shown}: document {number} (line {line})", document))
+    return manifests
+
+
+def _files(name: str) -> list[str]:
+    folder = Path(name)
+    if name == "-" or not folder.is_dir():
+        return [name]
+    try:
+        found = sorted(str(path) for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise Unusable(f"{name}: {error.strerror}") from None
+    if not found:
+        raise Unusable(f"{name}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
+    return found
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def _documents(name: str, text: str) -> Iterator[tuple[int, int, Any]]:
+    """The documents of a text, each with its number and its first line, both from 1."""
+    if text.lstrip().startswith(("{", "[")):
+        found = _json_documents(text)
+        if found is not None:
+            yield from found
+            return
+    yield from _yaml_documents(name, text)
+
+
+def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
+    """JSON, one document after the other; None where it is not JSON: it may be YAML that begins like it."""
+    decoder = json.JSONDecoder()
+    found: list[tuple[int, int, Any]] = []
+    position = line = counted = 0
+    while match := _INK.search(text, position):
+        try:
+            value, position = decoder.raw_decode(text, match.start())
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        line, counted = line + text.count("\n", counted, match.start()), match.start()
+        found.append((len(found) + 1, line + 1, value))
+    return found
+
+
+def _yaml_documents(name: str, text: str) -> Iterator[tuple[int, int, Any]]:
+    loader = _Loader(text)
+    number, line = 0, 1
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            number, line = number + 1, node.start_mark.line + 1
+            yield number, line, loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = line if mark is None else mark.line + 1
+        words = " ".join(word for word in (error.context, error.problem) if word)
+        raise Unusable(f"{name}: document {number + 1} (line {at}): neither YAML nor JSON: {words}") from None
+    except yaml.YAMLError as error:
+        raise Unusable(f"{name}: neither YAML nor JSON: {error}") from None
+    except (ValueError, RecursionError) as error:  # PyYAML on a value that does not fit its tag, or nested too deeply
+        raise Unusable(f"{name}: document {number} (line {line}): {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _is_number(tag: str) -> bool:
+    return tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+_INK = re.compile(r"\S")
+
+_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: times stay texts, and there are no numbers to base 60."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
+        first: [
+            (tag, re.compile(rf"(?!.*:)(?:{pattern.pattern})", pattern.flags) if _is_number(tag) else pattern)
+            for tag, pattern in resolvers
+            if tag != "tag:yaml.org,2002:timestamp"
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def _objects(where: str, document: Any) -> Iterator[Manifest]:
+    """The objects of a document: itself, or the items of a list."""
+    if document is None:
+        return
+    if not isinstance(document, Mapping):
+        raise Unusable(f"{where}: an object is a mapping, not {_called(document)}")
+    kind = document.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise Unusable(f"{where}: it has no kind")
+    items = document.get("items")
+    if kind.endswith("List") and isinstance(items, list):
+        for index, item in enumerate(items):
+            place = f"{where}: items[{index}]"
+            if not isinstance(item, Mapping):
+                raise Unusable(f"{place}: an object is a mapping, not {_called(item)}")
+            kind_of_items = kind.removesuffix("List")
+            yield from _objects(place, {"kind": kind_of_items, **item} if kind_of_items else item)
+        return
+    metadata = document.get("metadata")
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+        raise Unusable(f"{where}: the {kind} has no metadata.name")
+    yield dict(document)
+
+
+def _called(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), "nothing" if value is None else type(value).__name__)

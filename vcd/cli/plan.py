@@ -1,0 +1,121 @@
+"""``vcd plan``: one cycle over plain manifests, without a cluster."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vcd import api
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import read_manifests, read_text
+
+_WIDTH_OF_A_PIPE = 160
+
+
+def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
+    """An RFC 3339 time."""
+    if value is None:
+        return None
+    try:
+        time = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise click.BadParameter(f"{value!r} is no RFC 3339 time; write one like 2026-11-21T08:00:00Z")
+    return time
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(allow_dash=True),
+    help="A file or folder of manifests, or - for standard input; may be given several times.",
+)
+@click.option(
+    "--scheduler-conf",
+    type=click.Path(allow_dash=True, dir_okay=False),
+    help="The file that vc-scheduler reads; its compiled-in default where none is given.",
+)
+@click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@says_errors
+def plan(
+    files: tuple[str, ...], scheduler_conf: str | None, now: datetime.datetime | None, seed: int, output: str
+) -> None:
+    """Decide one cycle over manifests and print what it would do, and who waits for what.
+
+    Every pending pod is taken as this scheduler's. An object that cannot be used is named on standard error, and
+    the others are planned.
+
+    Exits with 0, or with 2 where a file cannot be used.
+    """
+    if (*files, scheduler_conf).count("-") > 1:
+        raise click.UsageError("- (standard input) can be read only once")
+    conf = None if scheduler_conf is None else read_text(scheduler_conf)
+    try:
+        result = api.plan(read_manifests(files), conf, now, seed)
+    except api.PolicyError as error:
+        raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
+    except api.BadObject as error:
+        raise Unusable(str(error)) from None
+    for name, message in result.set_aside.items():
+        click.echo(f"{name} is set aside: {message}", err=True)
+    if output == "json":
+        names = ("binds", "evictions", "pipelined", "phases", "why")
+        click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))
+    else:
+        _print(result)
+
+
+def _print(result: api.PlanResult) -> None:
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+    pods = Table("pod", "what", "node", box=None, pad_edge=False)
+    for pod, node in result.binds.items():
+        pods.add_row(pod, Text("bind", style="green"), node)
+    for pod in result.evictions:
+        pods.add_row(pod, Text("evict", style="red"), "")
+    for pod, node in result.pipelined.items():
+        pods.add_row(pod, Text("wait for room", style="yellow"), node)
+    groups = Table("group", "phase", "waits at", "for", box=None, pad_edge=False)
+    for group, phase in result.phases.items():
+        reasons = result.why.get(group) or [{}]
+        for index, reason in enumerate(reasons):
+            groups.add_row(*((group, phase) if index == 0 else ("", "")), _gate(reason), Text(_told(reason)))
+    for group in sorted(result.why.keys() - result.phases.keys()):
+        for reason in result.why[group]:
+            groups.add_row(group, "", _gate(reason), Text(_told(reason)))
+    for table in (pods, groups):
+        if table.row_count:
+            console.print(table)
+    if not pods.row_count:
+        console.print("nothing to bind or evict")
+
+
+def _gate(reason: dict[str, Any]) -> str:
+    plugin = reason.get("plugin", "")
+    gate = str(reason.get("gate", ""))
+    return f"{gate} ({plugin})" if plugin and plugin != gate else gate
+
+
+def _told(reason: dict[str, Any]) -> str:
+    words = str(reason.get("reason", ""))
+    if reason.get("nodes"):
+        words = f"{reason['nodes']} node(s): {words}"
+    if reason.get("pods"):
+        count = max(int(reason.get("tasks", 0)), len(reason["pods"]))
+        more = " ..." if count > len(reason["pods"]) else ""
+        words = f"{count} pod(s) ({', '.join(reason['pods'])}{more}): {words}"
+    detail = ", ".join(f"{name} {amount}" for name, amount in reason.get("detail", {}).items())
+    return f"{words} ({detail})" if detail else words

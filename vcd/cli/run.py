@@ -1,0 +1,88 @@
+"""``vcd run``: the scheduler's daemon, with vc-scheduler's flags."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+
+import click
+import structlog
+
+from vcd import __version__
+from vcd.daemon import logs
+from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag, OptionError, Options, normalise_arguments, parse_options
+
+_log = structlog.get_logger(__name__)
+
+_HELP = """Schedule the pods of a cluster until SIGTERM or SIGINT.
+
+The flags are vc-scheduler's where it has them, written as it takes them, and each may come from the environment
+variable that is named with it.
+
+Exits with 0 when it was told to stop, with 1 when it cannot go on (the event log or an address cannot be used), with 2
+for a bad flag, a bad configuration file, or when no API server is named.
+"""
+
+
+class _GoLikeCommand(click.Command):
+    """Takes its arguments as Go programs do."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, normalise_arguments(args))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Taken for vc-scheduler's sake, without effect"):
+            formatter.write_text(", ".join(flag.written for flag in WITHOUT_EFFECT))
+
+
+def _serve(**given: tuple[str, ...]) -> None:
+    try:
+        options = parse_options({flag.name: given[_parameter(flag)] for flag in FLAGS}, os.environ)
+    except OptionError as error:
+        raise click.UsageError(str(error)) from None
+    logs.configure(options.log_format, options.verbosity)
+    if options.without_effect:
+        _log.info("flags without effect here", flags=dict(options.without_effect))
+    sys.exit(_run(options))
+
+
+def _run(options: Options) -> int:
+    service = importlib.import_module("vcd.daemon.service")  # not for `vcd run --help`, which has no use for it
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code: int = runner.run(service.run(options))
+    return code
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed, asyncio's own (None) where not."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    return factory
+
+
+def _parameter(flag: Flag) -> str:
+    return flag.name.replace("-", "_")
+
+
+def _option(flag: Flag) -> click.Option:
+    """The flag as click knows it: texts only, since the table reads and judges them."""
+    names = ["-v", "--v"] if flag.name == "v" else [f"--{flag.name}"]
+    default = f"; default {flag.default}" if flag.default else ""
+    words = f"{flag.doc}  [{flag.variable}{default}]"
+    return click.Option(names, multiple=True, metavar=flag.kind.upper(), help=words, hidden=bool(flag.idle))
+
+
+run = _GoLikeCommand(
+    "run",
+    callback=_serve,
+    params=[_option(flag) for flag in FLAGS],
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""The command."""
+click.version_option(__version__, prog_name="vcd", message="%(prog)s %(version)s")(run)

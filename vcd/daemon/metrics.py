@@ -1,0 +1,505 @@
+"""The metrics page: counters that go on, and gauges of the last session that vanish with what they are of.
+
+Everything is noted on the event loop, where ``freeze`` takes a copy; the page is written from that, in any thread.
+Gauges are made from the last session when a page is asked for, so there are no series to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import structlog
+from prometheus_client import Metric, ProcessCollector, generate_latest
+
+from vcd.daemon import families as fam
+from vcd.daemon.series import Family, LabelValues, Store
+from vcd.daemon.waiting import Labels, WaitingCounts
+from vcd.kube.watcher import WatchStatus
+from vcd.model.events import OperationDone, Plan, SessionDecided
+from vcd.model.requests import names_in_order
+from vcd.model.status import Phase, TaskStatus, phase_of
+from vcd.model.version import __version__
+from vcd.scheduling.closing import UNSCHEDULABLE
+from vcd.scheduling.gauges import Gauge, resource_gauges
+from vcd.scheduling.session import JobColumns, Session
+
+_log = structlog.get_logger(__name__)
+
+REMEMBERED_SESSIONS = 64
+"""Sessions whose operations are still matched with their outcomes."""
+PAUSE_WINDOW = 60.0
+"""Seconds; the longest pause shown is of the current and the last window."""
+_TICK = 0.02
+_TRIED = ("queue", "predicate")
+"""Gates at which a pod was looked at and found no place."""
+_PREEMPTING = ("preempt", "gangpreempt")
+_EVICTING = (*_PREEMPTING, "reclaim", "gangreclaim")
+_INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known of a job beyond one session: its age in ms and the Unix time when tasks of it were last placed,
+    and how many sessions found it unschedulable, or ended it."""
+
+    duration: float | None = None
+    last: int = 0
+    retries: int = 0
+    completions: int = 0
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """A session's operations whose outcomes are to come: when the pods were created, by place in the plan."""
+
+    plan: Plan
+    created: dict[tuple[int, int], int]
+    now: int
+    at: float
+    left: set[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What the last session says of queues, jobs and who waits."""
+
+    gauges: list[Gauge]
+    jobs: JobColumns
+    queue_names: list[str]
+    groups: list[list[int]]
+    unschedulable: dict[str, int]
+    victims: int
+    head: int
+    waiting_groups: dict[Labels, int]
+    waiting_pods: dict[Labels, int]
+
+
+@dataclass
+class _Now:
+    """Single values."""
+
+    session: int = 0
+    log: tuple[int, int] | None = None
+    leader: bool = False
+    epoch: int = 0
+    digest: str | None = None
+    pause: list[float] = field(default_factory=lambda: [0.0, 0.0])
+
+
+class Metrics:
+    """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
+
+    ``watches`` gives each kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
+        self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
+        self._clock = clock
+        self._store = Store(fam.COUNTED)
+        self._now = _Now()
+        self._window = clock()
+        self._faulty: set[str] = set()
+        self._process = ProcessCollector(registry=None)
+        self._forget_sessions()
+
+    def _forget_sessions(self) -> None:
+        self._view: _View | None = None
+        self._waiting = WaitingCounts()
+        self._progress: dict[str, _Progress] = {}
+        self._decided: OrderedDict[int, _Decided] = OrderedDict()
+
+    # --- sessions ---------------------------------------------------------------------------------------------------
+
+    def observe_session(
+        self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
+    ) -> None:
+        """Note a session that ended. ``record`` is None for one in which nothing changed, and which was not logged.
+
+        ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, where they
+        were measured, "open/PLUGIN" and "close/PLUGIN".
+        """
+        stale = {} if record is None else dict(record.stale)
+        self._time(durations, session.policy.actions)
+        self._count_plan(plan, stale)
+        self._forget_jobs(session)
+        unschedulable = self._count_unschedulable(session)
+        if record is not None:
+            self._now.session = record.session
+            self._note_placements(session, plan, record, stale)
+        self._waiting.update(session, plan)
+        self._view = _View(
+            gauges=[*self._plugin_gauges(session), *_guarantees(session)],
+            jobs=session.jobs,
+            queue_names=[queue.name for queue in session.queue_list],
+            groups=self._groups_by_phase(session, plan),
+            unschedulable=unschedulable,
+            victims=_victims(plan, stale),
+            head=session.snapshot.sequence,
+            waiting_groups=dict(self._waiting.groups),
+            waiting_pods=dict(self._waiting.pods),
+        )
+
+    def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
+        store = self._store
+        for name, seconds in durations.items():
+            part, _, plugin = name.partition("/")
+            if plugin:
+                when = {"open": "OnSessionOpen", "close": "OnSessionClose"}.get(part, part)
+                series = store.distribution("volcano_plugin_scheduling_latency_milliseconds", plugin, when)
+                series.observe(seconds * 1000)
+            elif name == "total":
+                store.distribution("volcano_e2e_scheduling_latency_milliseconds").observe(seconds * 1000)
+            elif name in actions:
+                store.distribution("volcano_action_scheduling_latency_milliseconds", name).observe(seconds * 1000)
+            else:
+                store.distribution("vcd_session_phase_seconds", name).observe(seconds)
+        if "open" in durations:
+            opened = durations["open"] + durations.get("snapshot", 0.0)
+            store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
+
+    def _count_plan(self, plan: Plan, stale: Mapping[int, str]) -> None:
+        store = self._store
+        for index, statement in enumerate(plan.statements):
+            if index in stale:
+                store.add("vcd_session_statements_total", "stale")
+                continue
+            store.add("vcd_session_statements_total", "committed")
+            verbs = Counter(operation.verb for operation in statement.operations)
+            if verbs["bind"]:
+                store.add("volcano_schedule_attempts_total", "scheduled", by=verbs["bind"])
+            if verbs["evict"] and statement.action in _EVICTING:
+                store.add("volcano_eviction_transactions_total", statement.action)
+                if statement.action in _PREEMPTING:
+                    store.add("volcano_total_preemption_attempts")
+        for fault in plan.faults:
+            store.add("vcd_plugin_faults_total", fault.partition(":")[0])
+
+    def _forget_jobs(self, session: Session) -> None:
+        for key in self._progress.keys() - session.jobs.index_of.keys():
+            del self._progress[key]
+
+    def _count_unschedulable(self, session: Session) -> dict[str, int]:
+        """Per unschedulable job, the tasks that it lacks of its minimum."""
+        found: dict[str, int] = {}
+        failed = 0
+        for job in session.viewed_jobs():
+            if job.why:
+                refused = sum(waiting.tasks for waiting in job.why if waiting.gate in _TRIED)
+                failed += min(refused, job.counts[TaskStatus.PENDING])
+            if job.condition is not None and job.condition[0] == UNSCHEDULABLE:
+                found[job.key] = max(0, job.min_available - job.ready_count)
+                self._progress_of(job.key).retries += 1
+        if failed:
+            self._store.add("volcano_schedule_attempts_total", "unschedulable", by=failed)
+        return found
+
+    def _progress_of(self, key: str) -> _Progress:
+        progress = self._progress.get(key)
+        if progress is None:
+            progress = self._progress[key] = _Progress()
+        return progress
+
+    def _note_placements(self, session: Session, plan: Plan, record: SessionDecided, stale: Mapping[int, str]) -> None:
+        """Ages of the jobs and pods that were placed, and what outcomes are to come."""
+        created: dict[tuple[int, int], int] = {}
+        left: set[tuple[int, int]] = set()
+        for number, statement in enumerate(plan.statements):
+            index = session.jobs.index_of.get(statement.group)
+            if number in stale or index is None:
+                continue
+            job = session.job(index)
+            times = {task.key: task.created for task in job.pending()}
+            placed = False
+            for place, operation in enumerate(statement.operations):
+                if operation.verb != "pipeline":
+                    left.add((number, place))
+                if operation.verb == "bind":
+                    created[number, place] = times.get(operation.key, 0)
+                placed |= operation.verb != "evict"
+            if placed:
+                self._note_job(statement.group, job.created, record.now)
+        ages = np.array([_age(record.now, time) for time in created.values() if time])
+        self._store.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
+        if left:
+            self._decided[record.session] = _Decided(plan, created, record.now, self._clock(), left)
+            if len(self._decided) > REMEMBERED_SESSIONS:
+                self._decided.popitem(last=False)
+
+    def _note_job(self, key: str, created: int, now: int) -> None:
+        progress = self._progress_of(key)
+        progress.last = now // _NANOSECONDS
+        if created:
+            progress.duration = _age(now, created)
+            self._store.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe(progress.duration)
+
+    def _groups_by_phase(self, session: Session, plan: Plan) -> list[list[int]]:
+        """Groups per queue and phase once the plan's statuses are written."""
+        jobs = session.jobs
+        phases = jobs.phase.astype(np.int64)
+        for status in plan.groups:
+            index = jobs.index_of[status.key]
+            phases[index] = phase_of(status.phase)
+            if status.phase == Phase.COMPLETED.text and status.was != status.phase:
+                self._progress_of(status.key).completions += 1
+        size = len(session.queue_list) * len(Phase)
+        counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size)
+        rows: list[list[int]] = counts.reshape(-1, len(Phase)).tolist()
+        return rows
+
+    def _plugin_gauges(self, session: Session) -> Iterator[Gauge]:
+        for plugin in session.plugins:
+            try:
+                gauges = _checked(plugin.gauges())
+            except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
+                if plugin.name not in self._faulty:
+                    _log.error("plugin gives no gauges", plugin=plugin.name, error=repr(error), exc_info=error)
+                self._faulty.add(plugin.name)
+                self._store.add("vcd_plugin_faults_total", plugin.name)
+                continue
+            for gauge in gauges:
+                yield gauge
+                if gauge.name.startswith(_INQUEUE):
+                    yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
+
+    # --- everything else ----------------------------------------------------------------------------------------------
+
+    def observe_outcome(self, done: OperationDone, verb: str = "") -> None:
+        """Note what became of an operation; without ``verb`` it is looked up in its session's plan."""
+        decided = self._decided.get(done.session)
+        place = (done.statement, done.operation)
+        if decided is not None and place in decided.left:
+            verb = decided.plan.statements[done.statement].operations[done.operation].verb
+            self._time_outcome(done, decided, place)
+            decided.left.discard(place)
+            if not decided.left:
+                del self._decided[done.session]
+        verb = verb or "unknown"  # of a session before this start
+        self._store.add("vcd_commit_operations_total", verb, done.result)
+        if verb == "bind" and done.result in ("failed", "unknown"):
+            self._store.add("volcano_schedule_attempts_total", "error")
+
+    def _time_outcome(self, done: OperationDone, decided: _Decided, place: tuple[int, int]) -> None:
+        created = decided.created.get(place)
+        if created is None or done.result != "done":
+            return
+        waited = (self._clock() - decided.at) * 1000
+        self._store.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
+        if created:
+            age = _age(decided.now, created) + waited
+            self._store.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
+
+    def observe_log(self, head: int, size_bytes: int) -> None:
+        """Note the event log's last sequence number and its size."""
+        self._now.log = (head, size_bytes)
+
+    def observe_append(self, seconds: float) -> None:
+        """Note how long it took until appended events were durable."""
+        self._store.distribution("vcd_event_log_append_seconds").observe(seconds)
+
+    def observe_policy(self, digest: str, ok: bool) -> None:
+        """Note the configuration in force; ``ok`` is False when another one was just refused."""
+        self._now.digest = digest
+        if not ok:
+            self._store.add("vcd_policy_reload_errors_total")
+
+    def observe_leadership(self, leading: bool, epoch: int) -> None:
+        """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""
+        self._now.leader, self._now.epoch = leading, epoch
+        if not leading:
+            self._forget_sessions()
+
+    def observe_mismatch(self) -> None:
+        """Note a session whose replay gave another plan."""
+        self._store.add("vcd_replay_mismatches_total")
+
+    def observe_pause(self, seconds: float) -> None:
+        """Note that the event loop did not turn for so long."""
+        windows = int((self._clock() - self._window) / PAUSE_WINDOW)
+        if windows:
+            self._window += windows * PAUSE_WINDOW
+            self._now.pause = [0.0, self._now.pause[0] if windows == 1 else 0.0]
+        self._now.pause[0] = max(self._now.pause[0], seconds)
+
+    async def measure_pauses(self) -> None:
+        """Watch the event loop that it runs in, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            await asyncio.sleep(_TICK)
+            self.observe_pause(max(0.0, loop.time() - began - _TICK))
+
+    # --- the page -----------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> Callable[[], bytes]:
+        """Take what the page shows as it is now; the result writes it, and may do so in another thread."""
+        page = _Page(
+            self._store.copy(),
+            self._view,
+            {key: _Progress(p.duration, p.last, p.retries, p.completions) for key, p in self._progress.items()},
+            list(self._single_values()),
+            list(self._watch_values()),
+            self._process,
+        )
+        return lambda: generate_latest(page)
+
+    def render(self) -> bytes:
+        """The page in Prometheus' text format."""
+        return self.freeze()()
+
+    def _single_values(self) -> Iterator[Metric]:
+        now = self._now
+        yield fam.BUILD.values([((__version__,), 1)])
+        yield fam.LEADER.values([((), now.leader)])
+        yield fam.EPOCH.values([((), now.epoch)])
+        yield fam.PAUSE.values([((), max(now.pause))])
+        yield fam.POLICY.values([((now.digest,), 1)] if now.digest is not None else [])
+        if now.session:
+            yield fam.SESSION.values([((), now.session)])
+        if now.log is not None:
+            for family, value in zip(fam.EVENT_LOG, now.log, strict=True):
+                yield family.values([((), value)])
+            if self._view is not None:
+                yield fam.LAG.values([((), max(0, now.log[0] - self._view.head))])
+        kinds = Counter(kind for kind, _ in self.set_aside())
+        yield fam.SET_ASIDE.values(((kind,), count) for kind, count in sorted(kinds.items()))
+
+    def _watch_values(self) -> Iterator[Metric]:
+        statuses, now = self.watches(), self._clock()
+        for name, family in fam.WATCH.items():
+            yield family.values(((kind,), float(getattr(status, name))) for kind, status in statuses.items())
+        for name, family in fam.WATCH_AGES.items():
+            times = ((kind, getattr(status, name)) for kind, status in statuses.items())
+            yield family.values(((kind,), max(0.0, now - since)) for kind, since in times if since)
+
+
+class _Page:
+    """A collector of frozen values, as prometheus-client asks for one."""
+
+    def __init__(
+        self,
+        store: Store,
+        view: _View | None,
+        progress: dict[str, _Progress],
+        single: list[Metric],
+        watches: list[Metric],
+        process: ProcessCollector,
+    ) -> None:
+        self._store = store
+        self._view = view
+        self._progress = progress
+        self._single = single
+        self._watches = watches
+        self._process = process
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family once."""
+        yield from self._store.pages()
+        yield from self._single
+        yield from self._watches
+        yield from self._process.collect()
+        if self._view is not None:
+            yield from _gauge_pages([*self._view.gauges, *_phase_gauges(self._view)])
+            yield from _job_pages(self._view, self._progress)
+            yield fam.VICTIMS.values([((), self._view.victims)])
+            yield fam.WAITING_GROUPS.values(sorted(self._view.waiting_groups.items()))
+            yield fam.WAITING_PODS.values(sorted(self._view.waiting_pods.items()))
+
+
+def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
+    """Gauges by name; of two that give the same series, the later one counts, since a page must not hold both."""
+    by_name: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for gauge in gauges:
+        by_name.setdefault(gauge.name, {})[gauge.labels] = gauge.value
+    for name, values in by_name.items():
+        page = Metric(name, fam.DOCS.get(name, "Given by a plugin."), "gauge")
+        for labels, value in values.items():
+            page.add_sample(name, dict(labels), value)
+        yield page
+
+
+def _phase_gauges(view: _View) -> Iterator[Gauge]:
+    for queue, counts in zip(view.queue_names, view.groups, strict=True):
+        for phase in Phase:
+            name = f"volcano_queue_pod_group_{phase.text.lower()}_count"
+            yield Gauge(name, (("queue_name", queue),), counts[phase])
+
+
+def _job_pages(view: _View, progress: Mapping[str, _Progress]) -> Iterator[Metric]:
+    """Volcano's series by job. Where a label has the name without the namespace, jobs of one name add up."""
+    start: dict[LabelValues, float] = {}
+    duration: dict[LabelValues, float] = {}
+    last: dict[LabelValues, float] = {}
+    completed: dict[LabelValues, float] = {}
+    retries: Counter[LabelValues] = Counter()
+    lacking: Counter[LabelValues] = Counter()
+    queues = view.jobs.queue.tolist()
+    for key, record, queue, phase in zip(
+        view.jobs.keys, view.jobs.records, queues, view.jobs.phase.tolist(), strict=True
+    ):
+        namespace, _, name = key.partition("/")
+        labels = (name, view.queue_names[queue], namespace)
+        start[labels] = record.created
+        if phase != Phase.COMPLETED:
+            lacking[name,] += view.unschedulable.get(key, 0)
+        known = progress.get(key)
+        if known is None:
+            continue
+        if known.duration is not None:
+            duration[labels] = known.duration
+        if known.last:
+            last[labels] = known.last
+        if known.retries:
+            retries[name,] += known.retries
+        if known.completions:
+            completed[key, labels[1]] = known.completions
+    pages: tuple[tuple[Family, Mapping[LabelValues, float]], ...] = (
+        (fam.E2E_START, start),
+        (fam.E2E_DURATION, duration),
+        (fam.E2E_LAST, last),
+        (fam.RETRIES, retries),
+        (fam.COMPLETED, completed),
+        (fam.UNSCHEDULED_TASKS, lacking),
+        (fam.UNSCHEDULED_JOBS, {(): len(view.unschedulable)}),
+    )
+    yield from (family.values(values.items()) for family, values in pages)
+
+
+def _checked(gauges: Iterable[Gauge]) -> list[Gauge]:
+    """The gauges of a plugin. Raises what it raises, and ValueError or TypeError for what is no gauge."""
+    result = [Gauge(name, labels, float(value)) for name, labels, value in gauges]
+    for name in {gauge.name for gauge in result}:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a metric")
+    return result
+
+
+def _guarantees(session: Session) -> Iterator[Gauge]:
+    for queue in session.queue_list:
+        guarantee = queue.record.guarantee
+        if guarantee:
+            names = names_in_order(guarantee)
+            amounts = [guarantee[name] for name in names]
+            yield from resource_gauges("vcd_queue_guarantee", queue.name, names, amounts)
+
+
+def _victims(plan: Plan, stale: Mapping[int, str]) -> int:
+    return sum(
+        operation.verb == "evict"
+        for index, statement in enumerate(plan.statements)
+        if index not in stale and statement.action in _PREEMPTING
+        for operation in statement.operations
+    )
+
+
+def _age(now: int, created: int) -> float:
+    """Milliseconds from ``created`` (Unix seconds) to ``now`` (Unix nanoseconds)."""
+    return max(0.0, now / 1_000_000 - created * 1000)

@@ -1,0 +1,144 @@
+"""What a metrics page is made of: families of counters and histograms, and their copy for one scrape.
+
+Values are kept here and given to prometheus-client when a page is asked for. Its own Counter and Histogram would add
+``_total`` to names that Volcano writes without it, and take one value at a time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import Metric
+from prometheus_client.samples import Sample
+
+LabelValues = tuple[str, ...]
+
+
+class Family(NamedTuple):
+    """Series of one name. ``kind`` is gauge, counter or histogram; ``bounds`` a histogram's buckets."""
+
+    name: str
+    kind: str
+    doc: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+    def page(self) -> Metric:
+        """The family without series, as prometheus-client writes it.
+
+        It would add ``_total`` to a counter's name; a counter that Volcano names otherwise becomes untyped.
+        """
+        if self.kind != "counter":
+            return Metric(self.name, self.doc, self.kind)
+        if self.name.endswith("_total"):
+            return Metric(self.name.removesuffix("_total"), self.doc, "counter")
+        return Metric(self.name, self.doc, "unknown")
+
+    def values(self, values: Iterable[tuple[LabelValues, float]]) -> Metric:
+        """The family with a value for each set of labels."""
+        page = self.page()
+        for labels, value in values:
+            page.samples.append(Sample(self.name, dict(zip(self.labels, labels, strict=True)), value))
+        return page
+
+    def distributions(self, values: Iterable[tuple[LabelValues, Distribution]]) -> Metric:
+        """The family with a distribution for each set of labels."""
+        page = self.page()
+        for labels, value in values:
+            page.samples.extend(value.samples(self.name, dict(zip(self.labels, labels, strict=True))))
+        return page
+
+
+def exponential(low: float, high: float, count: int) -> tuple[float, ...]:
+    """``count`` bounds from ``low`` to ``high``, each the same factor above the last (client_golang's
+    ExponentialBucketsRange, which Volcano's histograms use)."""
+    factor = (high / low) ** (1 / (count - 1))
+    return tuple(low * factor**step for step in range(count))
+
+
+class Distribution:
+    """One histogram's counts: how many values lie at or below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def observe_many(self, values: npt.NDArray[np.float64]) -> None:
+        """Count all values at once."""
+        places = np.bincount(np.searchsorted(self.bounds, values), minlength=len(self.counts)).tolist()
+        self.counts = [have + more for have, more in zip(self.counts, places, strict=True)]
+        self.total += float(values.sum())
+
+    def copy(self) -> Distribution:
+        """As it is now."""
+        result = Distribution(self.bounds)
+        result.counts, result.total = list(self.counts), self.total
+        return result
+
+    def samples(self, name: str, labels: dict[str, str]) -> Iterable[Sample]:
+        """Cumulative buckets, count and sum, as Prometheus has them."""
+        count = 0
+        for bound, more in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            count += more
+            text = "+Inf" if bound == float("inf") else repr(bound)
+            yield Sample(f"{name}_bucket", {**labels, "le": text}, count)
+        yield Sample(f"{name}_count", labels, count)
+        yield Sample(f"{name}_sum", labels, self.total)
+
+
+class Store:
+    """Counters and distributions of many families, each made when it is first counted. Not for two threads at once."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = {family.name: family for family in families}
+        self._values: dict[str, dict[LabelValues, float]] = {}
+        self._distributions: dict[str, dict[LabelValues, Distribution]] = {}
+        for family in self._families.values():
+            start: LabelValues | None = None if family.labels else ()
+            if family.kind == "histogram":
+                self._distributions[family.name] = {} if start is None else {start: Distribution(family.bounds)}
+            else:
+                self._values[family.name] = {} if start is None else {start: 0.0}
+
+    def add(self, name: str, *labels: str, by: float = 1.0) -> None:
+        """Count up."""
+        values = self._values[name]
+        values[labels] = values.get(labels, 0.0) + by
+
+    def distribution(self, name: str, *labels: str) -> Distribution:
+        """A family's distribution under these labels, to observe values with."""
+        found = self._distributions[name].get(labels)
+        if found is None:
+            found = self._distributions[name][labels] = Distribution(self._families[name].bounds)
+        return found
+
+    def copy(self) -> Store:
+        """As it is now, for another thread to read."""
+        result = Store(())
+        result._families = self._families
+        result._values = {name: dict(values) for name, values in self._values.items()}
+        result._distributions = {
+            name: {labels: value.copy() for labels, value in values.items()}
+            for name, values in self._distributions.items()
+        }
+        return result
+
+    def pages(self) -> Iterable[Metric]:
+        """Every family, those without series included."""
+        for name, family in self._families.items():
+            if family.kind == "histogram":
+                yield family.distributions(self._distributions[name].items())
+            else:
+                yield family.values(self._values[name].items())

@@ -1,0 +1,125 @@
+"""Who waits, by queue, gate and kind of reason: few words, however many reasons there are."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from vcd.model.events import Plan, Waiting
+from vcd.model.status import TaskStatus
+from vcd.scheduling.session import Session
+from vcd.state.records import GroupRecord
+
+NO_QUEUE = ""
+"""Stands for every queue that does not exist, so that groups cannot make up labels."""
+
+_GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated"})
+
+# In order: the first words that a reason holds decide.
+_CLASSES = (
+    ("does not exist", "queue-missing"),
+    ("queue is clos", "queue-closed"),
+    ("queue is overused", "queue-overused"),
+    ("queue", "quota"),
+    ("cluster is overused", "cluster-full"),
+    ("larger than the largest node", "larger-than-any-node"),
+    ("scheduling gate", "scheduling-gate"),
+    ("notenough", "too-few-pods"),
+    ("fewer tasks", "gang-minimum"),
+    ("no node", "no-node"),
+    ("untolerated taint", "taint"),
+    ("were unschedulable", "node-unschedulable"),
+    ("anti-affinity", "pod-anti-affinity"),
+    ("pod affinity", "pod-affinity"),
+    ("node affinity/selector", "node-affinity"),
+    ("topology spread", "topology-spread"),
+    ("free ports", "ports"),
+    ("too many pods", "pod-count"),
+    ("pod number", "pod-count"),
+    ("volume", "volume"),
+    ("pvc", "volume"),
+    ("storage", "volume"),
+    ("proportional", "proportional"),
+    ("insufficient", "room"),
+)
+
+Labels = tuple[str, str, str]
+"""Queue, gate, class of reason."""
+
+_Known = tuple[tuple[Waiting, ...], GroupRecord | None, int, dict[Labels, int]]
+
+
+@functools.lru_cache(maxsize=4096)
+def reason_class(reason: str) -> str:
+    """The kind of a reason given in words; ``other`` for words of plugins that are not ours."""
+    words = reason.lower()
+    return next((name for part, name in _CLASSES if part in words), "other")
+
+
+class WaitingCounts:
+    """Groups and pods that wait, kept up from session to session: only groups whose reasons changed are looked at.
+
+    A pod that several kinds of reasons keep waiting counts once for each kind.
+    """
+
+    def __init__(self) -> None:
+        self.groups: Counter[Labels] = Counter()
+        self.pods: Counter[Labels] = Counter()
+        self._known: dict[str, _Known] = {}
+
+    def update(self, session: Session, plan: Plan) -> None:
+        """Count as of the end of a session."""
+        waiting = _after(session.snapshot.waiting, plan.waiting)
+        records, index_of = session.snapshot.groups, session.jobs.index_of
+        pending = session.jobs.counts[:, TaskStatus.PENDING].tolist()
+        known = self._known
+        for key, reasons in waiting.items():
+            index = index_of.get(key, -1)
+            count = pending[index] if index >= 0 else 0
+            record = records.get(key)
+            before = known.get(key)
+            if before is not None and before[0] is reasons and before[1] is record and before[2] == count:
+                continue
+            self._forget(key)
+            queue = NO_QUEUE if index < 0 or record is None else session.queue_name_of(record)
+            share = _pods_by_label(queue, reasons, count)
+            known[key] = (reasons, record, count, share)
+            self.groups.update(share.keys())
+            self.pods.update(share)
+        for key in known.keys() - waiting.keys():
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        known = self._known.pop(key, None)
+        if known is None:
+            return
+        for labels, pods in known[3].items():
+            self.groups[labels] -= 1
+            self.pods[labels] -= pods
+            if not self.groups[labels]:
+                del self.groups[labels], self.pods[labels]
+
+
+def _after(before: Mapping[str, tuple[Waiting, ...]], changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]:
+    """What is known of waiting groups once a plan's changes are in the state."""
+    result = dict(before)
+    fresh: dict[str, list[Waiting]] = {}
+    for waiting in changes:
+        fresh.setdefault(waiting.group, []).append(waiting)
+    for group, reasons in fresh.items():
+        if reasons[0].gate:
+            result[group] = tuple(reasons)
+        else:
+            result.pop(group, None)
+    return result
+
+
+def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict[Labels, int]:
+    """A group's waiting pods by label: those that the reasons count, all pending ones for reasons of the group."""
+    shares: dict[Labels, int] = {}
+    for waiting in reasons:
+        gate = waiting.gate if waiting.gate in _GATES else "other"
+        labels = (queue, gate, reason_class(waiting.reason))
+        shares[labels] = min(pending, shares.get(labels, 0) + (waiting.tasks or pending))
+    return shares

@@ -1,0 +1,81 @@
+"""What the server puts into an object as it lets it in: priority, tolerations, taints, and the first status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vcd.embedded import defaults
+from vcd.embedded.codec import copy, name_of
+from vcd.embedded.errors import forbidden
+
+Object = dict[str, Any]
+
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+
+
+def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
+    """Priority admission: the class's value and preemption policy; the global default where no class is named.
+
+    ``classes`` are the priority classes by name. Raises ApiError 403 for a class that does not exist.
+    """
+    spec = pod["spec"]
+    name = spec.get("priorityClassName")
+    if name:
+        if name not in classes:
+            raise forbidden("pods", name_of(pod), f"no PriorityClass with name {name} was found")
+        chosen = classes[name]
+    else:
+        chosen = next((each for each in classes.values() if each.get("globalDefault")), {})
+        if chosen:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+    spec["priority"] = chosen.get("value", 0)
+    spec.setdefault("preemptionPolicy", chosen.get("preemptionPolicy", "PreemptLowerPriority"))
+
+
+def taint_until_ready(node: Object) -> None:
+    """TaintNodesByCondition admission: a new node takes nothing before something says that it is ready."""
+    taints = node["spec"].setdefault("taints", [])
+    if not any(taint.get("key") == _NOT_READY for taint in taints):
+        taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
+
+
+def keep_admitted(old: Object, new: Object) -> None:
+    """Put back into a pod's new specification what admission had set, when the client left it out."""
+    for member in ("priority", "preemptionPolicy", "tolerations"):
+        if old.get(member) is not None:
+            new.setdefault(member, old[member])
+
+
+def pod_status(pod: Object, now: str) -> Object:
+    """The status of a new pod."""
+    status: Object = {"phase": "Pending"}
+    if pod["spec"].get("schedulingGates"):
+        status["conditions"] = [{
+            "type": "PodScheduled", "status": "False", "lastProbeTime": None, "lastTransitionTime": now,
+            "reason": "SchedulingGated", "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]  # fmt: skip
+    status["qosClass"] = defaults.qos_class(pod)
+    return status
+
+
+def give_address(service: Object, number: int) -> None:
+    """Give a service the cluster address of that number, unless it has or wants none."""
+    spec = service["spec"]
+    if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
+        spec["clusterIP"] = f"10.96.{number // 254 % 254}.{number % 254 + 1}"
+    if spec.get("clusterIP"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
+def established(crd: Object, now: str) -> Object:
+    """The status of a custom resource definition that is in force."""
+    conditions = [
+        {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
+         "message": "no conflicts found"},
+        {"type": "Established", "status": "True", "lastTransitionTime": now, "reason": "InitialNamesAccepted",
+         "message": "the initial names have been accepted"},
+    ]  # fmt: skip
+    spec = crd.get("spec") or {}
+    stored = [version["name"] for version in spec.get("versions") or () if version.get("storage")]
+    return {"conditions": conditions, "acceptedNames": copy(spec.get("names") or {}), "storedVersions": stored}

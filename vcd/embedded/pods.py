@@ -1,0 +1,135 @@
+"""What the pods' subresources do to a pod: binding and eviction, as pure functions of the objects concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from vcd.embedded.errors import ApiError, Cause, conflict, invalid
+from vcd.model.selectors import LabelSelector
+
+Object = dict[str, Any]
+
+FINISHED: Final = ("Succeeded", "Failed")
+_RETRY_SECONDS: Final = 10
+
+
+def other_uid(path: str, obj: Object, uid: str) -> str:
+    """The storage layer's words for an object of another UID; ``path`` is its place under /registry."""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {uid}, UID in object meta: {obj['metadata']['uid']}"
+    )
+
+
+# --- binding --------------------------------------------------------------------------------------------------------
+
+
+def bound(pod: Object, binding: Object, now: str) -> Object:
+    """The pod assigned to the binding's target.
+
+    Raises ApiError: 409 for another UID or version, or a pod that is bound, gated or being deleted; 422 no target.
+    """
+    metadata = dict(pod["metadata"])
+    asked = binding.get("metadata") or {}
+    node = (binding.get("target") or {}).get("name")
+    if not node:
+        cause = Cause("FieldValueRequired", "Required value", "target.name")
+        raise invalid("Binding", "", metadata["name"], [cause])
+    _expect_bindable(pod, asked)
+    for member in ("annotations", "labels"):
+        if asked.get(member):
+            metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
+    status = {**pod["status"], "conditions": _scheduled(pod["status"].get("conditions") or (), now)}
+    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+
+
+def _expect_bindable(pod: Object, asked: Object) -> None:
+    metadata, name = pod["metadata"], pod["metadata"]["name"]
+    uid, version = asked.get("uid"), asked.get("resourceVersion")
+    if uid and uid != metadata["uid"]:
+        raise conflict("pods", name, other_uid(f"pods/{metadata['namespace']}/{name}", pod, uid))
+    if version and version != metadata["resourceVersion"]:
+        raise conflict("pods", name)
+    why = ""
+    if "deletionTimestamp" in metadata:
+        why = f"pod {name} is being deleted, cannot be assigned to a host"
+    elif pod["spec"].get("nodeName"):
+        why = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+    elif pod["spec"].get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
+    if why:
+        raise conflict("pods/binding", name, why)
+
+
+def _scheduled(conditions: Sequence[Object], now: str) -> list[Object]:
+    made = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    if not any(condition.get("type") == "PodScheduled" for condition in conditions):
+        return [*conditions, made]
+    return [made if condition.get("type") == "PodScheduled" else condition for condition in conditions]
+
+
+# --- eviction -------------------------------------------------------------------------------------------------------
+
+
+def marked_for_eviction(pod: Object, now: str) -> Object:
+    """The pod with the condition that says that it is being evicted."""
+    target = {
+        "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+    }  # fmt: skip
+    others = [each for each in pod["status"].get("conditions") or () if each.get("type") != "DisruptionTarget"]
+    return {**pod, "metadata": dict(pod["metadata"]), "status": {**pod["status"], "conditions": [*others, target]}}
+
+
+def asks_budget(pod: Object) -> bool:
+    """Whether a pod's eviction counts as a disruption: not when it is pending, finished or on its way out."""
+    return pod["status"].get("phase") not in ("Pending", *FINISHED) and "deletionTimestamp" not in pod["metadata"]
+
+
+def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | None:
+    """The pod's disruption budget after its eviction; None when it has none or goes without asking.
+
+    Raises ApiError: 429 when the budget has nothing left or nobody has counted it yet, 500 for several budgets.
+    """
+    labels = pod["metadata"].get("labels") or {}
+    mine = [each for each in budgets if LabelSelector.compile(each["spec"].get("selector")).matches(labels)]
+    if not mine:
+        return None
+    if len(mine) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise ApiError(500, "InternalError", message)
+    budget, status = mine[0], mine[0].get("status") or {}
+    name = budget["metadata"]["name"]
+    if _unhealthy_may_go(pod, budget):
+        return None
+    if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
+        raise _refused(f"The disruption budget {name} is still being processed by the server.", _RETRY_SECONDS)
+    if status.get("disruptionsAllowed", 0) <= 0:
+        desired, healthy = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        raise _refused(f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+    disrupted = {**(status.get("disruptedPods") or {}), pod["metadata"]["name"]: now}
+    left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1, "disruptedPods": disrupted}
+    return {**budget, "metadata": dict(budget["metadata"]), "status": left}
+
+
+def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
+    """Whether a pod that is not ready goes without asking: always by policy, or while the budget is healthy."""
+    conditions = pod["status"].get("conditions") or ()
+    if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
+        return False
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    desired: int = status.get("desiredHealthy", 0)
+    return desired > 0 and bool(status.get("currentHealthy", 0) >= desired)
+
+
+def _refused(message: str, retry_after: int = 0) -> ApiError:
+    details: Object = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
+    headers = {}
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+        headers["Retry-After"] = str(retry_after)
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return ApiError(429, "TooManyRequests", text, details, headers=headers)

@@ -1,0 +1,180 @@
+"""Why a job or a pod waited, and why it went where it went, over time, from the log alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.eventlog.reader import is_decision
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.events import ObjectGone, ObjectPut, PolicyLoaded
+from vcd.model.objects import Pod
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GROUP_ANNOTATION, Settings
+from vcd.timetravel.history import History
+from vcd.timetravel.placement import Choice, choices
+from vcd.timetravel.sentences import present, reasons, sentence
+from vcd.timetravel.story import Episode, Story
+from vcd.timetravel.words import moment
+
+Kind = Literal["job", "pod"]
+
+CHOICES = 3
+"""Of how many pods of a job, for each session, the choice of the node is worked out."""
+
+_WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
+
+_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class NotFound(LookupError):
+    """No job or pod has the name, or several have; the message tells which."""
+
+
+class Explanation(msgspec.Struct, omit_defaults=True):
+    """The story of a job (a PodGroup and its pods) or of a pod.
+
+    ``key`` and ``group`` are ``namespace/name``; ``now`` says in a sentence how things stand at ``until``, the time
+    of the last event that was looked at (RFC 3339).
+    """
+
+    kind: Kind
+    key: str
+    group: str
+    queue: str
+    until: str
+    now: str
+    episodes: list[Episode]
+
+    def lines(self) -> Iterator[str]:
+        """The explanation in sentences, with times in UTC."""
+        yield f"{self.kind} {self.key}" + (f" in queue {self.queue}" if self.queue else "")
+        for episode in self.episodes:
+            yield f"  {_span(episode)}  {episode.text}"
+            yield from (f"  {'':{_WIDTH}}    {why}" for why in episode.why)
+        yield f"{self.until}: {self.now}"
+
+
+def _span(episode: Episode) -> str:
+    start = f"{episode.start:%Y-%m-%d %H:%M:%S}"
+    if episode.lasting:
+        return f"{start} - now".ljust(_WIDTH)
+    if episode.end is None or f"{episode.end:%Y-%m-%d %H:%M:%S}" == start:
+        return start.ljust(_WIDTH)
+    same_day = episode.end.date() == episode.start.date()
+    return f"{start} - {episode.end:%H:%M:%S}" if same_day else f"{start} - {episode.end:%Y-%m-%d %H:%M:%S}"
+
+
+def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default") -> Explanation:
+    """Explain a job or pod from a log.
+
+    ``name`` may be ``namespace/name``. A job is named by its PodGroup, by the beginning of the PodGroup's name, or
+    by the name of the Volcano Job that the PodGroup was made for. Raises NotFound, and LogError for a file that
+    cannot be used.
+    """
+    if "/" in name:
+        namespace, _, name = name.partition("/")
+    with LogReader(path) as reader:
+        history = History(reader)
+        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
+        if kind == "pod":
+            key = f"{namespace}/{name}"
+            group = _group_of(reader, oldest, key)
+            known = key in oldest.tasks.row_of
+        else:
+            key = group = _group_named(reader, oldest, namespace, name)
+            known = key in oldest.groups
+        return _told(history, kind, key, group, _life(reader, kind, key, known))
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
+    """The key of the group that a pod is in, as it was last; empty where it names none."""
+    pod, seen = oldest.pod(key), key in oldest.tasks.row_of
+    for logged in reader.object_history("Pod", key):
+        seen = True
+        if isinstance(logged.event, ObjectPut) and logged.event.payload is not None:
+            try:
+                obj = decode_payload("Pod", logged.event.payload)
+            except BadObject:
+                continue  # set aside by the state, too; the story tells of it
+            pod = obj if isinstance(obj, Pod) else pod
+    if not seen:
+        raise NotFound(f"event log {reader.path}: no pod {key} is in it")
+    group = "" if pod is None else pod.metadata.annotations.get(GROUP_ANNOTATION, "")
+    return f"{key.partition('/')[0]}/{group}" if group else ""
+
+
+def _group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: str) -> str:
+    """The key of the one group that a name means: its own, its Job's, or the beginning of its own."""
+    exact = f"{namespace}/{name}"
+    if exact in oldest.groups or next(reader.object_history("PodGroup", exact), None) is not None:
+        return exact
+    keys = {str(key) for _, _, _, kind, key, _ in reader.cursor("columns") if kind == "PodGroup"} | set(oldest.groups)
+    begin_so = sorted(key for key in keys if key.startswith(exact))
+    of_job = [key for key in begin_so if _UID.fullmatch(key.removeprefix(exact))]
+    found = of_job or begin_so
+    if len(found) == 1:
+        return found[0]
+    where = f"event log {reader.path}:"
+    if found:
+        shown = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
+        raise NotFound(f"{where} {name} may mean {shown}; give more of the name")
+    elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
+    hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else ""
+    raise NotFound(f"{where} no job {exact} is in it{hint}")
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int]:
+    """The events to look at: after the first number, up to the second. ``known``: it is older than the log."""
+    history = reader.object_history("Pod" if kind == "pod" else "PodGroup", key)
+    events = [(logged.sequence, isinstance(logged.event, ObjectGone)) for logged in history]
+    first = reader.oldest() if known or not events else events[0][0] - 1
+    last = events[-1][0] if events and events[-1][1] else reader.head()
+    return first, last
+
+
+def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, int]) -> Explanation:
+    reader = history.reader
+    story = Story(group, only=key if kind == "pod" else None)
+    first, last = life
+    settings = history.state(first, jump=True).settings
+    time = next((logged.time for logged in reader.read(first, first + 1)), 0)
+    rebuilt = True  # the state before the first event, or after another replica's log took over, is not told yet
+    segments = reader.segments()
+    for logged in reader.read(first, last):
+        if not is_decision(segments, logged.sequence):
+            rebuilt = True
+            continue
+        if rebuilt:
+            story.catch_up(history.state(logged.sequence - 1, jump=True), logged.time)
+            rebuilt = False
+        story.see(logged)
+        if isinstance(logged.event, PolicyLoaded):
+            settings = Settings.from_text(logged.event.settings)
+        time = logged.time
+    episodes = story.finish()
+    for episode in episodes:
+        if episode.what == "bound":
+            episode.choices = _choices(history, episode)
+        episode.text, episode.why = sentence(episode, story), reasons(episode, story)
+    queue = "" if story.group is None else story.group.spec.queue or settings.default_queue
+    return Explanation(kind, key, group, queue, moment(time), present(story, settings), episodes)
+
+
+def _choices(history: History, episode: Episode) -> tuple[Choice, ...]:
+    (info,) = history.reader.sessions(episode.session, episode.session)
+    record = history.reader.session(info.number)
+    pods = sorted(episode.places)[:CHOICES]
+    made = choices(history.snapshot(info, jump=True), history.policy(record), record, pods)
+    return tuple(made[pod] for pod in pods if pod in made)

@@ -1,0 +1,134 @@
+"""What people do with log files: list, prove sound, make others of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcd import eventlog
+from vcd.eventlog import LogError, Logged, LogReader, Written
+from vcd.state.cluster import ClusterState
+
+__all__ = [
+    "Compacted",
+    "LogError",
+    "Written",
+    "compact",
+    "events",
+    "export",
+    "import_logs",
+    "sessions",
+    "tail",
+    "verify",
+]
+
+_POLL_SECONDS = 0.2
+
+export = eventlog.export
+import_logs = eventlog.import_logs
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What compaction did: how many events it removed first, and the file's size in bytes before and after."""
+
+    removed: int
+    before: int
+    after: int
+
+
+def events(
+    path: str | Path,
+    *,
+    kind: str | None = None,
+    key: str | None = None,
+    type: str | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    limit: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The events of a kind, an object key or a type, from one sequence number to another, as plain data.
+
+    Raises LogError.
+    """
+    with LogReader(path) as reader:
+        after = first - 1 if first else 0
+        found = reader.find(kind=kind, key=key, type=type, after=after, until=last, limit=limit)
+        yield from map(eventlog.event_line, found)
+
+
+def sessions(
+    path: str | Path, first: int | None = None, last: int | None = None, limit: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """The sessions from one number to another, as plain data. Raises LogError."""
+    with LogReader(path) as reader:
+        for info in reader.sessions(first, last, -1 if limit is None else limit):
+            line: dict[str, Any] = msgspec.to_builtins(info)
+            line["session"] = line.pop("number")
+            yield line | {"time": eventlog.timestamp(info.time), "now": eventlog.timestamp(info.now)}
+
+
+def tail(path: str | Path, count: int, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+    """The last events as plain data; with ``follow`` then what is appended, as it comes, without end.
+
+    Raises LogError.
+    """
+    with LogReader(path) as reader:
+        head = reader.head()
+        recent = list(reader.last(count)) if count else []
+        more: Iterator[Logged] = iter(())
+        if follow:
+            more = _following(reader, max([head, *(logged.sequence for logged in recent)]))
+        yield from map(eventlog.event_line, itertools.chain(recent, more))
+
+
+def _following(reader: LogReader, after: int) -> Iterator[Logged]:
+    while True:
+        for logged in reader.read(after):
+            after = logged.sequence
+            yield logged
+        time.sleep(_POLL_SECONDS)
+
+
+def verify(path: str | Path) -> list[str]:
+    """The problems of a log file, each a sentence; none when it is sound.
+
+    Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (design
+    law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Raises LogError
+    when the file cannot be opened.
+    """
+    with LogReader(path) as reader:
+        imported = bool(reader.segments())
+    return eventlog.verify(path, None if imported else _fold)
+
+
+def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
+    try:
+        state = ClusterState.load(before) if before else ClusterState()
+        for logged in events:
+            state.apply(logged.sequence, logged.event)
+    except msgspec.MsgspecError as error:
+        raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
+    return state.dump()
+
+
+def compact(path: str | Path, max_age: int | None = None, max_bytes: int | None = None) -> Compacted:
+    """Rewrite a log without free room, in this version's schema; nobody may be writing it.
+
+    First removes history older than ``max_age`` (ns), or that makes the file larger than ``max_bytes``, up to a
+    checkpoint and never the newest. Raises LogError.
+    """
+    removed = 0
+    if max_age is not None or max_bytes is not None:
+        removed = asyncio.run(_retain(Path(path), max_age, max_bytes))
+    return Compacted(removed, *eventlog.compact(path))
+
+
+async def _retain(path: Path, max_age: int | None, max_bytes: int | None) -> int:
+    async with eventlog.EventLog.open(path, create=False) as opened:
+        return (await opened.retain(max_age, max_bytes)).removed

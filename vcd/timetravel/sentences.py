@@ -1,0 +1,273 @@
+"""The episodes of a story as sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from vcd.model import events as ev
+from vcd.model.objects import Pod, PodGroup
+from vcd.model.quantity import QuantityError, format_resource
+from vcd.model.requests import pod_requests
+from vcd.state.records import GROUP_ANNOTATION, Settings
+from vcd.timetravel.placement import Choice, Rated
+from vcd.timetravel.story import Episode, Story
+from vcd.timetravel.words import counted, pods_in_words, quantities_in_words, reason_in_words
+
+_NAMED = 4
+"""How many pods a sentence names."""
+
+
+def sentence(episode: Episode, story: Story) -> str:
+    """What happened in an episode."""
+    return _SENTENCES[episode.what](episode, story)
+
+
+def present(story: Story, settings: Settings) -> str:
+    """How things stand after the last event."""
+    if story.only is not None:
+        return _pod_now(story, story.only, settings)
+    if story.group is None:
+        return "the job is not there any more"
+    phases = Counter(_standing(pod) for pod in story.pods.values())
+    pods = ", ".join(f"{count} {standing}" for standing, count in sorted(phases.items()))
+    words = f"the job is {story.phase or 'Pending'}"
+    wait = story.waits_for
+    return f"{words} with {pods or 'no pods'}" + (f"; it waits {_waits(wait)}" if wait else "")
+
+
+def _pod_now(story: Story, key: str, settings: Settings) -> str:
+    pod = story.pods.get(key)
+    if pod is None:
+        return "the pod is not there any more"
+    words = f"the pod is {_standing(pod)}"
+    if pod.spec.node_name:
+        return f"{words} on {pod.spec.node_name}"
+    names = settings.scheduler_names
+    if names and pod.spec.scheduler_name not in names:
+        return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
+    if not pod.metadata.annotations.get(GROUP_ANNOTATION):
+        return f"{words}; it has no annotation {GROUP_ANNOTATION}, so it is in no group that a session could place"
+    if story.group is None:
+        return f"{words}; its group {story.group_key} is not there"
+    wait = story.waits_for
+    return f"{words}; it waits {_waits(wait)}" if wait else words
+
+
+def _standing(pod: Pod) -> str:
+    phase = pod.status.phase or "Pending"
+    if pod.metadata.deletion_timestamp is not None:
+        return "leaving"
+    return "bound" if phase == "Pending" and pod.spec.node_name else phase
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _names(keys: Iterable[str], story: Story, noun: str = "") -> str:
+    """Pods by name, the first of many; in the story of one pod, the noun alone."""
+    names = [key.partition("/")[2] for key in keys]
+    if story.only is not None:
+        return "the pod"
+    shown = ", ".join(names[:_NAMED])
+    words = shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
+    return f"{noun} {words}".strip()
+
+
+def _placed(episode: Episode, story: Story) -> str:
+    """Pods and their nodes: ``a to n1, b to n2 and 8 more``."""
+    if story.only is not None:
+        return f"the pod to {episode.places[story.only]}"
+    pairs = [f"{key.partition('/')[2]} to {node}" for key, node in episode.places.items()]
+    more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+    return ", ".join(pairs[:_NAMED]) + more
+
+
+def _nodes(episode: Episode) -> str:
+    nodes = sorted(set(episode.places.values()))
+    return ", ".join(nodes) if len(nodes) <= _NAMED else counted(len(nodes), "node")
+
+
+def _plural(episode: Episode, story: Story) -> bool:
+    return story.only is None and len(episode.pods or episode.places) > 1
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _created(episode: Episode, story: Story) -> str:
+    if not episode.pods:
+        return "created" if story.group is None else f"created: {_asked_by_group(story.group)}"
+    asked = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
+    each = "each " if len(episode.pods) > 1 else ""
+    wants = f", {each}asking for {asked.pop()}" if len(asked) == 1 else ""
+    count = "" if story.only is not None else f"{counted(len(episode.pods), 'pod')} created: "
+    return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
+
+
+def _asked_by_group(group: PodGroup) -> str:
+    words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
+    minimum = group.spec.min_resources
+    if minimum:
+        words += f", minimum {quantities_in_words({name: str(value) for name, value in minimum.items()})}"
+    priority = group.spec.priority_class_name
+    return f"{words}, priority class {priority}" if priority else words
+
+
+def _asked(pod: Pod) -> str:
+    try:
+        requests = pod_requests(pod.spec)
+    except QuantityError as error:
+        return f"what cannot be read ({error})"
+    amounts = {name: format_resource(name, value) for name, value in requests.items() if value and name != "pods"}
+    return quantities_in_words(amounts) or "no resources"
+
+
+def _waited(episode: Episode, story: Story) -> str:
+    verb = "waits" if episode.end is None else f"waited {_length(episode.end - episode.start)}"
+    words = f"{verb} {_waits(episode.waiting)}"
+    first = _waits(episode.waiting_first)
+    return words if first in ("", _waits(episode.waiting)) else f"{words}; at first {first}"
+
+
+def _length(span: timedelta) -> str:
+    """``45.2 s``, ``12 min 30 s``, ``5 h 3 min``, ``2 d 4 h``."""
+    seconds = span.total_seconds()
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    whole = int(seconds)
+    for unit, size, part, part_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // part_size
+            return f"{whole // size} {unit}" + (f" {rest} {part}" if rest else "")
+    return f"{whole} s"
+
+
+def _waits(reasons: Sequence[ev.Waiting]) -> str:
+    """``at enqueue (proportion): no room (asks cpu 4); at gang (gang): ...``"""
+    words = []
+    for reason in reasons:
+        plugin = f" ({reason.plugin})" if reason.plugin and reason.plugin != reason.gate else ""
+        pods = f" for {pods_in_words(reason)}" if reason.pods else ""
+        words.append(f"at {reason.gate}{plugin}{pods}: {reason_in_words(reason)}")
+    return "; ".join(words)
+
+
+def _admitted(episode: Episode, story: Story) -> str:
+    by = f" by session {episode.session}" if episode.session else ""
+    return f"{'admitted' if story.only is None else 'its job was admitted'}{by}"
+
+
+def _phase(episode: Episode, story: Story) -> str:
+    by = f" (session {episode.session})" if episode.session else ""
+    return f"the job is {episode.detail}{by}"
+
+
+def _bound(episode: Episode, story: Story) -> str:
+    return f"session {episode.session} ({episode.action}) bound {_placed(episode, story)}"
+
+
+def reasons(episode: Episode, story: Story) -> list[str]:
+    """Why pods went where they went; the same reason once."""
+    return list(dict.fromkeys(_why(choice, episode, story) for choice in episode.choices))
+
+
+def _why(choice: Choice, episode: Episode, story: Story) -> str:
+    name = choice.pod.partition("/")[2]
+    who = "it" if story.only is not None or len(episode.places) == 1 else name
+    if choice.node != episode.places[choice.pod]:
+        return f"deciding it again puts {who} on {choice.node}: vcd replay tells why it differs"
+    if choice.nominated:
+        return f"room had been made for {who} on {choice.node}"
+    refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
+    took = f"{choice.passed} of {counted(choice.nodes, 'node')} took {who}" + (f" ({refused})" if refused else "")
+    if choice.passed == 1:
+        return took
+    return f"{took}: {_compared(choice)}"
+
+
+def _compared(choice: Choice) -> str:
+    """The chosen node against the best of the others."""
+    chosen = next(one for one in choice.best if one.node == choice.node)
+    other = next(one for one in choice.best if one is not chosen)
+    if choice.best[0] is not chosen:
+        return f"a plugin chose {chosen.node} over {other.node}, which rates {_rates(other)} against {_rates(chosen)}"
+    if chosen.room_now and not other.room_now:
+        return f"{chosen.node} has room now, {other.node} only when what leaves it is gone"
+    if chosen.points == other.points:
+        rates = f"rate {chosen.points:g} points alike" if chosen.scores else "are not rated by any plugin"
+        return f"{chosen.node} and {other.node} {rates}, and {chosen.node} comes first in the seeded order"
+    return f"{chosen.node} rates {_rates(chosen)}, {other.node} {_rates(other)}"
+
+
+def _rates(rated: Rated) -> str:
+    parts = ", ".join(f"{name} {points:g}" for name, points in rated.scores.items() if points)
+    return f"{rated.points:g} points" + (f" ({parts})" if parts else "")
+
+
+def _held(episode: Episode, story: Story) -> str:
+    words = f"session {episode.session} ({episode.action}) holds room that is being freed: {_placed(episode, story)}"
+    return words
+
+
+def _evicted(episode: Episode, story: Story) -> str:
+    who = _names(episode.places, story)
+    other = f" for {episode.group}" if episode.group != story.group_key else ""
+    reason = f": {episode.detail}" if episode.detail else ""
+    return f"session {episode.session} ({episode.action}) evicted {who} from {_nodes(episode)}{other}{reason}"
+
+
+def _dropped(episode: Episode, story: Story) -> str:
+    verb = "binding" if episode.verb == "bind" else "evicting"
+    who = _names(episode.places, story)
+    return f"session {episode.session} ({episode.action}) dropped {verb} {who} before any call: {episode.detail}"
+
+
+def _outcome(episode: Episode, story: Story) -> str:
+    what = "bind" if episode.verb == "bind" else "eviction"
+    detail = f": {episode.detail}" if episode.detail else ""
+    return f"{what} of {_names(episode.pods, story)}: {_RESULTS[episode.result]}{detail}"
+
+
+_RESULTS = {
+    "done": "done by the API server",
+    "conflict": "refused by the API server as a conflict",
+    "gone": "the pod was gone",
+    "failed": "failed",
+    "unknown": "no answer; it is looked at again",
+}
+
+
+def _shown(verb: str, plural: str, where: bool = True) -> Callable[[Episode, Story], str]:
+    """A sentence about pods that do the same."""
+
+    def tell(episode: Episode, story: Story) -> str:
+        many = _plural(episode, story)
+        place = f" on {_nodes(episode)}" if where and episode.places else ""
+        detail = f": {episode.detail}" if episode.detail else ""
+        if not episode.pods:
+            return f"the job {verb}{detail}"
+        return f"{_names(episode.pods, story)} {plural if many else verb}{place}{detail}"
+
+    return tell
+
+
+_SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
+    "created": _created,
+    "waited": _waited,
+    "admitted": _admitted,
+    "phase": _phase,
+    "bound": _bound,
+    "held": _held,
+    "evicted": _evicted,
+    "dropped": _dropped,
+    "outcome": _outcome,
+    "placed": _shown("was placed by somebody else", "were placed by somebody else"),
+    "running": _shown("runs", "run"),
+    "succeeded": _shown("succeeded", "succeeded"),
+    "failed": _shown("failed", "failed"),
+    "leaving": _shown("is being deleted", "are being deleted"),
+    "gone": _shown("is gone", "are gone"),
+    "bad": _shown("is set aside", "are set aside"),
+}
