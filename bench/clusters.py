@@ -57,7 +57,7 @@ def gang(
             },
             "spec": {
                 "schedulerName": "volcano",
-                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+                "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
                 **extra,
             },
             "status": {"phase": "Running" if extra.get("nodeName") else "Pending"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -81,10 +81,17 @@ class Scheduler:
         del self._shown[f"{kind} {key}"]
         await self.tell(ev.ObjectGone(kind, key))
 
-    async def cycle(self, *meanwhile: ev.Event, seconds: float = 1) -> ev.SessionDecided:
-        """One session; ``meanwhile`` is logged while it decides. Then time passes."""
+    async def cycle(
+        self,
+        *meanwhile: ev.Event,
+        seconds: float = 1,
+        forge: Callable[[ev.Plan], ev.Plan] = lambda plan: plan,
+        made_by: dict[str, str] | None = None,
+    ) -> ev.SessionDecided:
+        """One session; ``meanwhile`` is logged while it decides, and the plan that is logged is what ``forge`` makes
+        of the one decided, ``made_by`` other versions than these. Then time passes."""
         snapshot = self._maker.snapshot()
-        plan = decide(snapshot, self._policy, self.clock.now, 7, self._memory)
+        plan = forge(decide(snapshot, self._policy, self.clock.now, 7, self._memory))
         await self.tell(*meanwhile)
         stale = stale_statements(plan, self._maker.snapshot()) if meanwhile else ()
         record = ev.SessionDecided(
@@ -93,8 +100,8 @@ class Scheduler:
             policy=self._policy.digest,
             now=self.clock.now,
             seed=7,
-            epoch=1,
-            versions=versions(),
+            epoch=self.state.epoch,
+            versions=versions() if made_by is None else made_by,
             plan=ev.encode_plan(plan),
             stale=stale,
         )
@@ -144,13 +151,13 @@ class Scheduler:
 
 
 @asynccontextmanager
-async def scheduler(path: Path, conf: str = CONF) -> AsyncIterator[Scheduler]:
+async def scheduler(path: Path, conf: str = CONF, epoch: int = 1) -> AsyncIterator[Scheduler]:
     """A scheduler with a new log at ``path``, leading, at the beginning of 2026."""
     clock = Clock(START)
     async with EventLog.open(path, clock=clock) as log:
         made = Scheduler(log, clock)
         await made.load(conf)
-        await made.tell(ev.LeadershipChanged(1, "replica-a", leading=True))
+        await made.tell(ev.LeadershipChanged(epoch, f"replica-{epoch}", leading=True))
         yield made
 
 

@@ -74,7 +74,7 @@ def _option(flag: Flag) -> click.Option:
     names = ["-v", "--v"] if flag.name == "v" else [f"--{flag.name}"]
     default = f"; default {flag.default}" if flag.default else ""
     words = f"{flag.doc}  [{flag.variable}{default}]"
-    return click.Option(names, multiple=True, metavar=flag.kind.upper(), help=words, hidden=bool(flag.idle))
+    return click.Option(names, multiple=True, metavar=flag.kind.upper().removesuffix("S"), help=words, hidden=bool(flag.idle))
 
 
 run = _GoLikeCommand(

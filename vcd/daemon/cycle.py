@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -21,6 +21,16 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided, ev.Plan, Session, dict[str, float]], None]
+Gather = Callable[[], Awaitable[None]]
+"""Waits, after a change, for what comes along with it, so that one session decides on all of it."""
+
+_GATHERING = 0.02
+"""Seconds that a change waits for others like it."""
+
+
+async def gather_briefly() -> None:
+    """What comes within a fixed time belongs together."""
+    await asyncio.sleep(_GATHERING)
 
 
 class Cycle:
@@ -39,7 +49,7 @@ class Cycle:
         *,
         seed: int = 0,
         period: float = 1.0,
-        gather: float = 0.02,
+        gather: Gather = gather_briefly,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._keeper = keeper
@@ -65,7 +75,7 @@ class Cycle:
                 self.idle.set()
                 await self._wait_for_change()
             self.idle.clear()
-            await asyncio.sleep(self._gather)
+            await self._gather()
             changed.clear()
             epoch = self._may_decide()
             if epoch is None:

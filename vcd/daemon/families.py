@@ -99,7 +99,6 @@ EVENT_LOG = (
     Family("vcd_event_log_sequence", "gauge", "The last event in the event log."),
     Family("vcd_event_log_bytes", "gauge", "Size of the event log's file."),
 )
-LAG = Family("vcd_event_log_lag_events", "gauge", "Events in the log that no session has been decided on yet.")
 LEADER = Family("vcd_leader", "gauge", "1 while this replica holds the Lease.")
 EPOCH = Family("vcd_epoch", "gauge", "The Lease's transitions when this replica last won or lost it.")
 POLICY = Family("vcd_policy_info", "gauge", "The configuration in force.", ("digest",))
@@ -116,7 +115,7 @@ WAITING_PODS = Family(
 
 WATCH = {
     "synced": Family("vcd_watch_synced", "gauge", "Whether a kind's first list is complete.", ("kind",)),
-    "lag": Family("vcd_watch_lag_seconds", "gauge", "From the arrival of the last changes to the state.", ("kind",)),
+    "lag": Family("vcd_watch_lag_seconds", "gauge", "From arrival to log and state, of the last changes.", ("kind",)),
     "lists": Family("vcd_watch_lists_total", "counter", "Complete lists.", ("kind",)),
     "relists": Family("vcd_watch_relists_total", "counter", "Lists made because a watch had expired.", ("kind",)),
     "connections": Family("vcd_watch_connections_total", "counter", "Watches begun.", ("kind",)),

@@ -77,7 +77,6 @@ class _View:
     groups: list[list[int]]
     unschedulable: dict[str, int]
     victims: int
-    head: int
     waiting_groups: dict[Labels, int]
     waiting_pods: dict[Labels, int]
 
@@ -143,7 +142,6 @@ class Metrics:
             groups=self._groups_by_phase(session, plan),
             unschedulable=unschedulable,
             victims=_victims(plan, stale),
-            head=session.snapshot.sequence,
             waiting_groups=dict(self._waiting.groups),
             waiting_pods=dict(self._waiting.pods),
         )
@@ -367,8 +365,6 @@ class Metrics:
         if now.log is not None:
             for family, value in zip(fam.EVENT_LOG, now.log, strict=True):
                 yield family.values([((), value)])
-            if self._view is not None:
-                yield fam.LAG.values([((), max(0, now.log[0] - self._view.head))])
         kinds = Counter(kind for kind, _ in self.set_aside())
         yield fam.SET_ASIDE.values(((kind,), count) for kind, count in sorted(kinds.items()))
 

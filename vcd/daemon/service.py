@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from vcd.daemon.cycle import Cycle
+from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
@@ -64,7 +64,13 @@ class Service:
     """One replica."""
 
     def __init__(
-        self, options: Options, client: KubeClient, keeper: Keeper, policy: PolicyFile, clock: Clock = SYSTEM_CLOCK
+        self,
+        options: Options,
+        client: KubeClient,
+        keeper: Keeper,
+        policy: PolicyFile,
+        clock: Clock = SYSTEM_CLOCK,
+        gather: Gather = gather_briefly,
     ) -> None:
         self.options = options
         self.client = client
@@ -97,6 +103,7 @@ class Service:
             self._hand_over,
             seed=options.seed,
             period=options.schedule_period,
+            gather=gather,
             clock=clock.wall,
         )
         self._deciding: int | None = None
@@ -327,8 +334,12 @@ def in_words(waiting: ev.Waiting) -> str:
 
 
 @contextlib.asynccontextmanager
-async def assembled(options: Options, clock: Clock = SYSTEM_CLOCK) -> AsyncIterator[Service]:
+async def assembled(
+    options: Options, clock: Clock = SYSTEM_CLOCK, gather: Gather = gather_briefly
+) -> AsyncIterator[Service]:
     """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
+
+    ``gather`` waits, after a change, for what shall be decided on together with it.
 
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
@@ -349,7 +360,7 @@ async def assembled(options: Options, clock: Clock = SYSTEM_CLOCK) -> AsyncItera
             keeper = Keeper(log, state)
             if state.policy != loaded:
                 await keeper.put([loaded])
-            service = Service(options, client, keeper, policy, clock)
+            service = Service(options, client, keeper, policy, clock, gather)
             service.metrics.observe_policy(loaded.digest, ok=True)
             yield service
 

@@ -20,6 +20,8 @@ class DrfPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Note the totals that shares are of."""
+        self._allocated = session.jobs.allocated
+        self._held: dict[int, list[int]] = {}
         self._total = [(column, amount) for column, amount in enumerate(session.nodes.total.tolist()) if amount]
 
     def share(self, allocated: list[int]) -> float:
@@ -33,20 +35,37 @@ class DrfPlugin(Plugin):
 
     def job_order(self, job: Job) -> float:
         """Smaller share first."""
-        return self.share(job.allocated)
+        return self.share(self.held(job))
+
+    def held(self, job: Job) -> list[int]:
+        """What a job's share is of: what it has allocated, and what its tasks wait for."""
+        return self._held.get(job.index, job.allocated)
 
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Tasks whose jobs keep no less than the preemptor's job would get."""
-        mine = self.share(_plus(preemptor.job.allocated, preemptor.amounts, 1))
+        mine = self.share(_plus(self.held(preemptor.job), preemptor.amounts, 1))
         left: dict[int, list[int]] = {}
         victims = []
         for task in tasks:
-            remaining = _plus(left.get(task.job.index, task.job.allocated), task.amounts, -1)
+            remaining = _plus(left.get(task.job.index, self.held(task.job)), task.amounts, -1)
             left[task.job.index] = remaining
             theirs = self.share(remaining)
             if mine < theirs or abs(mine - theirs) <= SHARE_DELTA:
                 victims.append(task)
         return victims
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """The job holds more, also while it waits for the room."""
+        self._add(task, 1)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """The job holds less."""
+        self._add(task, -1)
+
+    def _add(self, task: Task, sign: int) -> None:
+        index = task.job.index
+        held = self._held[index] if index in self._held else self._allocated[index].tolist()
+        self._held[index] = _plus(held, task.amounts, sign)
 
 
 def _plus(amounts: list[int], request: tuple[int, ...], sign: int) -> list[int]:

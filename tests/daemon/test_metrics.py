@@ -1,0 +1,523 @@
+"""The metrics page: Volcano's names and labels, series that vanish with their object, few labels, little time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from tests.daemon.pages import CONF, Ticks, kept, observe, page_of, recorded, value
+from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
+from vcd.daemon.metrics import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
+from vcd.daemon.series import Distribution, exponential
+from vcd.daemon.waiting import reason_class
+from vcd.kube.watcher import WatchStatus
+from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
+from vcd.scheduling.gauges import Gauge
+from vcd.scheduling.plugin import Plugin
+
+DEFAULT = queue("default")
+QUEUE_SERIES = {
+    f"volcano_queue_{name}_{unit}"
+    for name in ("allocated", "request", "deserved", "inqueue", "real_capacity")
+    for unit in ("milli_cpu", "memory_bytes")
+}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+class TestQueues:
+    def test_amounts_have_volcanos_names_and_labels(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=2))
+        page = page_of(metrics)
+        assert QUEUE_SERIES <= page.keys()
+        assert page["volcano_queue_allocated_milli_cpu"][kept(queue_name="default")] == 4000
+
+    def test_scalar_resources_have_a_label_each(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8, gpu=4), gang("a", 1, cpu=1, gpu=2))
+        assert value(
+            metrics, "volcano_queue_allocated_scalar_resources", queue_name="default", resource="nvidia.com/gpu"
+        ) == pytest.approx(2000)
+
+    @pytest.mark.parametrize("name", ["volcano_queue_share", "volcano_queue_weight", "volcano_queue_overused"])
+    def test_single_values(self, metrics: Metrics, name: str) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1))
+        assert value(metrics, name, queue_name="default") is not None
+
+    def test_series_of_a_deleted_queue_vanish(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, queue("b", guarantee={"resource": {"cpu": "1"}}), node("n"), gang("a", 1, queue="b"))
+        assert b'"b"' in metrics.render()
+        observe(metrics, DEFAULT, node("n"), number=2)
+        assert b'"b"' not in metrics.render()
+
+    def test_gauges_are_zero_in_the_cycle_after_the_last_job(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n"), gang("a", 1, cpu=1))
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        metrics.observe_session(session, Plan(), None, {})
+        assert value(metrics, "volcano_queue_allocated_milli_cpu", queue_name="default") == 0
+        assert value(metrics, "volcano_queue_inqueue_milli_cpu", queue_name="default") == 0
+
+    def test_guarantee_is_vcds_own(self, metrics: Metrics) -> None:
+        resources = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}
+        observe(metrics, DEFAULT, queue("b", guarantee={"resource": resources}), node("n"))
+        page = page_of(metrics)
+        assert page["vcd_queue_guarantee_milli_cpu"] == {kept(queue_name="b"): 2000}
+        assert page["vcd_queue_guarantee_memory_bytes"] == {kept(queue_name="b"): 2**30}
+        assert page["vcd_queue_guarantee_scalar_resources"] == {kept(queue_name="b", resource="nvidia.com/gpu"): 1000}
+
+    def test_what_enqueue_reserved_is_a_series_of_its_own(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), group("a", phase="Pending", minimum={"cpu": 3}))
+        assert value(metrics, "vcd_queue_enqueue_reserved_milli_cpu", queue_name="default") == 3000
+
+    def test_groups_by_phase_as_the_plan_leaves_them(self, metrics: Metrics) -> None:
+        observe(
+            metrics,
+            DEFAULT,
+            queue("empty"),
+            node("n", cpu=8),
+            group("admitted", phase="Pending", minimum={"cpu": 1}),
+            group("refused", phase="Pending", minimum={"cpu": 100}),
+        )
+        page = page_of(metrics)
+        counts = {
+            phase: page[f"volcano_queue_pod_group_{phase}_count"][kept(queue_name="default")]
+            for phase in ("pending", "inqueue", "running", "unknown", "completed")
+        }
+        assert counts == {"pending": 1, "inqueue": 1, "running": 0, "unknown": 0, "completed": 0}
+        assert page["volcano_queue_pod_group_pending_count"][kept(queue_name="empty")] == 0
+
+
+class TestJobs:
+    def test_times_of_a_placed_job(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1, created=60))
+        page = page_of(metrics)
+        labels = kept(job_name="a", queue="default", job_namespace="default")
+        start = page["volcano_e2e_job_scheduling_start_time"][labels]
+        assert page["volcano_e2e_job_scheduling_last_time"][labels] == NOW_NS // 10**9
+        assert page["volcano_e2e_job_scheduling_duration"][labels] == (NOW_NS // 10**9 - start) * 1000
+        assert page["volcano_e2e_job_scheduling_latency_milliseconds_count"][kept()] == 1
+
+    def test_an_unschedulable_job_lacks_tasks_and_is_retried(self, metrics: Metrics) -> None:
+        for number in (1, 2):
+            observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1), number=number)
+        page = page_of(metrics)
+        assert page["volcano_unschedule_task_count"] == {kept(job_id="a"): 3}
+        assert page["volcano_unschedule_job_count"] == {kept(): 1}
+        assert page["volcano_job_retry_counts"] == {kept(job_id="a"): 2}
+
+    def test_jobs_of_one_name_in_two_namespaces_are_one_series(self, metrics: Metrics) -> None:
+        other = list(gang("a", 4, cpu=1))
+        for manifest in other:
+            manifest["metadata"]["namespace"] = "other"
+        observe(metrics, DEFAULT, node("n", cpu=1), gang("a", 3, cpu=1), other)
+        assert page_of(metrics)["volcano_unschedule_task_count"] == {kept(job_id="a"): 7}
+
+    def test_series_of_a_deleted_job_vanish(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=2), gang("gone", 3, cpu=1), gang("placed", 1, cpu=1))
+        observe(metrics, DEFAULT, node("n", cpu=2), number=2)
+        assert not re.search(rb'"(default/)?(gone|placed)"', metrics.render())
+
+    def test_a_new_job_of_a_deleted_ones_name_starts_anew(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1))
+        observe(metrics, DEFAULT, node("n", cpu=2), number=2)
+        observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1), number=3)
+        assert value(metrics, "volcano_job_retry_counts", job_id="a") == 1
+
+    def test_a_completed_group_is_counted_once(self, metrics: Metrics) -> None:
+        objects = [DEFAULT, node("n"), group("a", phase="Running"), pod("a-0", group="a", on="n", phase="Succeeded")]
+        observe(metrics, *objects)
+        labels = {"job_name": "default/a", "queue_name": "default"}
+        assert value(metrics, "volcano_job_completed_phase_count", **labels) == 1
+        objects[2] = group("a", phase="Completed")
+        observe(metrics, *objects, number=2)
+        assert value(metrics, "volcano_job_completed_phase_count", **labels) == 1
+
+
+class TestAttempts:
+    def test_binds_of_a_plan_are_scheduled_pods(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1))
+        assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") == 2
+        assert value(metrics, "vcd_session_statements_total", verdict="committed") == 1
+
+    def test_a_stale_statement_schedules_nothing(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1), stale=((0, "the pod is gone"),))
+        assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") is None
+        assert value(metrics, "vcd_session_statements_total", verdict="stale") == 1
+
+    def test_pods_without_a_place_are_unschedulable(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=1), gang("a", 1, cpu=2))
+        assert value(metrics, "volcano_schedule_attempts_total", result="unschedulable") == 1
+
+    def test_evictions_are_counted_by_action(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        victims = tuple(Operation("evict", f"default/v{number}", "uid") for number in range(3))
+        plan = Plan((Statement("default/a", "preempt", victims[:2]), Statement("default/a", "reclaim", victims[2:])))
+        metrics.observe_session(session, plan, None, {})
+        page = page_of(metrics)
+        assert page["volcano_eviction_transactions_total"] == {kept(action="preempt"): 1, kept(action="reclaim"): 1}
+        assert page["volcano_total_preemption_attempts"] == {kept(): 1}
+        assert page["volcano_pod_preemption_victims"] == {kept(): 2}
+
+
+class TestLatencies:
+    DURATIONS: ClassVar = {
+        "snapshot": 0.002, "open": 0.003, "enqueue": 0.001, "allocate": 0.1, "close": 0.001, "verify": 0.0,
+        "total": 0.11, "open/proportion": 0.002, "close/gang": 0.001,
+    }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("series", "labels", "milliseconds"),
+        [
+            ("volcano_e2e_scheduling_latency_milliseconds", {}, 110),
+            ("volcano_open_session_duration_milliseconds", {}, 5),
+            ("volcano_action_scheduling_latency_milliseconds", {"action": "allocate"}, 100),
+            (
+                "volcano_plugin_scheduling_latency_milliseconds",
+                {"plugin": "proportion", "OnSession": "OnSessionOpen"},
+                2,
+            ),
+            ("volcano_plugin_scheduling_latency_milliseconds", {"plugin": "gang", "OnSession": "OnSessionClose"}, 1),
+        ],
+    )
+    def test_parts_of_a_cycle(
+        self, metrics: Metrics, series: str, labels: dict[str, str], milliseconds: float
+    ) -> None:
+        observe(metrics, DEFAULT, node("n"), durations=self.DURATIONS)
+        assert value(metrics, f"{series}_count", **labels) == 1
+        assert value(metrics, f"{series}_sum", **labels) == pytest.approx(milliseconds)
+
+    def test_vcds_own_parts_are_in_seconds(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n"), durations=self.DURATIONS)
+        assert value(metrics, "vcd_session_phase_seconds_sum", phase="snapshot") == pytest.approx(0.002)
+
+    def test_pods_age_when_placed(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 3, cpu=1, created=60))
+        name = "volcano_task_scheduling_latency_milliseconds"
+        start = value(
+            metrics, "volcano_e2e_job_scheduling_start_time", job_name="a", queue="default", job_namespace="default"
+        )
+        assert start is not None
+        assert value(metrics, f"{name}_count", stage="Assumed") == 3
+        assert value(metrics, f"{name}_sum", stage="Assumed") == 3 * (NOW_NS / 1e6 - start * 1000)
+
+    def test_histograms_go_on_when_their_objects_are_gone(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 3, cpu=1))
+        observe(metrics, number=2)
+        assert value(metrics, "volcano_task_scheduling_latency_milliseconds_count", stage="Assumed") == 3
+
+    def test_buckets_are_volcanos(self) -> None:
+        bounds = exponential(1, 5000, 20)
+        assert len(bounds) == 20
+        assert (bounds[0], bounds[-1]) == (1, pytest.approx(5000))
+        assert bounds[2] / bounds[1] == pytest.approx(bounds[19] / bounds[18])
+
+    def test_many_values_count_as_each_of_them(self) -> None:
+        values = [0.5, 1.0, 1.5, 10.0, 99.0]
+        one, many = Distribution((1.0, 10.0)), Distribution((1.0, 10.0))
+        for number in values:
+            one.observe(number)
+        many.observe_many(np.array(values))
+        assert (one.counts, one.total) == (many.counts, many.total) == ([2, 2, 1], 112.0)
+
+    def test_buckets_are_cumulative(self, metrics: Metrics) -> None:
+        for seconds in (0.0001, 0.02, 100.0):
+            metrics.observe_append(seconds)
+        buckets = page_of(metrics)["vcd_event_log_append_seconds_bucket"]
+        assert [buckets[kept(le=bound)] for bound in ("0.0005", "0.025", "10.0", "+Inf")] == [1, 2, 2, 3]
+
+
+class TestOutcomes:
+    def test_the_verb_is_found_in_the_plan(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1), number=7)
+        metrics.observe_outcome(OperationDone(7, 0, 0, "done"))
+        metrics.observe_outcome(OperationDone(7, 0, 1, "conflict"))
+        assert page_of(metrics)["vcd_commit_operations_total"] == {
+            kept(verb="bind", result="done"): 1,
+            kept(verb="bind", result="conflict"): 1,
+        }
+
+    def test_an_outcome_of_an_unknown_session_still_counts(self, metrics: Metrics) -> None:
+        metrics.observe_outcome(OperationDone(3, 0, 0, "gone"))
+        assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="gone") == 1
+
+    def test_a_bind_that_failed_is_an_error(self, metrics: Metrics) -> None:
+        metrics.observe_outcome(OperationDone(3, 0, 0, "failed"), "bind")
+        assert value(metrics, "volcano_schedule_attempts_total", result="error") == 1
+
+    def test_time_until_bound(self) -> None:
+        clock = Ticks()
+        metrics = Metrics(clock)
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1))
+        clock.now += 0.25
+        metrics.observe_outcome(OperationDone(1, 0, 0, "done"))
+        assumed = value(metrics, "volcano_task_scheduling_latency_milliseconds_sum", stage="Assumed")
+        bound = value(metrics, "volcano_task_scheduling_latency_milliseconds_sum", stage="Bound")
+        assert assumed is not None
+        assert bound is not None
+        assert bound - assumed == pytest.approx(250)
+        assert value(metrics, "volcano_scheduling_stage_duration_milliseconds_sum", stage="Bind") == pytest.approx(250)
+
+    def test_sessions_without_outcomes_are_forgotten(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), conf=CONF)
+        for number in range(REMEMBERED_SESSIONS + 1):
+            metrics.observe_session(session, *recorded(session, number), {})
+        metrics.observe_outcome(OperationDone(0, 0, 0, "done"))
+        assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="done") == 1
+
+
+class TestWaiting:
+    def test_pods_by_queue_gate_and_reason(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, queue("b"), node("n", cpu=4), gang("a", 2, cpu=8, queue="b"), conf=BARE)
+        page = page_of(metrics)
+        labels = kept(queue="b", gate="predicate", reason="room")
+        assert page["vcd_waiting_groups"][labels] == 1
+        assert page["vcd_waiting_pods"][labels] >= 1
+
+    def test_a_group_that_was_not_admitted_waits_with_all_its_pods(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 5, cpu=4, phase="Pending", minimum={"cpu": 20}))
+        found = {labels: pods for labels, pods in page_of(metrics)["vcd_waiting_pods"].items() if pods}
+        assert found[kept(queue="default", gate="enqueue", reason="cluster-full")] == 5
+
+    def test_who_waits_no_more_is_gone(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=1), gang("a", 1, cpu=2))
+        observe(metrics, DEFAULT, node("n", cpu=4), gang("a", 1, cpu=2), number=2)
+        page = page_of(metrics)
+        assert page.get("vcd_waiting_groups", {}) == {}
+        assert page.get("vcd_waiting_pods", {}) == {}
+
+    def test_queues_that_do_not_exist_make_up_no_labels(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n"), [group(f"g{i}", queue=f"made-up-{i}") for i in range(20)])
+        assert page_of(metrics)["vcd_waiting_groups"] == {kept(queue="", gate="queue", reason="queue-missing"): 20}
+
+    def test_reasons_with_names_in_them_are_one_class(self) -> None:
+        reasons = [f"node(s) had untolerated taint {{key{number}: value}}" for number in range(100)]
+        assert {reason_class(reason) for reason in reasons} == {"taint"}
+
+    @pytest.mark.parametrize(
+        ("reason", "expected"),
+        [
+            ("Insufficient nvidia.com/gpu", "room"),
+            ("Too many pods", "pod-count"),
+            ("queue resource quota insufficient", "quota"),
+            ("queue is Closed", "queue-closed"),
+            ("queue is overused", "queue-overused"),
+            ("queue x does not exist", "queue-missing"),
+            ("resource in cluster is overused", "cluster-full"),
+            ("node(s) didn't match pod anti-affinity rules", "pod-anti-affinity"),
+            ("node(s) didn't match Pod's node affinity/selector", "node-affinity"),
+            ("pod has unbound immediate PersistentVolumeClaims", "volume"),
+            ("words of a plugin that nobody knows", "other"),
+        ],
+    )
+    def test_classes(self, reason: str, expected: str) -> None:
+        assert reason_class(reason) == expected
+
+    def test_every_reason_of_the_predicates_has_a_class(self) -> None:
+        texts = "\n".join(path.read_text() for path in Path("vcd/scheduling/predicates").glob("*.py"))
+        reasons = re.findall(r'"(node\(s\)[^"]*|Insufficient[^"]*)"', texts)
+        assert len(reasons) > 8
+        assert [reason for reason in reasons if reason_class(reason) == "other"] == []
+
+
+class TestTheDaemon:
+    def test_the_event_log(self, metrics: Metrics) -> None:
+        metrics.observe_log(head=10, size_bytes=4096)
+        page = page_of(metrics)
+        assert page["vcd_event_log_sequence"][kept()] == 10
+        assert page["vcd_event_log_bytes"][kept()] == 4096
+
+    def test_leadership(self, metrics: Metrics) -> None:
+        metrics.observe_leadership(True, 5)
+        assert (value(metrics, "vcd_leader"), value(metrics, "vcd_epoch")) == (1, 5)
+
+    def test_who_lost_the_lease_shows_no_queue_and_no_job(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n", cpu=1), gang("a", 2, cpu=2))
+        metrics.observe_leadership(False, 5)
+        names = [name for name, series in page_of(metrics).items() if any("queue" in dict(labels) for labels in series)]
+        assert names == []
+        assert value(metrics, "volcano_queue_weight", queue_name="default") is None
+
+    def test_one_policy_is_in_force(self, metrics: Metrics) -> None:
+        metrics.observe_policy("one", ok=True)
+        metrics.observe_policy("two", ok=True)
+        metrics.observe_policy("two", ok=False)
+        page = page_of(metrics)
+        assert page["vcd_policy_info"] == {kept(digest="two"): 1}
+        assert page["vcd_policy_reload_errors_total"] == {kept(): 1}
+
+    def test_objects_set_aside_by_kind(self, metrics: Metrics) -> None:
+        metrics.set_aside = lambda: [("Pod", "a/b"), ("Pod", "a/c"), ("Node", "n")]
+        assert page_of(metrics)["vcd_objects_set_aside"] == {kept(kind="Pod"): 2, kept(kind="Node"): 1}
+
+    def test_watches(self) -> None:
+        clock = Ticks()
+        metrics = Metrics(clock)
+        metrics.watches = lambda: {
+            "Pod": WatchStatus(synced=True, relists=2, events=7, last_event=90.0, lag=0.5),
+            "Node": WatchStatus(),
+        }
+        page = page_of(metrics)
+        assert page["vcd_watch_relists_total"] == {kept(kind="Pod"): 2, kept(kind="Node"): 0}
+        assert page["vcd_watch_events_total"][kept(kind="Pod")] == 7
+        assert page["vcd_watch_last_event_age_seconds"] == {kept(kind="Pod"): 10}
+        assert page["vcd_watch_synced"] == {kept(kind="Pod"): 1, kept(kind="Node"): 0}
+
+    def test_a_plugin_that_was_left_out_is_counted(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        metrics.observe_session(session, Plan(faults=("drf: ZeroDivisionError()",)), None, {})
+        assert value(metrics, "vcd_plugin_faults_total", plugin="drf") == 1
+
+    def test_replay_mismatches_start_at_zero(self, metrics: Metrics) -> None:
+        before = value(metrics, "vcd_replay_mismatches_total")
+        metrics.observe_mismatch()
+        assert (before, value(metrics, "vcd_replay_mismatches_total")) == (0, 1)
+
+    def test_the_process(self, metrics: Metrics) -> None:
+        assert (value(metrics, "process_resident_memory_bytes") or 0) > 1_000_000
+
+    def test_the_longest_pause_is_shown_for_one_to_two_windows(self) -> None:
+        clock = Ticks()
+        metrics = Metrics(clock)
+        metrics.observe_pause(0.5)
+        clock.now += PAUSE_WINDOW
+        metrics.observe_pause(0.1)
+        assert value(metrics, "vcd_loop_pause_seconds") == 0.5
+        clock.now += PAUSE_WINDOW
+        metrics.observe_pause(0.01)
+        assert value(metrics, "vcd_loop_pause_seconds") == 0.1
+
+    async def test_a_pause_of_the_loop_is_measured(self, metrics: Metrics) -> None:
+        watcher = asyncio.create_task(metrics.measure_pauses())
+        await asyncio.sleep(0)
+        began = time.perf_counter()
+        while time.perf_counter() - began < 0.1:
+            pass
+        while not value(metrics, "vcd_loop_pause_seconds"):  # noqa: ASYNC110 - the condition waited for
+            await asyncio.sleep(0.005)
+        watcher.cancel()
+        assert (value(metrics, "vcd_loop_pause_seconds") or 0) > 0.05
+
+
+class _Odd(Plugin):
+    name = "odd"
+
+    def __init__(self, gauges: list[Gauge]) -> None:
+        self.given = gauges
+
+    def gauges(self) -> Iterator[Gauge]:
+        yield from self.given
+
+
+class TestPluginsThatAreNotOurs:
+    def test_their_gauges_are_shown(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        session.plugins.append(_Odd([Gauge("odd_things", (("kind", "x"),), 3)]))
+        metrics.observe_session(session, Plan(), None, {})
+        assert value(metrics, "odd_things", kind="x") == 3
+
+    @pytest.mark.parametrize("gauge", [Gauge("not a name", (), 1), Gauge("odd", (), "many"), ("odd",)])  # type: ignore[arg-type]
+    def test_a_bad_gauge_costs_their_gauges_only(self, metrics: Metrics, gauge: Gauge) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        session.plugins.append(_Odd([Gauge("odd_things", (), 3), gauge]))
+        metrics.observe_session(session, Plan(), None, {})
+        assert value(metrics, "odd_things") is None
+        assert value(metrics, "vcd_plugin_faults_total", plugin="odd") == 1
+        assert value(metrics, "volcano_queue_weight", queue_name="default") == 1
+
+    def test_a_series_given_twice_is_shown_once(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        session.plugins.append(_Odd([Gauge("odd_things", (), 3), Gauge("odd_things", (), 4)]))
+        metrics.observe_session(session, Plan(), None, {})
+        assert value(metrics, "odd_things") == 4
+
+
+class TestThePage:
+    def test_it_can_be_written_while_counting_goes_on(self, metrics: Metrics) -> None:
+        metrics.observe_append(0.1)
+        write = metrics.freeze()
+        metrics.observe_append(0.1)
+        assert b"vcd_event_log_append_seconds_count 1.0" in write()
+
+    def test_label_values_are_escaped(self, metrics: Metrics) -> None:
+        metrics.observe_policy('a"b\\c\n', ok=True)
+        assert page_of(metrics)["vcd_policy_info"] == {kept(digest='a"b\\c\n'): 1}
+
+    def test_a_hundred_thousand_groups_that_came_and_went_leave_no_series(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1), conf=CONF)
+        metrics.observe_session(session, *recorded(session), {})
+        before = len(metrics.render().splitlines())
+        for number in range(50):
+            observe(metrics, DEFAULT, node("n", cpu=2), gang(f"g{number}", 3, cpu=1), number=number + 2)
+        metrics.observe_session(session, *recorded(session, 99), {})
+        assert len(metrics.render().splitlines()) == before
+
+    def test_noting_a_session_of_1400_jobs_takes_less_than_it_may(self, metrics: Metrics) -> None:
+        jobs = [manifest for i in range(1400) for manifest in gang(f"j{i}", 2, cpu=1)]
+        session = session_after(DEFAULT, queue("b"), [node(f"n{i}", cpu=16) for i in range(100)], jobs, conf=CONF)
+        plan, record = recorded(session)
+        times = []
+        for _ in range(7):
+            began = time.process_time()
+            metrics.observe_session(session, plan, record, {"total": 0.1})
+            times.append(time.process_time() - began)
+        assert sorted(times)[3] < 0.015  # about 4 ms; the rest is for busy machines
+
+
+def test_every_series_of_volcanos_source_that_is_ever_set_is_there(metrics: Metrics) -> None:
+    durations = {"open": 0.1, "open/gang": 0.1, "allocate": 0.1, "total": 0.2}
+    objects = (DEFAULT, node("n", cpu=4, gpu=1), gang("a", 1, cpu=1, gpu=1), gang("b", 1, cpu=9))
+    observe(metrics, *objects, durations=durations)
+    metrics.observe_outcome(OperationDone(1, 0, 0, "done"))
+    page = page_of(metrics)
+    missing = {name for name in VOLCANO if not {name, f"{name}_count"} & page.keys()}
+    assert missing == set()
+
+
+def _decided(plan: Plan) -> SessionDecided:
+    return SessionDecided(1, 0, "", NOW_NS, 0, 1, {}, encode_plan(plan))
+
+
+def test_a_statement_of_a_group_that_is_not_in_the_session_is_still_counted(metrics: Metrics) -> None:
+    session = session_after(DEFAULT, node("n"), conf=CONF)
+    plan = Plan((Statement("default/x", "allocate", (Operation("bind", "default/x-0", "uid", "n"),)),))
+    metrics.observe_session(session, plan, _decided(plan), {})
+    assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") == 1
+
+
+VOLCANO = {
+    *QUEUE_SERIES,
+    *(f"volcano_queue_{name}_scalar_resources" for name in ("allocated", "request", "deserved", "inqueue")),
+    "volcano_queue_share",
+    "volcano_queue_weight",
+    "volcano_queue_overused",
+    "volcano_queue_pod_group_pending_count",
+    "volcano_queue_pod_group_inqueue_count",
+    "volcano_queue_pod_group_running_count",
+    "volcano_queue_pod_group_unknown_count",
+    "volcano_queue_pod_group_completed_count",
+    "volcano_e2e_scheduling_latency_milliseconds",
+    "volcano_open_session_duration_milliseconds",
+    "volcano_e2e_job_scheduling_latency_milliseconds",
+    "volcano_e2e_job_scheduling_duration",
+    "volcano_e2e_job_scheduling_start_time",
+    "volcano_e2e_job_scheduling_last_time",
+    "volcano_plugin_scheduling_latency_milliseconds",
+    "volcano_action_scheduling_latency_milliseconds",
+    "volcano_task_scheduling_latency_milliseconds",
+    "volcano_scheduling_stage_duration_milliseconds",
+    "volcano_schedule_attempts_total",
+    "volcano_pod_preemption_victims",
+    "volcano_total_preemption_attempts",
+    "volcano_unschedule_task_count",
+    "volcano_unschedule_job_count",
+    "volcano_job_retry_counts",
+}

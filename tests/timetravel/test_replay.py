@@ -1,0 +1,278 @@
+"""Replay: the same input gives the same bytes, and what does not is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import dsl
+from tests.timetravel.histories import CONF, Scheduler, scheduler, write_busy_history
+from vcd.eventlog import LogError, LogReader, import_logs
+from vcd.model import events as ev
+from vcd.timetravel import logfile
+from vcd.timetravel.replay import first_difference, replay
+
+ROOT = Path(__file__).parents[2]
+ONE_NODE = (dsl.node("n1"), dsl.queue("default"))
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log of eight sessions."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+def differing(path: Path, **options: int) -> list[int]:
+    return [one.session for one in replay(path, **options) if one.difference is not None]
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_every_plan_of_a_history_comes_out_the_same(busy: Path, memory: bool) -> None:
+    assert [(one.session, one.difference) for one in replay(busy, memory=memory)] == [(n, None) for n in range(1, 9)]
+
+
+def test_events_between_head_and_session_are_not_decided_on(busy: Path) -> None:
+    with LogReader(busy) as reader:
+        (info,) = reader.sessions(3, 3)
+    assert info.sequence - info.head > 3
+    assert differing(busy, first=3, last=3) == []
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "4242"])
+def test_replay_is_the_same_under_any_hash_seed(busy: Path, hash_seed: str) -> None:
+    command = [sys.executable, "-c", "from vcd.cli import main; main()", "replay", "--event-log", str(busy)]
+    env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "sessions 1 to 8: 8 of 8 identical (13 operations)\n")
+
+
+def test_a_range_of_sessions_is_chosen(busy: Path) -> None:
+    assert [one.session for one in replay(busy, 3, 5)] == [3, 4, 5]
+
+
+def test_the_number_of_sessions_is_told_first(busy: Path) -> None:
+    told: list[int] = []
+    next(replay(busy, 3, 5, total=told.append))
+    assert told == [3]
+
+
+def test_history_whose_beginning_is_gone_replays_from_its_checkpoint(busy: Path) -> None:
+    logfile.compact(busy, max_age=1)
+    assert [(one.session, one.difference) for one in replay(busy)] == [(n, None) for n in range(5, 9)]
+
+
+def test_a_session_whose_history_is_gone_is_an_error(busy: Path) -> None:
+    logfile.compact(busy, max_age=1)
+    with pytest.raises(LogError, match="session 2 is not in it"):
+        list(replay(busy, 2, 2))
+
+
+async def test_each_session_is_decided_by_the_configuration_of_its_day(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=9, phase="Pending", minimum={"cpu": 9}))
+        await made.cycle()
+        await made.load(CONF.replace("enqueue, ", ""))
+        await made.cycle()
+    with LogReader(tmp_path / "log") as reader:
+        policies = {info.policy for info in reader.sessions()}
+    assert (len(policies), differing(tmp_path / "log")) == (2, [])
+
+
+async def test_settings_of_the_day_decide_again(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.load(CONF, **{"scheduler-name": "other"})
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        record = await made.cycle()
+    assert ev.decode_plan(record.plan).statements == ()
+    assert differing(tmp_path / "log") == []
+
+
+async def test_a_configuration_logged_after_the_head_is_found(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        other = CONF.replace("enqueue, ", "")
+        record = await made.cycle()
+        digest = await _digest_of(made, other)
+        await made.tell(msgspec.structs.replace(record, session=2, head=made.state.sequence - 1, policy=digest))
+    # the second record holds the first one's plan: what it binds is bound already
+    (second,) = replay(tmp_path / "log", 2, 2)
+    assert second.difference is not None
+
+
+async def _digest_of(made: Scheduler, conf: str) -> str:
+    await made.load(conf)
+    assert made.state.policy is not None
+    return made.state.policy.digest
+
+
+async def test_a_configuration_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        record = await made.cycle()
+        text = CONF.replace("gang", "gong")
+        await made.tell(ev.PolicyLoaded("f" * 64, text))
+        head = made.state.sequence
+        await made.tell(msgspec.structs.replace(record, session=2, head=head, policy="f" * 64))
+    with pytest.raises(LogError, match=r"session 2 .* configuration f{16}, which this version cannot read: line 5: .*gong"):
+        list(replay(tmp_path / "log"))
+
+
+async def test_another_version_is_told_beside_the_difference(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        await made.cycle(forge=lambda plan: ev.Plan(), made_by={"vcd": "0.0.1", "my-plugin": "3"})
+    (one,) = replay(tmp_path / "log")
+    assert one.difference is not None
+    assert one.versions["my-plugin"] == ("3", "")
+    assert one.versions["vcd"][0] == "0.0.1"
+
+
+async def test_a_plan_that_was_tampered_with_is_named(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n1"), dsl.node("n2"), dsl.queue("default"), dsl.gang("a", 2, cpu=8))
+        await made.cycle(forge=_swap_nodes)
+    (one,) = replay(tmp_path / "log")
+    assert one.difference is not None
+    assert one.difference.where == "statement 0 (allocate for default/a), operation 0"
+    assert {one.difference.recorded, one.difference.replayed} == {
+        "bind default/a-0 to n1",
+        "bind default/a-0 to n2",
+    }
+
+
+def _swap_nodes(plan: ev.Plan) -> ev.Plan:
+    (statement,) = plan.statements
+    first, second = statement.operations
+    operations = (
+        msgspec.structs.replace(first, node=second.node),
+        msgspec.structs.replace(second, node=first.node),
+    )
+    return msgspec.structs.replace(plan, statements=(msgspec.structs.replace(statement, operations=operations),))
+
+
+async def test_a_plugin_that_fails_today_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        await made.cycle()
+
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr("vcd.timetravel.replay.decide", broken)
+    (one,) = replay(tmp_path / "log")
+    assert str(one.difference) == "deciding: recorded a plan; replayed ZeroDivisionError: no such luck"
+
+
+async def test_two_replicas_histories_replay_across_the_handover(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        async with scheduler(tmp_path / f"{epoch}", epoch=epoch) as made:
+            await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1 + epoch), dsl.gang("b", 2, cpu=epoch))
+            await made.carry_out(await made.cycle())
+            await made.carry_out(await made.cycle())
+    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    assert [(one.session, one.epoch, one.difference) for one in replay(tmp_path / "both")] == [
+        (1, 1, None),
+        (2, 1, None),
+        (3, 2, None),
+        (4, 2, None),
+    ]
+
+
+async def test_a_log_without_sessions_is_an_error(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log"):
+        pass
+    with pytest.raises(LogError, match="it has no sessions"):
+        list(replay(tmp_path / "log"))
+
+
+async def test_a_log_that_ends_before_a_head_is_an_error(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        record = await made.cycle()
+        await made.tell(msgspec.structs.replace(record, session=2, head=1000))
+    with pytest.raises(LogError, match="it ends with event .*, before event 1000"):
+        list(replay(tmp_path / "log"))
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """Two plans and what tells them apart."""
+
+    recorded: ev.Plan
+    replayed: ev.Plan
+    where: str
+    words: tuple[str, str]
+
+
+BIND = ev.Operation("bind", "ns/p", "u", "n1")
+ACT = ev.Statement("ns/g", "allocate", (BIND,))
+DIFFERENCES = {
+    "a statement more": Case(
+        ev.Plan(),
+        ev.Plan(statements=(ACT,)),
+        "statement 0",
+        ("nothing", "allocate for ns/g with 1 operations, first bind ns/p to n1"),
+    ),
+    "an operation less": Case(
+        ev.Plan(statements=(msgspec.structs.replace(ACT, operations=(BIND, BIND)),)),
+        ev.Plan(statements=(ACT,)),
+        "statement 0 (allocate for ns/g), operation 1",
+        ("bind ns/p to n1", "nothing"),
+    ),
+    "another verb": Case(
+        ev.Plan(statements=(ACT,)),
+        ev.Plan(statements=(msgspec.structs.replace(ACT, operations=(ev.Operation("pipeline", "ns/p", "u", "n1"),)),)),
+        "statement 0 (allocate for ns/g), operation 0",
+        ("bind ns/p to n1", "hold room on n1 for ns/p"),
+    ),
+    "another reason to evict": Case(
+        ev.Plan(statements=(ev.Statement("ns/g", "preempt", (ev.Operation("evict", "ns/p", "u", "n1", "for x"),)),)),
+        ev.Plan(statements=(ev.Statement("ns/g", "preempt", (ev.Operation("evict", "ns/p", "u", "n1", "for y"),)),)),
+        "statement 0 (preempt for ns/g), operation 0",
+        ("evict ns/p from n1 (for x)", "evict ns/p from n1 (for y)"),
+    ),
+    "another phase": Case(
+        ev.Plan(groups=(ev.GroupStatus("ns/g", "Inqueue", running=1, was="Pending"),)),
+        ev.Plan(groups=(ev.GroupStatus("ns/g", "Running", ("Scheduled", "True", "ready", ""), running=1),)),
+        "group status 0",
+        ("ns/g Inqueue with 1 running (was Pending)", "ns/g Running with 1 running, condition Scheduled=True ready"),
+    ),
+    "another usage": Case(
+        ev.Plan(queues=(ev.QueueUsage("q", {"cpu": "1"}),)),
+        ev.Plan(queues=(ev.QueueUsage("q", {}),)),
+        "queue usage 0",
+        ("queue q has cpu 1 allocated", "queue q has nothing allocated"),
+    ),
+    "another reason to wait": Case(
+        ev.Plan(waiting=(ev.Waiting("ns/g", "predicate", "", "Insufficient cpu", 3, 1, ("ns/p",)),)),
+        ev.Plan(waiting=(ev.Waiting("ns/g", ""),)),
+        "reason to wait 0",
+        ("ns/g waits at predicate for p: 3 nodes Insufficient cpu", "ns/g waits for nothing any more"),
+    ),
+    "another fault": Case(ev.Plan(faults=("drf: x",)), ev.Plan(), "fault 0", ("drf: x", "nothing")),
+    "work left": Case(ev.Plan(more=True), ev.Plan(), "work left 0", ("True", "False")),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENCES.values(), ids=DIFFERENCES.keys())
+def test_the_first_difference_is_told_in_words(case: Case) -> None:
+    found = first_difference(ev.encode_plan(case.recorded), case.replayed)
+    assert (found.where, (found.recorded, found.replayed)) == (case.where, case.words)
+
+
+def test_bytes_that_are_no_plan_are_a_difference() -> None:
+    assert "cannot read" in first_difference(b"\xc1", ev.Plan()).recorded
+
+
+def test_plans_that_say_the_same_in_other_bytes_differ() -> None:
+    assert first_difference(b"\x81\xa4more\xc2", ev.Plan()).where == "the encoded plan"
