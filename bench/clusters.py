@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vcd.timetravel.planning import state_of
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.planning import state_of
 
 Manifest = dict[str, Any]
 
@@ -57,7 +57,9 @@ def gang(
             },
             "spec": {
                 "schedulerName": "volcano",
-                "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+                "containers": [
+                    {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+                ],
                 **extra,
             },
             "status": {"phase": "Running" if extra.get("nodeName") else "Pending"},

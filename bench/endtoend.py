@@ -99,14 +99,15 @@ async def schedule(url: str, log: str) -> None:
         sessions = service.cycle.sessions
     usage = resource.getrusage(resource.RUSAGE_SELF)
     print(  # noqa: T201
-        json.dumps({"cpu": time.process_time() - before, "rss": usage.ru_maxrss / 1024, "sessions": sessions}), flush=True
+        json.dumps({"cpu": time.process_time() - before, "rss": usage.ru_maxrss / 1024, "sessions": sessions}),
+        flush=True,
     )
 
 
 def run(node_count: int = NODES, pod_count: int = PODS) -> list[dict[str, Any]]:
     """Rows of what was measured, beside Volcano's figures (anchors)."""
     command = [sys.executable, "-m", "bench.endtoend"]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     with tempfile.TemporaryDirectory() as folder:
         server = _start([*command, "serve", str(node_count), str(pod_count)], environment)
         url = _line(server)["url"]
@@ -123,8 +124,20 @@ def run(node_count: int = NODES, pod_count: int = PODS) -> list[dict[str, Any]]:
         size = Path(f"{folder}/log.sqlite").stat().st_size
     name = f"end to end, {node_count:,} nodes, {pod_count:,} pods in gangs of {GANG}"
     return [
-        {"what": f"{name}: first to last bind", "value": pod_count / binds["seconds"], "unit": "pods/s", "peer": 180, "goal": 720},
-        {"what": "  daemon's CPU for a pod", "value": 1000 * spent["cpu"] / pod_count, "unit": "ms", "peer": 9, "goal": 4.5},
+        {
+            "what": f"{name}: first to last bind",
+            "value": pod_count / binds["seconds"],
+            "unit": "pods/s",
+            "peer": 180,
+            "goal": 720,
+        },
+        {
+            "what": "  daemon's CPU for a pod",
+            "value": 1000 * spent["cpu"] / pod_count,
+            "unit": "ms",
+            "peer": 9,
+            "goal": 4.5,
+        },
         {"what": "  server's CPU", "value": binds["cpu"], "unit": "s", "peer": None, "goal": None},
         {"what": "  from submission to the last bind", "value": binds["last"], "unit": "s", "peer": 25.4, "goal": None},
         {"what": "  daemon's peak memory", "value": spent["rss"], "unit": "MiB", "peer": 460, "goal": None},

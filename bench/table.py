@@ -15,7 +15,9 @@ def show(rows: Iterable[dict[str, Any]]) -> None:
     for name, side in (("what", "left"), ("ours", "right"), ("unit", "left"), ("Volcano", "right"), ("goal", "right")):
         table.add_column(name, justify="right" if side == "right" else "left")
     for row in rows:
-        table.add_row(row["what"], _number(row["value"]), row["unit"], _number(row.get("peer")), _number(row.get("goal")))
+        table.add_row(
+            row["what"], _number(row["value"]), row["unit"], _number(row.get("peer")), _number(row.get("goal"))
+        )
     Console(width=140).print(table)
 
 

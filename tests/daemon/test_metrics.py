@@ -39,7 +39,7 @@ class TestQueues:
     def test_amounts_have_volcanos_names_and_labels(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=2))
         page = page_of(metrics)
-        assert QUEUE_SERIES <= page.keys()
+        assert page.keys() >= QUEUE_SERIES
         assert page["volcano_queue_allocated_milli_cpu"][kept(queue_name="default")] == 4000
 
     def test_scalar_resources_have_a_label_each(self, metrics: Metrics) -> None:
@@ -150,7 +150,7 @@ class TestAttempts:
 
     def test_a_stale_statement_schedules_nothing(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1), stale=((0, "the pod is gone"),))
-        assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") is None
+        assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") == 0
         assert value(metrics, "vcd_session_statements_total", verdict="stale") == 1
 
     def test_pods_without_a_place_are_unschedulable(self, metrics: Metrics) -> None:
@@ -188,9 +188,7 @@ class TestLatencies:
             ("volcano_plugin_scheduling_latency_milliseconds", {"plugin": "gang", "OnSession": "OnSessionClose"}, 1),
         ],
     )
-    def test_parts_of_a_cycle(
-        self, metrics: Metrics, series: str, labels: dict[str, str], milliseconds: float
-    ) -> None:
+    def test_parts_of_a_cycle(self, metrics: Metrics, series: str, labels: dict[str, str], milliseconds: float) -> None:
         observe(metrics, DEFAULT, node("n"), durations=self.DURATIONS)
         assert value(metrics, f"{series}_count", **labels) == 1
         assert value(metrics, f"{series}_sum", **labels) == pytest.approx(milliseconds)
@@ -265,6 +263,14 @@ class TestOutcomes:
         assert bound is not None
         assert bound - assumed == pytest.approx(250)
         assert value(metrics, "volcano_scheduling_stage_duration_milliseconds_sum", stage="Bind") == pytest.approx(250)
+
+    def test_an_eviction_is_not_timed_as_a_bind(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), gang("a", 1, cpu=1), conf=CONF)
+        plan = Plan((Statement("default/a", "preempt", (Operation("evict", "default/v", "uid"),)),))
+        metrics.observe_session(session, plan, _decided(plan), {})
+        metrics.observe_outcome(OperationDone(1, 0, 0, "done"))
+        assert value(metrics, "vcd_commit_operations_total", verb="evict", result="done") == 1
+        assert value(metrics, "volcano_scheduling_stage_duration_milliseconds_count", stage="Bind") is None
 
     def test_sessions_without_outcomes_are_forgotten(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), conf=CONF)
@@ -435,9 +441,16 @@ class TestPluginsThatAreNotOurs:
 
     def test_a_series_given_twice_is_shown_once(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        session.plugins.append(_Odd([Gauge("odd_things", (), 3), Gauge("odd_things", (), 4)]))
+        one, again = (("a", "x"), ("b", "y")), (("b", "y"), ("a", "x"))
+        session.plugins.append(_Odd([Gauge("odd_things", one, 3), Gauge("odd_things", again, 4)]))
         metrics.observe_session(session, Plan(), None, {})
-        assert value(metrics, "odd_things") == 4
+        assert value(metrics, "odd_things", a="x", b="y") == 4
+
+    def test_they_cannot_take_a_name_of_ours(self, metrics: Metrics) -> None:
+        session = session_after(DEFAULT, node("n"), conf=CONF)
+        session.plugins.append(_Odd([Gauge("vcd_leader", (), 3)]))
+        metrics.observe_session(session, Plan(), None, {})
+        assert value(metrics, "vcd_leader") == 0
 
 
 class TestThePage:
@@ -469,7 +482,7 @@ class TestThePage:
             began = time.process_time()
             metrics.observe_session(session, plan, record, {"total": 0.1})
             times.append(time.process_time() - began)
-        assert sorted(times)[3] < 0.015  # about 4 ms; the rest is for busy machines
+        assert sorted(times)[3] < 0.015  # about 6 ms, since all of them are new; the rest is for busy machines
 
 
 def test_every_series_of_volcanos_source_that_is_ever_set_is_there(metrics: Metrics) -> None:

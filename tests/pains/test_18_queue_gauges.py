@@ -21,9 +21,7 @@ def gauges(world: Answering, queue_name: str = "q") -> dict[str, float]:
 
 
 def running() -> Answering:
-    world = Answering(
-        node("n", cpu=4), queue("q"), gang("a", 1, cpu=2, queue="q", phase="Pending", minimum={"cpu": 2})
-    )
+    world = Answering(node("n", cpu=4), queue("q"), gang("a", 1, cpu=2, queue="q", phase="Pending", minimum={"cpu": 2}))
     world.rest()
     return world
 

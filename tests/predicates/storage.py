@@ -96,7 +96,11 @@ def storage_class(
 def csi_node(name: str, **drivers: int | None) -> Manifest:
     """The drivers of a node and the most volumes of each (None: not stated); ``_`` in their names means ``.``."""
     listed = [
-        {"name": driver.replace("_", "."), "nodeID": name, **({} if count is None else {"allocatable": {"count": count}})}
+        {
+            "name": driver.replace("_", "."),
+            "nodeID": name,
+            **({} if count is None else {"allocatable": {"count": count}}),
+        }
         for driver, count in drivers.items()
     ]
     return {

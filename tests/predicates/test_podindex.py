@@ -25,7 +25,8 @@ NODES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "a"}), nod
 
 def counted(session: Session, leaving: bool = True) -> list[int]:
     """Pods labelled web per node."""
-    return index_of(session).count(WEB, HERE, leaving).tolist()
+    found: list[int] = index_of(session).count(WEB, HERE, leaving).tolist()
+    return found
 
 
 def web(name: str, **more: object) -> Manifest:

@@ -24,7 +24,8 @@ def using(port: int, container: str = "containers", **more: str) -> Manifest:
 def asked(*objects: Manifest) -> list[bool]:
     """Which nodes the task ``new`` can go to."""
     session = session_of(*NODES, *objects)
-    return NodePorts(session).mask(tasks_of(session)["default/new"], session.nodes.usage).tolist()
+    found: list[bool] = NodePorts(session).mask(tasks_of(session)["default/new"], session.nodes.usage).tolist()
+    return found
 
 
 @given(SEEDS)

@@ -22,9 +22,7 @@ def opened(*objects: dict[str, Any], resources: str = GPU, **rates: Any) -> Sess
 
 
 def test_it_is_off_unless_switched_on() -> None:
-    session = session_of(
-        node("n", gpu=1), pod("p"), conf=with_arguments("predicates", {"predicate.resources": GPU})
-    )
+    session = session_of(node("n", gpu=1), pod("p"), conf=with_arguments("predicates", {"predicate.resources": GPU}))
     assert named(session, "Proportional") == []
 
 
@@ -97,7 +95,5 @@ def test_it_is_the_documented_comparison(
         for i, (cpu, memory, gpu) in enumerate(room)
         if not gpu or (cpu - wanted[0] >= gpu * cores and memory - wanted[1] >= gpu * gigabytes)
     }
-    session = opened(
-        *nodes, pod("p", cpu=wanted[0], memory=f"{wanted[1]}G"), cpu=float(cores), memory=float(gigabytes)
-    )
+    session = opened(*nodes, pod("p", cpu=wanted[0], memory=f"{wanted[1]}G"), cpu=float(cores), memory=float(gigabytes))
     assert passing(session, "Proportional") == expected

@@ -22,16 +22,20 @@ ZONES = [
 ]
 
 
-def spread(*, key: str = "zone", **more: object) -> Manifest:
-    """A spec with one hard constraint over pods labelled web."""
-    constraint = {
+def constraint(*, key: str = "zone", **more: object) -> Manifest:
+    """A hard constraint over pods labelled web."""
+    return {
         "maxSkew": 1,
         "topologyKey": key,
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": WEB},
         **more,
     }
-    return {"topologySpreadConstraints": [constraint]}
+
+
+def spread(**more: object) -> Manifest:
+    """A spec with one such constraint."""
+    return {"topologySpreadConstraints": [constraint(**more)]}  # type: ignore[arg-type]
 
 
 def asked(*objects: Manifest) -> tuple[Session, Task, PodTopologySpread]:
@@ -160,18 +164,23 @@ def test_node_affinity_terms_that_cannot_be_read_select_no_node() -> None:
 def test_nodes_that_lack_a_key_of_another_constraint_do_not_count() -> None:
     nodes = [node("n1", labels={"zone": "a", "rack": "r"}), node("n2", labels={"zone": "b", "rack": "s"})]
     bare = node("n3", labels={"zone": "a"})
-    both = [*spread()["topologySpreadConstraints"], *spread(key="rack")["topologySpreadConstraints"]]
-    new = pod("new", labels=WEB, spec={"topologySpreadConstraints": both})
+    new = pod("new", labels=WEB, spec={"topologySpreadConstraints": [constraint(), constraint(key="rack")]})
     assert passing(*nodes, bare, pod("a", on="n3", labels=WEB), new) == ["n1", "n2"]
 
 
-@pytest.mark.parametrize("other", [{"nodeSelector": {"zone": "a"}}, {"tolerations": [{"operator": "Exists"}]}])
-def test_tasks_with_like_constraints_and_other_node_policies_count_other_nodes(other: Manifest) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"nodeSelector": {"zone": "a"}},
+        {"tolerations": [{"operator": "Exists"}]},
+        {"topologySpreadConstraints": [constraint(nodeTaintsPolicy="Honor", key=key) for key in ("zone", "rack")]},
+    ],
+)
+def test_tasks_with_like_constraints_do_not_share_the_nodes_that_count(other: Manifest) -> None:
     tainted = node("n2", labels={"zone": "b"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
-    constraint = spread(nodeTaintsPolicy="Honor")
-    pods = [pod("a", on="n1", labels=WEB), pod("x", labels=WEB, spec=constraint | other)]
-    session, task, predicate = asked(ZONES[0], ZONES[2], tainted, *pods, pod("new", labels=WEB, spec=constraint))
-    masks = [predicate.mask(one, session.nodes.usage).tolist() for one in (tasks_of(session)["default/x"], task)]
-    one, _, _ = asked(ZONES[0], ZONES[2], tainted, *pods, pod("new", labels=WEB, spec=constraint | other))
-    alone = PodTopologySpread(one).mask(tasks_of(one)["default/new"], one.nodes.usage).tolist()
-    assert masks == [alone, [False, True, True]]
+    pods = [pod("a", on="n1", labels=WEB), pod("b", on="n1", labels=WEB), pod("c", on="n3", labels=WEB)]
+    honest = spread(nodeTaintsPolicy="Honor")
+    tasks = [pod("first", labels=WEB, spec=honest | other), pod("new", labels=WEB, spec=honest)]
+    session, task, predicate = asked(ZONES[0], tainted, ZONES[2], *pods, *tasks)
+    first = predicate.mask(tasks_of(session)["default/first"], session.nodes.usage)
+    assert predicate.mask(task, session.nodes.usage).tolist() == [False, True, True] != first.tolist()

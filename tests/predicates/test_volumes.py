@@ -36,7 +36,7 @@ def place(session: Session, task: str, on: str, verb: str = "allocate") -> State
     return statement
 
 
-# --- refused before any node --------------------------------------------------------------------------------------------
+# --- refused before any node ------------------------------------------------------------------------------------------
 
 
 def test_a_missing_claim_is_named() -> None:
@@ -50,7 +50,7 @@ def test_a_missing_claim_is_named_as_long_as_one_volume_test_is_on(off: str) -> 
 
 
 def test_without_volume_tests_claims_are_not_looked_at() -> None:
-    switches = {name: False for name in ("VolumeZoneEnable", "VolumeBindingEnable", "NodeVolumeLimitsEnable")}
+    switches = dict.fromkeys(("VolumeZoneEnable", "VolumeBindingEnable", "NodeVolumeLimitsEnable"), False)
     session = opened(node("n"), user("p", "data"), **switches)
     assert refusal(session) is None
     assert session.candidates(pending(session)).best() == 0
@@ -91,14 +91,12 @@ def test_a_claim_whose_size_cannot_be_read_is_refused() -> None:
     session = opened(node("n"), claim("data", size="big"), storage_class(), user("p", "data"))
     found = refusal(session)
     assert found is not None
-    assert found.startswith('persistentvolumeclaim "data" cannot be read: quantity \'big\' is malformed')
+    assert found.startswith("persistentvolumeclaim \"data\" cannot be read: quantity 'big' is malformed")
 
 
 def test_an_ephemeral_volume_waits_for_its_claim() -> None:
     session = opened(node("n"), pod("p", spec={"volumes": [{"name": "tmp", "ephemeral": {}}]}))
-    assert refusal(session) == (
-        'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"'
-    )
+    assert refusal(session) == ('waiting for ephemeral volume controller to create the persistentvolumeclaim "p-tmp"')
 
 
 def owned_claim(uid: str) -> Manifest:
@@ -135,7 +133,7 @@ def test_claims_whose_zone_cannot_be_told_are_refused(made: Manifest, reason: st
     assert refusal(session) == reason
 
 
-# --- bound claims -------------------------------------------------------------------------------------------------------
+# --- bound claims -----------------------------------------------------------------------------------------------------
 
 
 def test_a_bound_volume_decides_where_the_pod_can_go() -> None:
@@ -167,7 +165,7 @@ def test_volume_binding_can_be_switched_off() -> None:
     assert named(session, "VolumeBinding") == []
 
 
-# --- claims that wait for their first pod ---------------------------------------------------------------------------------
+# --- claims that wait for their first pod -----------------------------------------------------------------------------
 
 
 def test_an_unbound_claim_goes_where_a_volume_is_free() -> None:
@@ -179,18 +177,19 @@ def test_an_unbound_claim_goes_where_a_volume_is_free() -> None:
 @pytest.mark.parametrize(
     "unsuitable",
     [
-        volume("v", size="1Mi"),
-        volume("v", storage_class="other"),
-        volume("v", phase="Released"),
-        volume("v", claim="another"),
-        volume("v", volumeMode="Block"),
-        volume("v", accessModes=["ReadOnlyMany"]),
-        volume("v", labels={"tier": "iron"}),
+        {"size": "1Mi"},
+        {"storage_class": "other"},
+        {"phase": "Released"},
+        {"claim": "another"},
+        {"volumeMode": "Block"},
+        {"accessModes": ["ReadOnlyMany"]},
+        {"labels": {"tier": "iron"}},
     ],
 )
 def test_a_volume_that_does_not_suit_the_claim_is_not_taken(unsuitable: Manifest) -> None:
     wanted = claim("data", selector={"matchLabels": {"tier": "gold"}})
-    session = opened(*NODES, storage_class(), wanted, {"metadata": {}, **unsuitable}, user("p", "data"))
+    offered = volume("v", **{"labels": {"tier": "gold"}, **unsuitable})
+    session = opened(*NODES, storage_class(), wanted, offered, user("p", "data"))
     assert passing(session, "VolumeBinding") == set()
 
 
@@ -219,11 +218,11 @@ def test_two_claims_of_a_pod_need_two_volumes_on_the_node() -> None:
     assert passing(session, "VolumeBinding") == {"b"}
 
 
-def test_the_smaller_claim_gets_the_smaller_volume() -> None:
-    volumes = [volume("small", size="2Gi"), volume("large", size="20Gi")]
-    claims = [claim("large", size="20Gi"), claim("small", size="1Gi")]
+def test_the_smaller_claim_chooses_first_and_takes_the_smallest_volume() -> None:
+    volumes = [volume("v", size="5Gi", labels={"tier": "gold"}), volume("w", size="9Gi")]
+    claims = [claim("large", size="3Gi", selector={"matchLabels": {"tier": "gold"}}), claim("small", size="1Gi")]
     session = opened(NODES[0], storage_class(), *claims, *volumes, user("p", "large", "small"))
-    assert passing(session, "VolumeBinding") == {"a"}
+    assert passing(session, "VolumeBinding") == set()
 
 
 def test_a_volume_taken_by_an_earlier_placement_is_not_free() -> None:
@@ -236,7 +235,9 @@ def test_a_volume_taken_by_an_earlier_placement_is_not_free() -> None:
 def test_what_is_taken_back_is_free_again() -> None:
     claims = [claim("x"), claim("y")]
     session = opened(*NODES, storage_class(), *claims, volume("v"), user("first", "x"), user("second", "y"))
-    place(session, "first", "a").discard()
+    statement = place(session, "first", "a")
+    assert passing(session, "VolumeBinding", "second") == set()
+    statement.discard()
     assert passing(session, "VolumeBinding", "second") == {"a", "b", "c"}
 
 
@@ -277,6 +278,14 @@ def test_a_claim_to_be_made_for_an_earlier_placement_is_on_that_node() -> None:
     session = opened(*NODES, storage_class(provisioner=CSI), claim("x"), user("first", "x"), user("second", "x"))
     place(session, "first", "c")
     assert passing(session, "VolumeBinding", "second") == {"c"}
+
+
+def test_a_claim_stays_on_its_node_while_one_of_its_pods_does() -> None:
+    users = [user(name, "x") for name in ("first", "second", "third")]
+    session = opened(*NODES, storage_class(provisioner=CSI), claim("x"), *users)
+    place(session, "first", "c")
+    place(session, "second", "c").discard()
+    assert passing(session, "VolumeBinding", "third") == {"c"}
 
 
 @pytest.mark.parametrize(
@@ -404,6 +413,17 @@ def test_all_new_volumes_of_the_pod_count() -> None:
 def test_a_shared_volume_counts_once() -> None:
     session = opened(
         node("n"), csi_node("n", csi_example_com=1), *attached(1), user("a", "c0", on="n"), user("p", "c0")
+    )
+    assert passing(session, "NodeVolumeLimits") == {"n"}
+
+
+def test_a_volume_that_is_there_already_is_let_in_above_the_limit() -> None:
+    session = opened(
+        node("n"),
+        csi_node("n", csi_example_com=1),
+        *attached(2),
+        user("a", "c0", "c1", on="n"),
+        user("p", "c0"),
     )
     assert passing(session, "NodeVolumeLimits") == {"n"}
 

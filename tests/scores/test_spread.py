@@ -42,7 +42,8 @@ def points(*objects: Manifest, feasible: tuple[int, ...] = (0, 1, 2, 3)) -> list
     session = session_of(*NODES, *objects)
     score, usage = PodTopologySpreadScore(session, 1), session.nodes.usage
     mask = np.isin(np.arange(len(usage)), feasible)
-    return score.normalise(score.raw(tasks_of(session)["default/new"], usage), mask).tolist()
+    found: list[float] = score.normalise(score.raw(tasks_of(session)["default/new"], usage), mask).tolist()
+    return found
 
 
 @given(SEEDS)

@@ -52,7 +52,7 @@ class Scheduler:
         self.state = ClusterState()
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()
-        self._policy: Policy
+        self.policy: Policy
         self._shown: dict[str, Manifest] = {}
 
     async def tell(self, *events: ev.Event) -> None:
@@ -61,10 +61,14 @@ class Scheduler:
         for number, event in enumerate(events, last - len(events) + 1):
             self.state.apply(number, event)
 
+    def read(self, conf: str, **settings: str) -> ev.PolicyLoaded:
+        """Decide by another configuration from now on; the event that says so."""
+        self.policy = read_policy(conf)
+        return ev.PolicyLoaded(self.policy.digest, self.policy.text, settings)
+
     async def load(self, conf: str, **settings: str) -> None:
         """Put a configuration into force."""
-        self._policy = read_policy(conf)
-        await self.tell(ev.PolicyLoaded(self._policy.digest, self._policy.text, settings))
+        await self.tell(self.read(conf, **settings))
 
     async def show(self, *objects: Manifest | Iterable[Manifest]) -> None:
         """What the API server shows, new or changed."""
@@ -91,13 +95,13 @@ class Scheduler:
         """One session; ``meanwhile`` is logged while it decides, and the plan that is logged is what ``forge`` makes
         of the one decided, ``made_by`` other versions than these. Then time passes."""
         snapshot = self._maker.snapshot()
-        plan = forge(decide(snapshot, self._policy, self.clock.now, 7, self._memory))
+        plan = forge(decide(snapshot, self.policy, self.clock.now, 7, self._memory))
         await self.tell(*meanwhile)
         stale = stale_statements(plan, self._maker.snapshot()) if meanwhile else ()
         record = ev.SessionDecided(
             session=self.log.last_session + 1,
             head=snapshot.sequence,
-            policy=self._policy.digest,
+            policy=self.policy.digest,
             now=self.clock.now,
             seed=7,
             epoch=self.state.epoch,
@@ -151,13 +155,14 @@ class Scheduler:
 
 
 @asynccontextmanager
-async def scheduler(path: Path, conf: str = CONF, epoch: int = 1) -> AsyncIterator[Scheduler]:
-    """A scheduler with a new log at ``path``, leading, at the beginning of 2026."""
+async def scheduler(path: Path, conf: str = CONF, epoch: int = 1, *, leading: bool = True) -> AsyncIterator[Scheduler]:
+    """A scheduler with a new log at ``path``, leading unless told otherwise, at the beginning of 2026."""
     clock = Clock(START)
     async with EventLog.open(path, clock=clock) as log:
         made = Scheduler(log, clock)
         await made.load(conf)
-        await made.tell(ev.LeadershipChanged(epoch, f"replica-{epoch}", leading=True))
+        if leading:
+            await made.tell(ev.LeadershipChanged(epoch, f"replica-{epoch}", leading=True))
         yield made
 
 

@@ -61,14 +61,10 @@ def _files(name: str) -> list[str]:
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def _documents(name: str, text: str) -> Iterator[tuple[int, int, Any]]:
+def _documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     """The documents of a text, each with its number and its first line, both from 1."""
-    if text.lstrip().startswith(("{", "[")):
-        found = _json_documents(text)
-        if found is not None:
-            yield from found
-            return
-    yield from _yaml_documents(name, text)
+    found = _json_documents(text) if text.lstrip().startswith(("{", "[")) else None
+    return _yaml_documents(name, text) if found is None else found
 
 
 def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
@@ -86,25 +82,26 @@ def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
     return found
 
 
-def _yaml_documents(name: str, text: str) -> Iterator[tuple[int, int, Any]]:
+def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     loader = _Loader(text)
-    number, line = 0, 1
+    found: list[tuple[int, int, Any]] = []
+    line = 1
     try:
         while loader.check_node():
             node = loader.get_node()
-            number, line = number + 1, node.start_mark.line + 1
-            yield number, line, loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        at = line if mark is None else mark.line + 1
-        words = " ".join(word for word in (error.context, error.problem) if word)
-        raise Unusable(f"{name}: document {number + 1} (line {at}): neither YAML nor JSON: {words}") from None
-    except yaml.YAMLError as error:
-        raise Unusable(f"{name}: neither YAML nor JSON: {error}") from None
-    except (ValueError, RecursionError) as error:  # PyYAML on a value that does not fit its tag, or nested too deeply
-        raise Unusable(f"{name}: document {number} (line {line}): {error}") from None
+            line = node.start_mark.line + 1
+            found.append((len(found) + 1, line, loader.construct_document(node)))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # PyYAML raises all of them
+        words = str(error)
+        if isinstance(error, yaml.MarkedYAMLError):
+            mark = error.problem_mark or error.context_mark
+            line = line if mark is None else mark.line + 1
+            words = " ".join(word for word in (error.context, error.problem) if word)
+        where = f"{name}: document {len(found) + 1} (line {line})"
+        raise Unusable(f"{where}: neither YAML nor JSON: {words}") from None
     finally:
         loader.dispose()
+    return found
 
 
 def _is_number(tag: str) -> bool:

@@ -74,7 +74,8 @@ def _option(flag: Flag) -> click.Option:
     names = ["-v", "--v"] if flag.name == "v" else [f"--{flag.name}"]
     default = f"; default {flag.default}" if flag.default else ""
     words = f"{flag.doc}  [{flag.variable}{default}]"
-    return click.Option(names, multiple=True, metavar=flag.kind.upper().removesuffix("S"), help=words, hidden=bool(flag.idle))
+    metavar = flag.kind.upper().removesuffix("S")
+    return click.Option(names, multiple=True, metavar=metavar, help=words, hidden=bool(flag.idle))
 
 
 run = _GoLikeCommand(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,13 +20,8 @@ from vcd.embedded.workload import Arrival, Feeder, install
 
 Obj = dict[str, Any]
 
-WATCHED = {
-    "pods": "Pod",
-    "nodes": "Node",
-    "podgroups.scheduling.volcano.sh": "PodGroup",
-    "queues.scheduling.volcano.sh": "Queue",
-}
-"""Resources whose newest version a scheduler at rest must have seen, and their kinds."""
+GATHER_LIMIT = 0.25
+"""Real seconds that a decision waits at most for what else happens at the present time of a jumping clock."""
 
 
 class _ClusterTime:
@@ -75,10 +71,11 @@ class Simulation:
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Service] | None = None
-        self._unsubscribe: Callable[[], None] = self.store.subscribe(list(WATCHED), self._note)
+        self._kinds = {kind.storage: kind.kind for kind in self.store.registry}
+        self._unsubscribe: Callable[[], None] = self.store.subscribe(list(self._kinds), self._note)
 
     def _note(self, event: str, resource: str, obj: Mapping[str, Any]) -> None:
-        self.versions[WATCHED[resource]] = int(obj["metadata"]["resourceVersion"])
+        self.versions[self._kinds[resource]] = int(obj["metadata"]["resourceVersion"])
 
     async def __aenter__(self) -> Simulation:
         self.store.create("namespaces", {"metadata": {"name": DEFAULT_NAMESPACE}})  # the Lease lives there
@@ -91,7 +88,6 @@ class Simulation:
         await asyncio.wait([self._ready, self._serving], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             self._serving.result()
-        self.service = self._ready.result()
         self.feeder.start()
         return self
 
@@ -104,13 +100,28 @@ class Simulation:
             enable_metrics=False,
             enable_healthz=False,
         )
-        async with assembled(options, _ClusterTime(self.clock)) as service:
+        more = {"gather": self._gather} if self.clock.jumping else {}
+        async with assembled(options, _ClusterTime(self.clock), **more) as service:
             assert self._ready is not None
+            self.service = service
             self._ready.set_result(service)
             await service.run(self._stop)
 
+    async def _gather(self) -> None:
+        """Where time stands still, all that happens at one time is decided on together, as far as it comes soon."""
+        assert self.service is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_LIMIT):
+                await self.service.caught_up(self.versions)
+                while self.cluster.manager.busy():
+                    await asyncio.sleep(0)
+                    await self.service.caught_up(self.versions)
+
     async def _scheduler_rests(self) -> bool:
-        return self.service is not None and self.service.at_rest(self.versions)
+        if self.service is None:
+            return False
+        await self.service.rest(self.versions)
+        return True
 
     async def wait_idle(self) -> None:
         """Return once all arrivals came and nothing is left to happen. Raises what ended a part."""

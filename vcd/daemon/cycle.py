@@ -84,7 +84,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        timed = any(plugin_is_timed(self._policy()))
+        timed = bool(self._keeper.state.stranded) or any(plugin_is_timed(self._policy()))
         try:
             await asyncio.wait_for(self._keeper.changed.wait(), self._period if timed else None)
         except TimeoutError:

@@ -31,6 +31,10 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AddressError(OSError):
     """An address that cannot be listened on; the message names its flag and says what to change."""
 
+    def __str__(self) -> str:
+        """The message alone, without the number that OSError puts before it."""
+        return str(self.strerror)
+
 
 class Endpoint:
     """One address and the pages that it serves. ``flag`` is what an error names."""

@@ -12,6 +12,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import structlog
@@ -42,11 +43,12 @@ _PREEMPTING = ("preempt", "gangpreempt")
 _EVICTING = (*_PREEMPTING, "reclaim", "gangreclaim")
 _INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_PENDING = int(TaskStatus.PENDING)
+_COMPLETED = Phase.COMPLETED.text
 _NANOSECONDS = 1_000_000_000
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(NamedTuple):
     """What is known of a job beyond one session: its age in ms and the Unix time when tasks of it were last placed,
     and how many sessions found it unschedulable, or ended it."""
 
@@ -56,15 +58,18 @@ class _Progress:
     completions: int = 0
 
 
+_NEW = _Progress()
+
+
 @dataclass(frozen=True)
 class _Decided:
-    """A session's operations whose outcomes are to come: when the pods were created, by place in the plan."""
+    """A session whose outcomes are to come. ``left`` are the places in the plan of its operations without one, with
+    the Unix times when their pods were created; ``at`` is the clock's time when it was noted."""
 
     plan: Plan
-    created: dict[tuple[int, int], int]
     now: int
     at: float
-    left: set[tuple[int, int]]
+    left: dict[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
@@ -166,18 +171,21 @@ class Metrics:
 
     def _count_plan(self, plan: Plan, stale: Mapping[int, str]) -> None:
         store = self._store
+        binds = 0
         for index, statement in enumerate(plan.statements):
             if index in stale:
-                store.add("vcd_session_statements_total", "stale")
                 continue
-            store.add("vcd_session_statements_total", "committed")
-            verbs = Counter(operation.verb for operation in statement.operations)
-            if verbs["bind"]:
-                store.add("volcano_schedule_attempts_total", "scheduled", by=verbs["bind"])
-            if verbs["evict"] and statement.action in _EVICTING:
+            evicts = 0
+            for operation in statement.operations:
+                binds += operation.verb == "bind"
+                evicts += operation.verb == "evict"
+            if evicts and statement.action in _EVICTING:
                 store.add("volcano_eviction_transactions_total", statement.action)
                 if statement.action in _PREEMPTING:
                     store.add("volcano_total_preemption_attempts")
+        store.add("volcano_schedule_attempts_total", "scheduled", by=binds)
+        store.add("vcd_session_statements_total", "committed", by=len(plan.statements) - len(stale))
+        store.add("vcd_session_statements_total", "stale", by=len(stale))
         for fault in plan.faults:
             store.add("vcd_plugin_faults_total", fault.partition(":")[0])
 
@@ -188,56 +196,55 @@ class Metrics:
     def _count_unschedulable(self, session: Session) -> dict[str, int]:
         """Per unschedulable job, the tasks that it lacks of its minimum."""
         found: dict[str, int] = {}
+        progress = self._progress
         failed = 0
         for job in session.viewed_jobs():
-            if job.why:
-                refused = sum(waiting.tasks for waiting in job.why if waiting.gate in _TRIED)
-                failed += min(refused, job.counts[TaskStatus.PENDING])
+            refused = 0
+            for waiting in job.why:
+                refused += waiting.tasks if waiting.gate in _TRIED else 0
+            failed += min(refused, job.counts[_PENDING])
             if job.condition is not None and job.condition[0] == UNSCHEDULABLE:
                 found[job.key] = max(0, job.min_available - job.ready_count)
-                self._progress_of(job.key).retries += 1
-        if failed:
-            self._store.add("volcano_schedule_attempts_total", "unschedulable", by=failed)
+                known = progress.get(job.key, _NEW)
+                progress[job.key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
+        self._store.add("volcano_schedule_attempts_total", "unschedulable", by=failed)
         return found
-
-    def _progress_of(self, key: str) -> _Progress:
-        progress = self._progress.get(key)
-        if progress is None:
-            progress = self._progress[key] = _Progress()
-        return progress
 
     def _note_placements(self, session: Session, plan: Plan, record: SessionDecided, stale: Mapping[int, str]) -> None:
         """Ages of the jobs and pods that were placed, and what outcomes are to come."""
-        created: dict[tuple[int, int], int] = {}
-        left: set[tuple[int, int]] = set()
+        left: dict[tuple[int, int], int] = {}
+        jobs: dict[str, int] = {}
+        pods: list[int] = []
         for number, statement in enumerate(plan.statements):
             index = session.jobs.index_of.get(statement.group)
             if number in stale or index is None:
                 continue
             job = session.job(index)
             times = {task.key: task.created for task in job.pending()}
-            placed = False
             for place, operation in enumerate(statement.operations):
+                created = times.get(operation.key, 0)
                 if operation.verb != "pipeline":
-                    left.add((number, place))
+                    left[number, place] = created
                 if operation.verb == "bind":
-                    created[number, place] = times.get(operation.key, 0)
-                placed |= operation.verb != "evict"
-            if placed:
-                self._note_job(statement.group, job.created, record.now)
-        ages = np.array([_age(record.now, time) for time in created.values() if time])
-        self._store.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
+                    pods.append(created)
+                if operation.verb != "evict":
+                    jobs[statement.group] = job.created
+        self._observe_ages("volcano_task_scheduling_latency_milliseconds", pods, record.now, "Assumed")
+        self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", [*jobs.values()], record.now)
+        for key, since in jobs.items():
+            age = _age(record.now, since) if since else None
+            known = self._progress.get(key, _NEW)
+            self._progress[key] = known._replace(duration=age, last=record.now // _NANOSECONDS)
         if left:
-            self._decided[record.session] = _Decided(plan, created, record.now, self._clock(), left)
+            self._decided[record.session] = _Decided(plan, record.now, self._clock(), left)
             if len(self._decided) > REMEMBERED_SESSIONS:
                 self._decided.popitem(last=False)
 
-    def _note_job(self, key: str, created: int, now: int) -> None:
-        progress = self._progress_of(key)
-        progress.last = now // _NANOSECONDS
-        if created:
-            progress.duration = _age(now, created)
-            self._store.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe(progress.duration)
+    def _observe_ages(self, name: str, created: list[int], now: int, *labels: str) -> None:
+        """Ages in ms of what was created at these Unix times; 0 stands for no time."""
+        times = np.array(created, np.float64)
+        ages = np.maximum(now / 1_000_000 - times[times > 0] * 1000, 0.0)
+        self._store.distribution(name, *labels).observe_many(ages)
 
     def _groups_by_phase(self, session: Session, plan: Plan) -> list[list[int]]:
         """Groups per queue and phase once the plan's statuses are written."""
@@ -246,8 +253,9 @@ class Metrics:
         for status in plan.groups:
             index = jobs.index_of[status.key]
             phases[index] = phase_of(status.phase)
-            if status.phase == Phase.COMPLETED.text and status.was != status.phase:
-                self._progress_of(status.key).completions += 1
+            if status.phase == _COMPLETED and status.was != _COMPLETED:
+                known = self._progress.get(status.key, _NEW)
+                self._progress[status.key] = known._replace(completions=known.completions + 1)
         size = len(session.queue_list) * len(Phase)
         counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size)
         rows: list[list[int]] = counts.reshape(-1, len(Phase)).tolist()
@@ -276,8 +284,9 @@ class Metrics:
         place = (done.statement, done.operation)
         if decided is not None and place in decided.left:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
-            self._time_outcome(done, decided, place)
-            decided.left.discard(place)
+            created = decided.left.pop(place)
+            if verb == "bind" and done.result == "done":
+                self._time_bind(decided, created)
             if not decided.left:
                 del self._decided[done.session]
         verb = verb or "unknown"  # of a session before this start
@@ -285,10 +294,7 @@ class Metrics:
         if verb == "bind" and done.result in ("failed", "unknown"):
             self._store.add("volcano_schedule_attempts_total", "error")
 
-    def _time_outcome(self, done: OperationDone, decided: _Decided, place: tuple[int, int]) -> None:
-        created = decided.created.get(place)
-        if created is None or done.result != "done":
-            return
+    def _time_bind(self, decided: _Decided, created: int) -> None:
         waited = (self._clock() - decided.at) * 1000
         self._store.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
         if created:
@@ -342,7 +348,7 @@ class Metrics:
         page = _Page(
             self._store.copy(),
             self._view,
-            {key: _Progress(p.duration, p.last, p.retries, p.completions) for key, p in self._progress.items()},
+            dict(self._progress),
             list(self._single_values()),
             list(self._watch_values()),
             self._process,
@@ -397,24 +403,31 @@ class _Page:
         self._process = process
 
     def collect(self) -> Iterator[Metric]:
-        """Every family once."""
+        """Every family once; a plugin's gauges cannot take a name of ours."""
+        seen: set[str] = set()
+        for page in self._pages():
+            if page.name not in seen:
+                seen.add(page.name)
+                yield page
+
+    def _pages(self) -> Iterator[Metric]:
         yield from self._store.pages()
         yield from self._single
         yield from self._watches
         yield from self._process.collect()
         if self._view is not None:
-            yield from _gauge_pages([*self._view.gauges, *_phase_gauges(self._view)])
             yield from _job_pages(self._view, self._progress)
             yield fam.VICTIMS.values([((), self._view.victims)])
             yield fam.WAITING_GROUPS.values(sorted(self._view.waiting_groups.items()))
             yield fam.WAITING_PODS.values(sorted(self._view.waiting_pods.items()))
+            yield from _gauge_pages([*self._view.gauges, *_phase_gauges(self._view)])
 
 
 def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
     """Gauges by name; of two that give the same series, the later one counts, since a page must not hold both."""
     by_name: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for gauge in gauges:
-        by_name.setdefault(gauge.name, {})[gauge.labels] = gauge.value
+        by_name.setdefault(gauge.name, {})[tuple(sorted(gauge.labels))] = gauge.value
     for name, values in by_name.items():
         page = Metric(name, fam.DOCS.get(name, "Given by a plugin."), "gauge")
         for labels, value in values.items():

@@ -45,6 +45,9 @@ OK, FAILED, BAD_USAGE = 0, 1, 2
 
 __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembled", "restore", "run"]
 
+_LOOK = 0.001
+"""Seconds between looks at whether a replica that is about to lead does."""
+
 ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
 
 
@@ -110,6 +113,8 @@ class Service:
         self._commits: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._checkpointed_at = state.sequence
+        self._versions: dict[str, str] = {}
+        self._folded = asyncio.Event()
         keeper.observe = self._observe
         keeper.appended = self.metrics.observe_append
 
@@ -207,10 +212,13 @@ class Service:
                     self.recorder.record("Pod", key, pod.metadata.uid, "Warning", "FailedScheduling", words)
 
     def _observe(self, event: ev.Event) -> None:
+        self._folded.set()
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event, "")
-        elif isinstance(event, ev.ObjectGone):
-            self.statuses.forget(event.kind, event.key)
+        elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
+            self._versions[event.kind] = event.resource_version
+            if isinstance(event, ev.ObjectGone):
+                self.statuses.forget(event.kind, event.key)
 
     # --- housekeeping -----------------------------------------------------------------------------------------------
 
@@ -250,18 +258,48 @@ class Service:
             reason,
         )
 
+    # --- rest, for a cluster whose time stands still until its scheduler has done what is to be done ----------------
+
+    async def caught_up(self, versions: Mapping[str, int]) -> None:
+        """Return once all up to the given resource versions (by kind) is in the state, and all decided is done.
+
+        ``versions`` may grow meanwhile. Statuses count as decided, Events do not.
+        """
+        while True:
+            await self.statuses.idle()
+            if self._commits:
+                await asyncio.wait(set(self._commits))
+            elif self._behind(versions):
+                self._folded.clear()
+                await self._folded.wait()
+            else:
+                return
+
+    async def rest(self, versions: Mapping[str, int]) -> None:
+        """Return once this replica leads, has caught up, decided on all there is, and written all Events."""
+        while True:
+            await self.caught_up(versions)
+            await self.recorder.idle()
+            await self.cycle.idle.wait()
+            if self.at_rest(versions):
+                return
+            await asyncio.sleep(0 if self.keeper.changed.is_set() else _LOOK)
+
     def at_rest(self, versions: Mapping[str, int]) -> bool:
-        """Whether all up to the given resource versions (by kind) is in the state, decided on, and carried out."""
-        for kind, status in self.watches.statuses().items():
-            if int(status.resource_version or 0) < versions.get(kind, 0):
-                return False
+        """Whether ``rest`` would return at once."""
         return (
             self._deciding is not None
             and self.cycle.idle.is_set()
             and not self.keeper.changed.is_set()
             and not self._commits
             and not self.statuses.waiting
+            and not self.recorder.waiting
+            and not self._behind(versions)
         )
+
+    def _behind(self, versions: Mapping[str, int]) -> bool:
+        """Whether something happened at the API server, up to these versions, that the state does not show yet."""
+        return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in self.watches.statuses())
 
     def ready(self) -> str | None:
         """Why this replica cannot serve yet; None when it can. A follower is ready: it watches and logs."""

@@ -85,8 +85,9 @@ class WaitingCounts:
             queue = NO_QUEUE if index < 0 or record is None else session.queue_name_of(record)
             share = _pods_by_label(queue, reasons, count)
             known[key] = (reasons, record, count, share)
-            self.groups.update(share.keys())
-            self.pods.update(share)
+            for labels, pods in share.items():
+                self.groups[labels] += 1
+                self.pods[labels] += pods
         for key in known.keys() - waiting.keys():
             self._forget(key)
 

@@ -171,9 +171,8 @@ class ClusterClock:
 
     async def wait_idle(self) -> None:
         """Return once the cluster is at rest and no timer is left but background ones."""
-        pause = _SHORTEST_PAUSE
         while self.next_due() is not None or not await self.at_rest():
-            pause = await self._pause(pause)
+            await asyncio.sleep(_LONGEST_PAUSE)
 
     def _anything_busy(self) -> bool:
         return any(busy() for busy in self._busy)
@@ -200,10 +199,14 @@ class ClusterClock:
         await self._wait((self._timers[0].when - self.now()) / self.speed)
 
     async def _pause(self, pause: float) -> float:
-        """Wait for something to happen, ``pause`` real seconds at most; returns how long to wait the next time."""
+        """Wait for something to happen, ``pause`` real seconds at most; returns how long to wait the next time.
+
+        What happened since the last pause counts: then it only gives way to other tasks.
+        """
+        await self._wait(0 if self._wake.is_set() else pause)
+        woken = self._wake.is_set()
         self._wake.clear()
-        await self._wait(pause)
-        return _SHORTEST_PAUSE if self._wake.is_set() else min(2 * pause, _LONGEST_PAUSE)
+        return _SHORTEST_PAUSE if woken else min(2 * pause, _LONGEST_PAUSE)
 
     async def _wait(self, seconds: float) -> None:
         """Wait until woken, ``seconds`` real seconds at most; shorter waits just give way to other tasks."""

@@ -63,6 +63,10 @@ class Evaluator:
         self.scores = tuple(scores)
         self.parts: tuple[Predicate | Score, ...] = (*predicates, *scores)
         self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
+        self._fixed_predicates = tuple(part for part in self.predicates if not part.depends)
+        self._fixed_scores = tuple(part for part in self.scores if not part.depends and part.weight)
+        self.usage_predicates = tuple(part for part in self.predicates if part.depends & Depends.USAGE)
+        self.usage_scores = tuple(part for part in self.scores if part.depends & Depends.USAGE and part.weight)
         self._by_job = any(part.depends & Depends.JOB for part in self._moving)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
@@ -76,10 +80,12 @@ class Evaluator:
 
     def table(self, task: Task) -> Candidates:
         """The table of the task's class."""
-        moving = tuple(part for part in self._moving if part.applies(task))
+        applying = tuple(index for index, part in enumerate(self._moving) if part.applies(task))
+        moving = tuple(self._moving[index] for index in applying)
         key = (
             task.shape,
             task.namespace,
+            applying,  # which parts apply can change when a pod with terms of its own is placed
             task.labels if moving else None,
             task.job.key if self._by_job and moving else None,
         )
@@ -102,8 +108,8 @@ class Evaluator:
         mask = np.ones(count, np.bool_)
         unresolvable = np.zeros(count, np.bool_)
         reasons = []
-        for predicate in self.predicates:
-            if predicate.depends or not predicate.applies(task):
+        for predicate in self._fixed_predicates:
+            if not predicate.applies(task):
                 continue
             passed = predicate.mask(task, self.nodes.usage)
             failed = mask & ~passed
@@ -114,8 +120,8 @@ class Evaluator:
             mask &= passed
         points: Ints | None = None
         normalised = []
-        for score in self.scores:
-            if score.depends or not score.weight or not score.applies(task):
+        for score in self._fixed_scores:
+            if not score.applies(task):
                 continue
             raw = score.raw(task, self.nodes.usage)
             if raw.size == 0 or (raw == raw[0]).all():
@@ -153,8 +159,8 @@ class Candidates:
         self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
         self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
         self._levels: list[Ints] = []
-        self._used = tuple(p for p in evaluator.predicates if p.depends & Depends.USAGE and p.applies(task))
-        self._rated = tuple(s for s in evaluator.scores if s.depends & Depends.USAGE and s.weight and s.applies(task))
+        self._used = tuple(predicate for predicate in evaluator.usage_predicates if predicate.applies(task))
+        self._rated = tuple(score for score in evaluator.usage_scores if score.applies(task))
         self._simple = not (moving or self._static.normalised or any(score.normalised for score in self._rated))
         self._combined_at = -1
         self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from vcd.model import events as ev
-from vcd.scheduling import closing, registry
+from vcd.scheduling import closing, registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.plugin import Plugin
@@ -50,6 +50,7 @@ def run(
             session = Session(
                 snapshot, policy, plugins, now, seed, memory if memory is not None and not excluded else Memory()
             )
+            stranded.release(session)
             mark("open")
             for name in policy.actions:
                 action = registry.actions()[name]

@@ -64,7 +64,8 @@ class Usage:
 
     @property
     def pods(self) -> Ints:
-        return self.matrix[4 * self._r + 2]
+        row: Ints = self.matrix[4 * self._r + 2]
+        return row
 
     def take(self, rows: npt.NDArray[np.intp]) -> Usage:
         """The usage of some rows."""

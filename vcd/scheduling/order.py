@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_DIGITS = 18
+"""A longer number is no index: Volcano reads it into 64 bits."""
+
 
 class PriorityQueue(Generic[T]):
     """The item with the smallest key first.
@@ -50,9 +53,10 @@ class PriorityQueue(Generic[T]):
 def _index_of(name: str) -> int | None:
     """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
     parts = name.split("-")
-    if len(parts) < 3 or not parts[-1].isdigit():
+    last = parts[-1]
+    if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
         return None
-    return int(parts[-1])
+    return int(last)
 
 
 def ordered_tasks(session: Session, tasks: list[Task]) -> list[Task]:

@@ -81,6 +81,9 @@ class ClusterState:
         self.intents: dict[str, Intent] = {}
         self.intended_status: dict[str, ev.GroupStatus] = {}
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
+        self.stranded: dict[str, int] = {}
+        """Groups of which a bind failed while others held, and since when (the session's time)."""
+        self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
     # --- what others ask ------------------------------------------------------------------------------------------
@@ -171,6 +174,7 @@ class ClusterState:
             self.groups.pop(key, None)
             self.intended_status.pop(key, None)
             self.waiting.pop(key, None)
+            self.stranded.pop(key, None)
         elif kind == "Queue":
             self.queues.pop(key, None)
         elif self.others.get(kind, {}).pop(key, None) is not None:
@@ -273,6 +277,8 @@ class ClusterState:
 
     def _intend(self, decided: ev.SessionDecided) -> None:
         self.session = decided.session
+        self._decided_at = decided.now
+        self._forget_completed()
         plan = ev.decode_plan(decided.plan)
         stale = dict(decided.stale)
         for number, statement in enumerate(plan.statements):
@@ -314,8 +320,29 @@ class ClusterState:
             return
         key = self._intent_of_call.get((done.session, done.statement, done.operation))
         if key is not None:
+            if self.intents[key].verb == "bind":
+                self._strand(self.tasks.row_of[key])
             self._forget_intent(key)
             self._place(key, self.tasks.row_of[key])
+
+    def _strand(self, row: int) -> None:
+        """Remember that a gang was let in only in part, unless it has its minimum all the same."""
+        job = int(self.tasks.column("job")[row])
+        if job >= 0 and self.job_keys[job] in self.groups:
+            self.stranded.setdefault(self.job_keys[job], self._decided_at)
+
+    def _forget_completed(self) -> None:
+        """Drop from ``stranded`` the gangs that have their minimum, or nothing any more."""
+        if not self.stranded:
+            return
+        tasks = self.tasks
+        number_of = {key: number for number, key in enumerate(self.job_keys.values) if key in self.stranded}
+        placed = (tasks.column("node") >= 0) & (tasks.column("status") != TaskStatus.RELEASING)
+        for key in list(self.stranded):
+            record = self.groups.get(key)
+            have = int((placed & (tasks.column("job") == number_of.get(key, -2))).sum())
+            if record is None or not 0 < have < record.group.spec.min_member:
+                del self.stranded[key]
 
     def _remember_intent(self, key: str, intent: Intent) -> None:
         self._forget_intent(key)
@@ -373,6 +400,8 @@ class ClusterState:
                 },
                 intended_status=dict(self.intended_status),
                 waiting=dict(self.waiting),
+                stranded=dict(self.stranded),
+                decided_at=self._decided_at,
             ),
         )
 
@@ -391,6 +420,8 @@ class ClusterState:
             state.bad[kind, key] = message
         state.intended_status = dump.intended_status
         state.waiting = dump.waiting
+        state.stranded = dump.stranded
+        state._decided_at = dump.decided_at
         state.answers = dump.answers
         state.listed = dump.listed
         state.session, state.epoch, state.leading = dump.session, dump.epoch, dump.leading
@@ -413,6 +444,8 @@ class _Dump(msgspec.Struct):
     intents: dict[str, tuple[int, int, int, str, str, str]]
     intended_status: dict[str, ev.GroupStatus]
     waiting: dict[str, tuple[ev.Waiting, ...]]
+    stranded: dict[str, int]
+    decided_at: int
 
 
 class Frozen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,7 @@ class Rows:
         self._free: list[int] = []
         self._columns = {name: np.zeros(16, dtype) for name, dtype in columns.items()}
 
-    def column(self, name: str) -> npt.NDArray[np.generic]:
+    def column(self, name: str) -> npt.NDArray[np.integer[Any]]:
         """A column, as long as there are rows (freed ones included)."""
         return self._columns[name][: len(self.keys)]
 

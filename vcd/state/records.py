@@ -162,13 +162,15 @@ class Settings:
     """What of the program's flags decides: part of the log, so that a replay has them.
 
     ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
-    ``placements`` the bound on one cycle's work.
+    ``placements`` the bound on one cycle's work; ``release_after`` the seconds after which a gang that the API
+    server let in only in part is released.
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)
     default_queue: str = "default"
     placements: int = 50_000
     node_selector: tuple[str, ...] = ()
+    release_after: int = 60
 
     def as_text(self) -> dict[str, str]:
         """For the log."""
@@ -177,6 +179,7 @@ class Settings:
             "default-queue": self.default_queue,
             "placements": str(self.placements),
             "node-selector": ",".join(self.node_selector),
+            "release-after": str(self.release_after),
         }
 
     @classmethod
@@ -190,6 +193,7 @@ class Settings:
             text.get("default-queue", default.default_queue),
             int(text.get("placements", default.placements)),
             tuple(filter(None, selector.split(","))),
+            int(text.get("release-after", default.release_after)),
         )
 
 

@@ -61,6 +61,7 @@ class Snapshot:
     others_version: Mapping[str, int]
     answers: Mapping[str, bytes]
     waiting: Mapping[str, tuple[Waiting, ...]]
+    stranded: Mapping[str, int]
     settings: Settings
 
 
@@ -113,6 +114,7 @@ class SnapshotMaker:
             others_version=dict(state.others_version),
             answers=dict(state.answers),
             waiting=dict(state.waiting),
+            stranded=dict(state.stranded),
             settings=state.settings,
         )
 

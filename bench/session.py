@@ -1,0 +1,243 @@
+"""One session over clusters of several sizes, in process, beside Volcano's figures (docs: anchors of the project).
+
+``python -m bench.session [NAME ...]`` prints the table; each figure is the median of three sessions on fresh state.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bench.clusters import Manifest, gang, nodes, pending_gangs, queues
+from bench.table import show
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.events import ObjectPut, SessionDecided, encode_plan
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import decide
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import read_policy
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+DEFAULT = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: conformance
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+PLACEMENT = """
+actions: "allocate"
+tiers:
+- plugins:
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+
+Row = dict[str, Any]
+
+
+def session(state: ClusterState, policy: Policy, memory: Memory | None = None) -> tuple[float, int]:
+    """Seconds that whole cycles take until no work is left (snapshots included), and pods placed."""
+    maker = SnapshotMaker(state)
+    seconds, placed, number = 0.0, 0, 0
+    while True:
+        number += 1
+        gc.collect()
+        gc.freeze()
+        began = time.perf_counter()
+        snapshot = maker.snapshot()
+        plan = decide(snapshot, policy, 0, 0, memory)
+        seconds += time.perf_counter() - began
+        placed += sum(op.verb == "bind" for statement in plan.statements for op in statement.operations)
+        if not plan.more:
+            return seconds, placed
+        state.apply(
+            state.sequence + 1,
+            SessionDecided(number, snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan)),
+        )
+
+
+def timed(what: str, make: Callable[[], ClusterState], conf: str, peer: float | None, goal: float | None) -> Row:
+    """The median of three runs, each on a state of its own."""
+    policy = read_policy(conf)
+    runs = [session(make(), policy) for _ in range(3)]
+    seconds = statistics.median(run[0] for run in runs)
+    return {"what": f"{what} ({runs[0][1]:,} bound)", "value": seconds, "unit": "s", "peer": peer, "goal": goal}
+
+
+def gangs(node_count: int, pod_count: int, queue_count: int, peer: float | None, goal: float | None) -> Row:
+    """Gangs of 100 on an empty cluster."""
+    what = f"{node_count:,} nodes, {pod_count:,} pods, {queue_count} queue(s)"
+    return timed(what, lambda: pending_gangs(node_count, pod_count, queue_count), DEFAULT, peer, goal)
+
+
+def different() -> Row:
+    """Every pod another shape, half of them with node affinity and preferred terms."""
+
+    def objects() -> Iterator[Manifest]:
+        yield from nodes(5000, zone="z{zone}", rack="r{i}")
+        yield from queues(4)
+        for number in range(100):
+            yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
+
+    return timed(
+        "5,000 nodes, 10,000 pods, all different, half with affinity", lambda: state_of(objects()), DEFAULT, None, 3.0
+    )
+
+
+def _different(number: int) -> Manifest:
+    requests = {"cpu": f"{900 + number % 200}m", "memory": f"{1024 + number // 10}Mi"}
+    spec: Manifest = {"containers": [{"name": "c", "image": f"image-{number}", "resources": {"requests": requests}}]}
+    if number % 2:
+        zones = [f"z{zone}" for zone in range(10) if zone != number % 10]
+        spec["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": zones}]}]
+                },
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1 + number % 100,
+                        "preference": {
+                            "matchExpressions": [{"key": "zone", "operator": "In", "values": [f"z{number % 7}"]}]
+                        },
+                    }
+                ],
+            }
+        }
+    return spec
+
+
+def running(gang_count: int = 1400) -> ClusterState:
+    """5,000 nodes of 64 CPU with 140,000 running pods, as a scheduler that ran for long knows them."""
+
+    def objects() -> Iterator[Manifest]:
+        yield from nodes(5000, cpu=64)
+        yield from queues(4)
+        for number in range(gang_count):
+            for obj in gang(
+                number,
+                100,
+                f"q{number % 4}",
+                phase="Running",
+                spec=lambda i, number=number: {"nodeName": f"node-{(number * 100 + i) % 5000:05}"},
+            ):
+                if obj["kind"] == "PodGroup":
+                    obj["status"] |= {
+                        "running": 100,
+                        "conditions": [
+                            {"type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled"}
+                        ],
+                    }
+                yield obj
+
+    return state_of(objects())
+
+
+def newcomer() -> list[Row]:
+    """One new gang among 140,000 running pods: the first session of a scheduler, and one of a running one."""
+    policy = read_policy(DEFAULT)
+    state = running()
+    memory = Memory()
+    session(state, policy, memory)
+    results = []
+    for number in (9000, 9001, 9002):
+        for manifest in gang(number, 100, "q1"):
+            kind, obj, version = from_manifest({**manifest, "metadata": {**manifest["metadata"], "uid": "u"}})
+            state.apply(state.sequence + 1, ObjectPut(kind, obj.key, version, encode_payload(obj)))
+        maker = SnapshotMaker(state)
+        maker.snapshot()
+        gc.collect()
+        gc.freeze()
+        began = time.perf_counter()
+        snapshot = maker.snapshot()
+        taken = time.perf_counter() - began
+        plan = decide(snapshot, policy, 0, 0, memory)
+        results.append((time.perf_counter() - began, taken))
+        decided = SessionDecided(number, snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan))
+        state.apply(state.sequence + 1, decided)
+    whole = statistics.median(result[0] for result in results)
+    part = statistics.median(result[1] for result in results)
+    return [
+        {
+            "what": "a new gang of 100 among 140,000 running pods on 5,000 nodes",
+            "value": whole,
+            "unit": "s",
+            "peer": 6.4,
+            "goal": 0.1,
+        },
+        {"what": "  of which the snapshot", "value": part, "unit": "s", "peer": 5.5, "goal": None},
+    ]
+
+
+def alone(count: int, peer: float, goal: float | None) -> Row:
+    """One pod a node, by anti-affinity on the host name."""
+    term = {"labelSelector": {"matchLabels": {"app": "alone"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    extra = {"affinity": affinity, "labels": {"app": "alone"}}
+
+    def objects() -> Iterator[Manifest]:
+        yield from nodes(count)
+        yield from queues(1)
+        yield from gang(0, count, "q0", phase="Inqueue", spec=lambda _: extra)
+
+    return timed(
+        f"one a node by anti-affinity, {count:,} nodes and pods", lambda: state_of(objects()), PLACEMENT, peer, goal
+    )
+
+
+def spread() -> Row:
+    """Topology spread over ten zones."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "spread"}},
+    }
+    extra = {"topologySpreadConstraints": [constraint], "labels": {"app": "spread"}}
+
+    def objects() -> Iterator[Manifest]:
+        yield from nodes(1000, zone="z{zone}")
+        yield from queues(1)
+        yield from gang(0, 1000, "q0", phase="Inqueue", spec=lambda _: extra)
+
+    return timed("spread over 10 zones, 1,000 nodes and pods", lambda: state_of(objects()), PLACEMENT, 3.0, 0.3)
+
+
+BENCHES: dict[str, Callable[[], list[Row]]] = {
+    "gangs": lambda: [
+        gangs(100, 1000, 1, 0.88, None),
+        gangs(1000, 5000, 4, 15.7, None),
+        gangs(5000, 10_000, 4, 45.0, 0.3),
+        gangs(20_000, 100_000, 4, None, 4.0),
+    ],
+    "different": lambda: [different()],
+    "newcomer": newcomer,
+    "antiaffinity": lambda: [alone(1000, 3.6, None), alone(5000, 51.1, 2.5)],
+    "spread": lambda: [spread()],
+}
+
+
+def run(names: list[str] | None = None) -> list[Row]:
+    """Rows of the named benchmarks, all by default."""
+    return [row for name in names or BENCHES for row in BENCHES[name]()]
+
+
+if __name__ == "__main__":
+    show(run(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""``vcd explain``: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.timetravel.histories import write_busy_history
+from vcd.cli import main
+
+
+def run(*arguments: object) -> Result:
+    """Run ``vcd explain``; a traceback fails the test."""
+    result = CliRunner().invoke(main, ["explain", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log in which the job ``large`` waits twice and is bound."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+def test_a_job_is_told_in_sentences(busy: Path) -> None:
+    result = run("job", "large", "--event-log", busy)
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, lines[0]) == (0, "job default/large in queue default")
+    assert any("waited 10 min at enqueue (overcommit): resource in cluster is overused" in line for line in lines)
+    assert any("session 8 (allocate) bound large-0 to " in line for line in lines)
+
+
+def test_a_choice_is_told_below_the_bind(busy: Path) -> None:
+    lines = run("pod", "default/large-2", "--event-log", busy).stdout.splitlines()
+    (index,) = (index for index, line in enumerate(lines) if "bound the pod to" in line)
+    assert lines[index + 1].strip() == "1 of 5 nodes took it (4 nodes Insufficient cpu)"
+
+
+def test_json_has_the_episodes(busy: Path) -> None:
+    printed = json.loads(run("pod", "large-2", "-n", "default", "--event-log", busy, "-o", "json").stdout)
+    assert (printed["kind"], printed["key"], printed["group"]) == ("pod", "default/large-2", "default/large")
+    assert [episode["what"] for episode in printed["episodes"]][:2] == ["created", "waited"]
+    assert printed["episodes"][1]["waiting"][0]["detail"] == {"asks cpu": "35", "limit cpu": "32400m"}
+
+
+def test_an_unknown_job_exits_with_1(busy: Path) -> None:
+    result = run("job", "none", "--event-log", busy)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: event log {busy}: no job default/none is in it\n"
+
+
+def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
+    assert run("pod", "p", "--event-log", tmp_path / "none").exit_code == 2
+
+
+def test_a_queue_cannot_be_explained(tmp_path: Path) -> None:
+    assert run("queue", "q", "--event-log", tmp_path / "none").exit_code == 2

@@ -1,0 +1,105 @@
+"""Reading manifests: errors name file, document and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vcd.cli.errors import Unusable
+from vcd.cli.inputs import read_manifests
+
+QUEUE = "kind: Queue\nmetadata: {name: q}\n"
+
+
+def write(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> str:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (QUEUE + "---\nmetadata: {name: q}\n", "document 2 (line 4): it has no kind"),
+        (QUEUE + "---\n\n- a\n", "document 2 (line 5): an object is a mapping, not a list"),
+        ("just words", "document 1 (line 1): an object is a mapping, not a text"),
+        ("kind: Pod\n", "document 1 (line 1): the Pod has no metadata.name"),
+        ("kind: Pod\nmetadata: [name]\n", "document 1 (line 1): the Pod has no metadata.name"),
+        ("kind: List\nitems:\n- 7\n", "document 1 (line 1): items[0]: an object is a mapping, not a number"),
+        ("kind: List\nitems:\n- metadata: {name: a}\n", "document 1 (line 1): items[0]: it has no kind"),
+        ("kind: PodList\nitems: [{metadata: {}}]\n", "document 1 (line 1): items[0]: the Pod has no metadata.name"),
+        ('{"kind": "Pod", "metadata": {"name": "a"}}\n{"kind": "Pod"}', "document 2 (line 2): the Pod has no"),
+        ("[1, 2]", "document 1 (line 1): an object is a mapping, not a list"),
+    ],
+)
+def test_what_is_no_object_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(Unusable) as caught:
+        read_manifests([file])
+    assert caught.value.message.startswith(f"{file}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (QUEUE + "---\nkind: Queue\nmetadata: {name: q\n", "document 2 (line 6)"),
+        (QUEUE + "---\nkind: Queue\n\tmetadata: 1\n", "document 2 (line 5)"),
+        ('{"kind": "Pod",\n"metadata" {"name": "a"}}', "document 1 (line 2)"),
+        ("kind: !!python/object:os.system Queue\n", "document 1 (line 1)"),
+    ],
+)
+def test_what_is_no_yaml_is_named_with_its_line(tmp_path: Path, text: str, where: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(Unusable) as caught:
+        read_manifests([file])
+    assert caught.value.message.startswith(f"{file}: {where}: neither YAML nor JSON: ")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"none\.yaml: No such file or directory"):
+        read_manifests([str(tmp_path / "none.yaml")])
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="not UTF-8 at byte 6"):
+        read_manifests([write(tmp_path, b"kind: \xff")])
+
+
+def test_a_folder_without_manifests_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match=r"the folder holds no file that ends in \.json, \.yaml, \.yml"):
+        read_manifests([str(tmp_path)])
+
+
+def test_the_files_of_a_folder_are_read_in_order_and_folders_in_it_are_not(tmp_path: Path) -> None:
+    write(tmp_path, QUEUE.replace("q", "b"), "2.yaml")
+    write(tmp_path, QUEUE.replace("q", "a"), "1.yml")
+    (tmp_path / "deeper").mkdir()
+    write(tmp_path / "deeper", "no manifest")
+    assert [one["metadata"]["name"] for one in read_manifests([str(tmp_path)])] == ["a", "b"]
+
+
+def test_times_stay_texts(tmp_path: Path) -> None:
+    file = write(tmp_path, "kind: Pod\nmetadata: {name: a, creationTimestamp: 2026-01-01T00:00:00Z}\n")
+    assert read_manifests([file])[0]["metadata"]["creationTimestamp"] == "2026-01-01T00:00:00Z"
+
+
+def test_there_are_no_numbers_to_base_60(tmp_path: Path) -> None:
+    file = write(tmp_path, "kind: Pod\nmetadata: {name: a, labels: {at: 10:30, n: 12, f: 1.5}}\n")
+    assert read_manifests([file])[0]["metadata"]["labels"] == {"at": "10:30", "n": 12, "f": 1.5}
+
+
+def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
+    file = write(tmp_path, "kind: QueueList\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]\n")
+    assert [(one["kind"], one["metadata"]["name"]) for one in read_manifests([file])] == [
+        ("Queue", "a"),
+        ("Queue", "b"),
+    ]
+
+
+def test_empty_documents_are_passed_over(tmp_path: Path) -> None:
+    assert len(read_manifests([write(tmp_path, f"---\n---\n{QUEUE}---\n# nothing\n")])) == 1
+
+
+def test_yaml_in_braces_is_yaml(tmp_path: Path) -> None:
+    assert read_manifests([write(tmp_path, "{kind: Queue, metadata: {name: q}}")])[0]["kind"] == "Queue"

@@ -1,0 +1,151 @@
+"""``vcd plan``: what it reads, prints, and how it exits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import vcd
+from tests import dsl
+from vcd.cli import main
+
+OBJECTS = dsl.flat(
+    [
+        dsl.node("n1", cpu=4),
+        dsl.gang("fits", 2, cpu=2, phase="Pending", minimum={"cpu": 4}),
+        dsl.gang("waits", 2, cpu=3, phase="Pending", created=1),
+    ]
+)
+CONF = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n'
+NOW = ("--now", "2026-11-21T08:00:00Z")
+
+
+def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
+    """Run ``vcd plan``; a traceback fails the test."""
+    result = CliRunner().invoke(main, ["plan", *map(str, arguments)], input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def as_json(*arguments: object, stdin: str | None = None) -> Any:
+    result = run(*arguments, "-o", "json", stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text(CONF)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(OBJECTS))
+    return path
+
+
+def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
+    result = vcd.plan(OBJECTS, CONF, dsl.NOW)
+    assert as_json("-f", file, "--scheduler-conf", conf, *NOW) == {
+        "binds": result.binds,
+        "evictions": result.evictions,
+        "pipelined": result.pipelined,
+        "phases": result.phases,
+        "why": result.why,
+    }
+
+
+def test_a_gang_that_fits_is_bound_and_the_other_waits(file: Path, conf: Path) -> None:
+    printed = as_json("-f", file, "--scheduler-conf", conf, *NOW)
+    assert printed["binds"] == {"default/fits-0": "n1", "default/fits-1": "n1"}
+    assert [reason["gate"] for reason in printed["why"]["default/waits"]] == ["predicate", "gang"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        yaml.safe_dump_all(OBJECTS),
+        yaml.safe_dump({"kind": "List", "items": OBJECTS}),
+        "\n".join(json.dumps(one) for one in OBJECTS),
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": OBJECTS}, indent=1),
+    ],
+    ids=["documents", "list", "json documents", "json list"],
+)
+def test_standard_input_may_hold(text: str, conf: Path) -> None:
+    assert len(as_json("-f", "-", "--scheduler-conf", conf, *NOW, stdin=text)["binds"]) == 2
+
+
+def test_a_folder_and_files_make_one_cluster(tmp_path: Path, conf: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "nodes.json").write_text(json.dumps(OBJECTS[0]))
+    (folder / "notes.txt").write_text("no manifest")
+    (tmp_path / "jobs.yml").write_text(yaml.safe_dump_all(OBJECTS[1:]))
+    printed = as_json("-f", folder, "-f", tmp_path / "jobs.yml", "--scheduler-conf", conf, *NOW)
+    assert len(printed["binds"]) == 2
+
+
+def test_the_configuration_may_come_from_standard_input(file: Path) -> None:
+    assert len(as_json("-f", file, "--scheduler-conf", "-", stdin=CONF)["binds"]) == 2
+
+
+def test_standard_input_is_read_once() -> None:
+    result = run("-f", "-", "--scheduler-conf", "-", stdin=CONF)
+    assert (result.exit_code, "can be read only once" in result.stderr) == (2, True)
+
+
+def test_the_table_shows_binds_and_waits(file: Path, conf: Path) -> None:
+    lines = [line.split() for line in run("-f", file, "--scheduler-conf", conf, *NOW).stdout.splitlines()]
+    assert ["default/fits-0", "bind", "n1"] in lines
+    (waiting,) = (line for line in lines if line[0] == "default/waits")
+    assert waiting[1:3] == ["Inqueue", "predicate"]
+
+
+def test_the_table_says_when_there_is_nothing_to_do(conf: Path) -> None:
+    assert "nothing to bind or evict" in run("-f", "-", stdin=json.dumps(dsl.node("n1"))).stdout
+
+
+def test_the_seed_chooses_among_equal_nodes(conf: Path, tmp_path: Path) -> None:
+    objects = [*(dsl.node(f"n{i}") for i in range(8)), *dsl.gang("a", 1, cpu=1)]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    chosen = {
+        as_json("-f", tmp_path / "all.json", "--scheduler-conf", conf, "--seed", seed)["binds"]["default/a-0"]
+        for seed in range(6)
+    }
+    assert len(chosen) > 1
+
+
+def test_an_object_that_cannot_be_used_is_named_and_the_others_are_planned(file: Path, conf: Path) -> None:
+    bad = dsl.pod("bad", requests={"cpu": "much"})
+    result = run("-f", file, "-f", "-", "--scheduler-conf", conf, "-o", "json", stdin=json.dumps(bad))
+    assert len(json.loads(result.stdout)["binds"]) == 2
+    assert result.stderr.startswith("Pod default/bad is set aside: ")
+
+
+@pytest.mark.parametrize("now", ["yesterday", "2026-11-21T08:00:00"])
+def test_a_time_that_is_none_is_refused(file: Path, now: str) -> None:
+    result = run("-f", file, "--now", now)
+    assert (result.exit_code, "write one like 2026-11-21T08:00:00Z" in result.stderr) == (2, True)
+
+
+def test_a_bad_configuration_is_told_line_by_line(file: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.conf"
+    bad.write_text(CONF.replace("allocate", "allocat"))
+    result = run("-f", file, "--scheduler-conf", bad)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        f'{bad}:1: error: actions: "enqueue, allocat, backfill": there is no action allocat'
+    )
+
+
+def test_a_file_is_needed() -> None:
+    assert run().exit_code == 2

@@ -1,0 +1,147 @@
+"""What the daemon answers over HTTP, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from vcd.daemon.http import AddressError, Endpoint, Endpoints
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import Options, parse_options
+
+
+def options(**changes: str) -> Options:
+    given = {"listen-address": ["127.0.0.1:0"], "healthz-address": ["127.0.0.1:0"]}
+    given.update({name.replace("_", "-"): [text] for name, text in changes.items()})
+    return parse_options(given)
+
+
+def well() -> None:
+    return None
+
+
+@asynccontextmanager
+async def serving(
+    healthy: Callable[[], str | None] = well, ready: Callable[[], str | None] = well, metrics: Metrics | None = None
+) -> AsyncIterator[Endpoints]:
+    async with Endpoints(options(), metrics or Metrics(), healthy, ready) as endpoints:
+        yield endpoints
+
+
+def port_of(endpoint: Endpoint | None) -> int:
+    assert endpoint is not None
+    return endpoint.port
+
+
+async def get(port: int, path: str) -> tuple[int, str, aiohttp.ClientResponse]:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status, await response.text(), response
+
+
+async def test_metrics_are_prometheus_text() -> None:
+    async with serving() as endpoints:
+        status, text, response = await get(port_of(endpoints.metrics), "/metrics")
+    assert status == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "# TYPE vcd_leader gauge\nvcd_leader 0.0\n" in text
+
+
+async def test_metrics_are_compressed_for_who_takes_it() -> None:
+    async with serving() as endpoints:
+        _, text, response = await get(port_of(endpoints.metrics), "/metrics")
+    assert response.headers["Content-Encoding"] in ("gzip", "deflate")
+    assert "vcd_leader" in text
+
+
+async def test_the_page_is_written_in_another_thread() -> None:
+    class Noted(Metrics):
+        def freeze(self) -> Callable[[], bytes]:
+            threads.append(threading.get_ident())
+            return lambda: threads.append(threading.get_ident()) or b""
+
+    threads: list[int] = []
+    async with serving(metrics=Noted()) as endpoints:
+        await get(port_of(endpoints.metrics), "/metrics")
+    assert threads[0] == threading.get_ident() != threads[1]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_all_is_well(path: str) -> None:
+    async with serving() as endpoints:
+        status, text, _ = await get(port_of(endpoints.health), path)
+    assert (status, text) == (200, "ok")
+
+
+async def test_who_is_not_healthy_says_why() -> None:
+    async with serving(healthy=lambda: "the event log is full") as endpoints:
+        status, text, _ = await get(port_of(endpoints.health), "/healthz")
+        assert (status, text) == (503, "the event log is full")
+        assert (await get(port_of(endpoints.health), "/readyz"))[0] == 200
+
+
+async def test_who_is_not_ready_says_why() -> None:
+    async with serving(ready=lambda: "not all lists are in") as endpoints:
+        status, text, _ = await get(port_of(endpoints.health), "/readyz")
+        assert (status, text) == (503, "not all lists are in")
+        assert (await get(port_of(endpoints.health), "/healthz"))[0] == 200
+
+
+async def test_each_address_has_its_own_pages() -> None:
+    async with serving() as endpoints:
+        assert (await get(port_of(endpoints.health), "/metrics"))[0] == 404
+        assert (await get(port_of(endpoints.metrics), "/healthz"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("flag", "metrics", "health"), [("enable_metrics", False, True), ("enable_healthz", True, False)]
+)
+async def test_what_is_turned_off_is_not_served(flag: str, metrics: bool, health: bool) -> None:
+    async with Endpoints(options(**{flag: "false"}), Metrics(), well, well) as endpoints:
+        assert (endpoints.metrics is not None, endpoints.health is not None) == (metrics, health)
+
+
+async def test_nothing_listens_afterwards() -> None:
+    async with serving() as endpoints:
+        port = port_of(endpoints.metrics)
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await get(port, "/metrics")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+@pytest.mark.parametrize("flag", ["listen-address", "healthz-address"])
+async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -> None:
+    with pytest.raises(AddressError, match=f"^--{flag}=127.0.0.1:{taken}: address already in use") as raised:
+        async with Endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), well, well):
+            pass
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
+    with pytest.raises(AddressError):
+        async with Endpoints(chosen, Metrics(), well, well):
+            pass
+    with socket.socket() as again:
+        again.bind(("127.0.0.1", free))
+
+
+async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
+    with pytest.raises(AddressError, match=r"--listen-address=203\.0\.113\.1:0: "):
+        async with Endpoints(options(listen_address="203.0.113.1:0"), Metrics(), well, well):
+            pass

@@ -1,0 +1,513 @@
+"""A cluster for end-to-end tests: the embedded API server here, daemons as processes, a wire to each that can fail.
+
+Whatever a test does, the laws are watched: no pod is bound twice, no node gets more than it has, no two replicas
+decide under one epoch, and no call goes beyond what deploy/'s roles allow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from tests.deploy.kustomize import render
+from tests.deploy.rbac import Grant, allows, grants
+from vcd.embedded.clock import ClusterClock
+from vcd.embedded.cluster import EmbeddedCluster
+from vcd.embedded.request import Call
+from vcd.embedded.server import ApiServer
+from vcd.embedded.store import Store
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.timetravel.logfile import verify
+from vcd.timetravel.replay import replay
+
+Obj = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "volcano-system"
+LEASES = "leases.coordination.k8s.io"
+GROUPS = "podgroups.scheduling.volcano.sh"
+QUEUES = "queues.scheduling.volcano.sh"
+LEASE_DURATION, RENEW_DEADLINE, RETRY_PERIOD, REQUEST_TIMEOUT = 3.0, 2.0, 0.3, 0.8
+SHORT = (
+    f"--leader-elect-lease-duration={LEASE_DURATION:g}s",
+    f"--leader-elect-renew-deadline={RENEW_DEADLINE:g}s",
+    f"--leader-elect-retry-period={RETRY_PERIOD * 1000:g}ms",
+    f"--request-timeout={REQUEST_TIMEOUT * 1000:g}ms",
+)
+"""The only flags that replicas get beside their addresses: the times of the election, so that tests need not wait."""
+
+
+async def until(condition: Callable[[], object], limit: float = 15.0, what: str = "") -> None:
+    """Return once the condition holds; fails the test after ``limit`` seconds."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit} s: {what or 'the condition'}"
+        await asyncio.sleep(0.005)
+
+
+@functools.cache
+def granted() -> set[Grant]:
+    """What the deployed daemon's ServiceAccount may do."""
+    return grants(render(ROOT / "deploy" / "base").values(), "vcd-scheduler", NAMESPACE)
+
+
+def request_of(call: Call, name: str) -> Grant:
+    """A call in the words of RBAC."""
+    plural, _, group = call.resource.partition(".")
+    resource = f"{plural}/{call.subresource}" if call.subresource else plural
+    return Grant(call.verb, group, resource, call.namespace or "", name)
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def node(name: str, cpu: int = 8) -> Obj:
+    room = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pod(name: str, group: str, cpu: int = 1) -> Obj:
+    requests = {"cpu": str(cpu), "memory": "64Mi"}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "default", "annotations": {"scheduling.k8s.io/group-name": group},
+        },
+        "spec": {
+            "schedulerName": "volcano", "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "pause", "resources": {"requests": requests}}],
+        },
+    }  # fmt: skip
+
+
+# --- the wire ---------------------------------------------------------------------------------------------------------
+
+
+class Wire:
+    """A TCP proxy between one daemon and the server. ``hold`` keeps all bytes back, connections open."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._server: asyncio.Server | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def hold(self) -> None:
+        """From now on nothing gets through, in either direction."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """Let through again, what was kept back first."""
+        self._open.set()
+
+    def cut(self) -> None:
+        """End all connections."""
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._to)
+            self._writers.add(far_writer)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(reader, far_writer))
+                group.create_task(self._pump(far_reader, writer))
+            self._writers.discard(far_writer)
+        except OSError:
+            writer.transport.abort()
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass  # the other end is gone, which is all that closing says, too
+        finally:
+            writer.close()
+
+
+# --- daemons ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Daemon:
+    """One replica's process. ``name`` is its identity at the server and, with a suffix, in the Lease."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    output: Path
+    wire: Wire
+    metrics_url: str
+    health_url: str
+
+    def lines(self, event: str | None = None) -> list[Obj]:
+        """What it wrote to standard error, as far as it is whole lines; only those of an event if given."""
+        text = self.output.read_text()
+        found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines() if line.startswith("{")]
+        return [line for line in found if event is None or line["event"] == event]
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self, limit: float = 10.0) -> int:
+        """Its exit code, once it has ended."""
+        await until(lambda: not self.running, limit, f"{self.name} ends")
+        return self.process.wait()
+
+    async def kill(self) -> None:
+        """As power loss does."""
+        self.process.kill()
+        await self.ended()
+
+    async def metrics(self) -> dict[str, float]:
+        """The metrics page: each series with its value."""
+        async with aiohttp.ClientSession() as session, session.get(f"{self.metrics_url}/metrics") as answer:
+            text = await answer.text()
+        pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    async def health(self, page: str = "healthz") -> int:
+        """The status of a probe; 0 when nobody answers."""
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{self.health_url}/{page}") as answer:
+                return answer.status
+        except aiohttp.ClientError:
+            return 0
+
+    def sessions(self) -> list[ev.SessionDecided]:
+        """The sessions in its log."""
+        return [event for event in self.events("session") if isinstance(event, ev.SessionDecided)]
+
+    def events(self, type: str) -> list[ev.Event]:
+        """The events of a type in its log."""
+        if not self.log.exists():
+            return []
+        with LogReader(self.log) as reader:
+            return [logged.event for logged in reader.find(type=type)]
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """One request that the server took: when (monotonic seconds), by whom, and what."""
+
+    at: float
+    identity: str
+    call: Call
+    name: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bind that the store saw."""
+
+    at: float
+    key: str
+    uid: str
+    node: str
+
+
+@dataclass
+class _Watched:
+    """What the store did, and what it should not have done."""
+
+    binds: list[Bound] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+
+class Cluster:
+    """Server, controllers, kubelets and daemons; ``async with`` starts and ends them."""
+
+    def __init__(self, folder: Path, *, controllers: bool = True) -> None:
+        self.folder = folder
+        self.clock = ClusterClock()
+        self.store = Store(self.clock.now, random.Random(0))
+        self.server = ApiServer(self.store, tokens={}, bookmarks=1.0)
+        self.server.authorize = self._authorize
+        self.made: list[Made] = []
+        self.refused: list[str] = []
+        self.daemons: list[Daemon] = []
+        self._watched = _Watched()
+        self._controllers = EmbeddedCluster(self.store, self.clock) if controllers else None
+        self.store.subscribe(["pods"], self._note)
+        self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
+
+    async def __aenter__(self) -> Cluster:
+        await self.server.start()
+        if self._controllers is not None:
+            await self._controllers.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for daemon in self.daemons:
+                if daemon.running:
+                    daemon.signal(signal.SIGCONT)
+                    daemon.process.kill()
+                daemon.process.wait()
+                await daemon.wire.stop()
+        finally:
+            self.server.faults = None
+            if self._controllers is not None:
+                await self._controllers.stop()
+            await self.server.stop()
+        if error is not None:
+            for daemon in self.daemons:
+                tail = daemon.output.read_text().splitlines()[-60:]
+                print(f"--- {daemon.output.name}", *tail, sep="\n")  # noqa: T201 - pytest shows it with the failure
+            return
+        self.check_laws()
+
+    # --- the laws -------------------------------------------------------------------------------------------------
+
+    def _authorize(self, identity: str, call: Call, name: str) -> bool:
+        self.made.append(Made(time.monotonic(), identity, call, name))
+        asked = request_of(call, name)
+        if not allows(granted(), asked):
+            self.refused.append(f"{identity}: {asked}")
+            return False
+        return True
+
+    def _note(self, event: str, _: str, obj: Obj) -> None:
+        name = obj["spec"].get("nodeName")
+        uid, key = obj["metadata"]["uid"], f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        if not name or event == "DELETED":
+            return
+        before = self._watched.nodes.get(uid)
+        if before == name:
+            return
+        if before is not None:
+            self._watched.broken.append(f"{key} was bound to {before} and to {name}")
+        self._watched.nodes[uid] = name
+        self._watched.binds.append(Bound(time.monotonic(), key, uid, name))
+        self._check_room(name, obj)
+
+    def _check_room(self, name: str, newest: Obj) -> None:
+        on_it = {
+            each["metadata"]["uid"]: each
+            for each in [*self.store.list("pods"), newest]
+            if each["spec"].get("nodeName") == name and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        }
+        used = sum(_cpu(each) for each in on_it.values())
+        nodes = [each for each in self.store.list("nodes") if each["metadata"]["name"] == name]
+        room = int(nodes[0]["status"]["allocatable"]["cpu"]) if nodes else 0
+        if used > room:
+            self._watched.broken.append(f"{name} has {room} CPU and got {used}")
+
+    def check_laws(self) -> None:
+        """Fails when a law was broken; called at the end of each test that went well."""
+        assert not self._watched.broken
+        assert not self.refused, f"beyond deploy/'s roles: {self.refused}"
+        deciders: dict[int, set[Path]] = {}
+        for log in {daemon.log for daemon in self.daemons}:
+            if not log.exists():
+                continue
+            assert verify(log) == []
+            with LogReader(log) as reader:
+                for info in reader.sessions():
+                    deciders.setdefault(info.epoch, set()).add(log)
+                decided = reader.last_session()
+            if decided:
+                assert [each.difference for each in replay(log) if each.difference is not None] == []
+        assert {epoch: logs for epoch, logs in deciders.items() if len(logs) > 1} == {}
+
+    # --- what is in it ----------------------------------------------------------------------------------------------
+
+    def add_nodes(self, count: int, cpu: int = 8) -> None:
+        for number in range(count):
+            self.store.create("nodes", node(f"node-{number:02}", cpu))
+
+    def submit(self, name: str, size: int, *, minimum: int | None = None, cpu: int = 1) -> list[str]:
+        """A gang of ``size`` pods; their keys."""
+        group = {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"minMember": size if minimum is None else minimum, "queue": "default"},
+        }
+        self.store.create(GROUPS, group)
+        for number in range(size):
+            self.store.create("pods", pod(f"{name}-{number}", name, cpu))
+        return [f"default/{name}-{number}" for number in range(size)]
+
+    @property
+    def binds(self) -> list[Bound]:
+        """Every bind so far, in order."""
+        return self._watched.binds
+
+    def bound(self, keys: list[str]) -> bool:
+        """Whether all these pods have a node."""
+        return {bind.key for bind in self.binds}.issuperset(keys)
+
+    async def until_bound(self, keys: list[str], limit: float = 15.0) -> None:
+        await until(lambda: self.bound(keys), limit, f"{len(keys)} pods are bound")
+
+    def calls(self, daemon: Daemon, *verbs: str, since: float = 0.0) -> list[Made]:
+        """What a replica asked of the server, only certain verbs if given."""
+        return [
+            made
+            for made in self.made
+            if made.identity == daemon.name and made.at >= since and (not verbs or made.call.verb in verbs)
+        ]
+
+    def writes(self, daemon: Daemon, since: float = 0.0) -> list[Made]:
+        """What a replica wrote, but for the Lease."""
+        found = self.calls(daemon, "create", "update", "patch", "delete", since=since)
+        return [made for made in found if made.call.resource != LEASES]
+
+    def lease(self) -> Obj | None:
+        """The Lease's spec, None while there is none."""
+        found = [each for each in self.store.list(LEASES, NAMESPACE) if each["metadata"]["name"] == "volcano"]
+        return found[0]["spec"] if found else None
+
+    def leader(self) -> Daemon | None:
+        """Who holds the Lease."""
+        holder = (self.lease() or {}).get("holderIdentity", "")
+        return next((daemon for daemon in self.daemons if holder and holder.startswith(f"{daemon.name}_")), None)
+
+    # --- daemons ------------------------------------------------------------------------------------------------------
+
+    async def start(self, name: str, *flags: str, log: Path | None = None, **environment: str) -> Daemon:
+        """Start a replica. ``log`` lets it go on from another one's file; the flags are vcd run's."""
+        wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
+        await wire.start()
+        assert self.server.tokens is not None
+        self.server.tokens[f"token-of-{name}"] = name  # type: ignore[index]
+        number = len(self.daemons)
+        kubeconfig = self.folder / f"{number}-{name}.kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(wire.url, f"token-of-{name}")))
+        metrics, health = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+        path = log or self.folder / f"{name}.sqlite"
+        output = self.folder / f"{number}-{name}.log"
+        command = [
+            sys.executable, "-m", "tests.e2e.daemon", "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}",
+            f"--listen-address={metrics}", f"--healthz-address={health}", f"--identity={name}_{number}",
+            "--log-format=json", *SHORT, *flags,
+        ]  # fmt: skip
+        with output.open("wb") as file:
+            process = subprocess.Popen(command, stderr=file, stdout=file, cwd=ROOT, env={**os.environ, **environment})
+        daemon = Daemon(name, process, path, output, wire, f"http://{metrics}", f"http://{health}")
+        self.daemons.append(daemon)
+        return daemon
+
+    async def started(self, name: str, *flags: str, log: Path | None = None, **environment: str) -> Daemon:
+        """Start a replica and wait until it decides."""
+        daemon = await self.start(name, *flags, log=log, **environment)
+        await self.until_leading(daemon)
+        return daemon
+
+    async def until_leading(self, daemon: Daemon, limit: float = 20.0) -> None:
+        """Wait until a replica has won, waited and listed: it decides from now on."""
+        await until(lambda: _decides(daemon), limit, f"{daemon.name} leads")
+
+    # --- what goes wrong ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def faults(self, hook: Callable[[web.Request], Any]) -> Iterator[None]:
+        """Let ``hook`` answer requests in the server's place."""
+        self.server.faults = hook
+        try:
+            yield
+        finally:
+            self.server.faults = None
+
+    async def carry_out(self, request: web.Request) -> web.StreamResponse:
+        """Do what a request asks, for a hook that keeps the answer or delays it."""
+        return await self.server._route(request, self.server._identity(request))
+
+
+def _decides(daemon: Daemon) -> bool:
+    last = [line for line in daemon.lines() if line["event"] in ("leading", "no longer leading", "leadership_lost")]
+    return bool(last) and last[-1]["event"] == "leading" and last[-1].get("logger") != "lease" and _led(daemon)
+
+
+def _led(daemon: Daemon) -> bool:
+    changes = [event for event in daemon.events("leadership") if isinstance(event, ev.LeadershipChanged)]
+    return bool(changes) and changes[-1].leading
+
+
+def _cpu(obj: Obj) -> int:
+    return sum(int(each["resources"]["requests"]["cpu"]) for each in obj["spec"]["containers"])
+
+
+def _kubeconfig(url: str, token: str) -> Obj:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+
+
+def is_bind(request: web.Request) -> bool:
+    """Whether a request binds a pod."""
+    return request.method == "POST" and request.path.endswith("/binding")
+
+
+def failed(code: int, reason: str, message: str = "injected", **headers: str) -> web.Response:
+    """A Status with an error."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return web.json_response(body, status=code, headers=headers)

@@ -1,0 +1,127 @@
+"""Pain 19: memory grows with what has been, not with what is there (volcano #4745, #3205)."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dsl import NOW_NS, flat, gang, node, queue
+from vcd.api import read_policy
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.manifests import defaulted
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.scheduling.session import Session
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+
+BATCH = 250
+WARM, MEASURED, ROUNDS = 10, 10, 80
+"""80 batches of 250 jobs: 20,000 pods and as many groups come and go. Memory is traced during the last ones."""
+SLACK = 100_000
+"""Bytes that may come and go between two batches; a leak of 40 bytes a job would be more."""
+
+
+class Churn:
+    """Batches of jobs appear, are decided on, run and are deleted again; nothing keeps the log."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.maker = SnapshotMaker(self.state)
+        self.memory = Memory()
+        self.policy = read_policy(None)
+        self.session: Session | None = None
+        self.made = 0
+        self._put(queue("default"), *[node(f"n{i}", cpu=64, pods=1000) for i in range(8)])
+
+    def _put(self, *manifests: dict) -> list[tuple[str, str]]:
+        keys = []
+        for manifest in flat(manifests):
+            kind, obj, version = from_manifest(defaulted(manifest))
+            self._apply(ev.ObjectPut(kind, obj.key, version, encode_payload(obj)))
+            keys.append((kind, obj.key))
+        return keys
+
+    def _apply(self, event: ev.Event) -> None:
+        self.state.apply(self.state.sequence + 1, event)
+
+    def decide(self) -> None:
+        snapshot = self.maker.snapshot()
+        self.session = run(snapshot, self.policy, NOW_NS, 0, self.memory)
+        plan = ev.encode_plan(plan_of(self.session))
+        number = self.state.session + 1
+        self._apply(ev.SessionDecided(number, snapshot.sequence, "", NOW_NS, 0, 1, {}, plan))
+
+    def batch(self) -> None:
+        """Every job has names, labels and a shape of its own; every second one can never be placed."""
+        keys = []
+        for _ in range(BATCH):
+            self.made += 1
+            number = self.made
+            requests = {"cpu": "100m" if number % 2 else "65"}
+            container = {"name": "c", "image": f"image-{number}", "resources": {"requests": requests}}
+            labels = {"job": f"j{number}"}
+            job = gang(f"j{number}", 1, labels=labels, minimum={"cpu": "1"}, spec={"containers": [container]})
+            keys.extend(self._put(*job))
+        self.decide()
+        for kind, key in keys:
+            self._apply(ev.ObjectGone(kind, key))
+        self.decide()
+
+    def series(self) -> int:
+        assert self.session is not None
+        return sum(1 for plugin in self.session.plugins for _ in plugin.gauges())
+
+    def sizes(self) -> dict[str, int]:
+        """How long the state's tables are."""
+        state = self.state
+        interners = {
+            name: len(getattr(state, name).values)
+            for name in ("node_names", "job_keys", "shapes", "label_sets", "namespaces", "schedulers")
+        }
+        kept = {name: len(getattr(state, name)) for name in ("groups", "queues", "waiting", "intents", "bad", "pods")}
+        return {**interners, **kept, "rows": len(state.tasks.keys), "digests": sum(map(len, state.digests.values()))}
+
+
+@pytest.fixture(scope="module")
+def churned() -> Iterator[tuple[Churn, dict[str, int], int, int]]:
+    """After all rounds, with the sizes and series after the warm-up, and the growth in bytes of the last rounds."""
+    churn = Churn()
+    for _ in range(WARM):
+        churn.batch()
+    sizes, series = churn.sizes(), churn.series()
+    for _ in range(ROUNDS - WARM - MEASURED - 1):
+        churn.batch()
+    tracemalloc.start()
+    churn.batch()
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(MEASURED):
+        churn.batch()
+    gc.collect()
+    growth = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    yield churn, sizes, series, growth
+
+
+def test_the_states_tables_are_as_long_as_what_is_there_at_once(
+    churned: tuple[Churn, dict[str, int], int, int],
+) -> None:
+    churn, sizes, _, _ = churned
+    assert churn.made == ROUNDS * BATCH
+    assert churn.sizes() == sizes
+    assert sizes["rows"] == BATCH
+
+
+def test_the_number_of_series_is_flat(churned: tuple[Churn, dict[str, int], int, int]) -> None:
+    churn, _, series, _ = churned
+    assert churn.series() == series
+
+
+def test_memory_is_flat(churned: tuple[Churn, dict[str, int], int, int]) -> None:
+    assert churned[3] < SLACK

@@ -1,0 +1,81 @@
+"""What else users suffer from: panics at start (volcano #4261), in accounting (#3301), misled autoscalers (#3976)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import gang, group, node, pod, queue
+from tests.laws.answering import Answering
+from vcd.model import events as ev
+
+JOBS = 3_000
+
+
+def test_the_first_session_over_many_jobs_in_every_phase_has_no_fault() -> None:
+    """#4261: queues whose deserved amount misses resources that the nodes have, and thousands of jobs at start."""
+    phases = ("Pending", "Inqueue", "Running", "Unknown", "Completed", "")
+    jobs: list[dict[str, Any]] = []
+    for i in range(JOBS):
+        on = [f"n{i % 50}"] if i % 30 == 0 else []
+        options: dict[str, Any] = {"gpu": 1} if i % 5 == 0 else {}
+        minimum = {"cpu": 1, **({"pods": "1"} if i % 2 else {})}
+        jobs += gang(
+            f"g{i}", 2, on=on, cpu=1, queue=f"q{i % 4}", phase=phases[i % 6], minimum=minimum, created=i, **options
+        )
+    nodes = [node(f"n{i}", cpu=8, gpu=i % 2, **{"hugepages-2Mi": 0, "ephemeral-storage": "1Gi"}) for i in range(50)]
+    queues = [queue(f"q{i}", weight=i, capability={"cpu": str(100 * i)} if i else {}) for i in range(4)]
+    world = Answering(nodes, queues, jobs)
+    plan = world.cycle()
+    assert plan.faults == ()
+    assert plan.statements
+
+
+def bound(plan: ev.Plan) -> list[str]:
+    return [operation.key for statement in plan.statements for operation in statement.operations]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        [node("odd", cpu=1), *gang("x", 3, on=["odd"] * 3, cpu=2, phase="Running", minimum={"cpu": 1})],
+        [node("odd", pods=1), *gang("x", 3, on=["odd"] * 3, cpu=1, phase="Running")],
+        [*gang("x", 2, on=["nowhere"] * 2, cpu=2, phase="Running", minimum={"cpu": 9})],
+        [queue("q", guarantee={"resource": {"cpu": "1000"}}), *gang("x", 1, cpu=1, queue="q")],
+        [queue("q", capability={"cpu": "0", "example.com/card": "0"}), *gang("x", 1, cpu=1, queue="q")],
+        [queue("q", weight=0), *gang("x", 1, cpu=1, queue="q", phase="Pending", minimum={"example.com/card": 3})],
+        [group("x", members=0, phase="Running"), pod("x-0", group="x", on="n", phase="Succeeded", cpu=3)],
+        [group("x", members=5, phase="Running"), pod("x-0", group="x", on="n", cpu=3, deleting=True)],
+    ],
+    ids=[
+        "a node over its room",
+        "a node over its pods",
+        "pods on a node that is not there",
+        "a guarantee above the cluster",
+        "a capability of nothing",
+        "a queue without weight",
+        "a job that is over",
+        "a gang that is leaving",
+    ],
+)
+def test_odd_accounts_make_no_fault_and_stop_nobody_else(odd: list[dict[str, Any]]) -> None:
+    """#3301, #3127: subtracting more than there is."""
+    fine = gang("fine", 1, cpu=1, queue="other", phase="Inqueue")
+    world = Answering(node("n", cpu=8), queue("other", guarantee={"resource": {"cpu": "1"}}), fine, odd)
+    plan = world.cycle()
+    assert plan.faults == ()
+    assert "default/fine-0" in bound(plan)
+    world.rest()
+
+
+def test_a_gang_blocked_by_one_pod_shows_an_unschedulable_reason_not_schedulable() -> None:
+    """#3976: Volcano gives the pods that would fit the reason Schedulable, so that autoscalers do nothing."""
+    world = Answering(node("m", cpu=3), node("n", cpu=3), gang("g", 3, cpu=2))
+    world.rest()
+    condition = world.state.groups["default/g"].group.status.conditions[0]
+    assert (condition.type, condition.status) == ("Unschedulable", "True")
+    assert "Insufficient cpu" in condition.message
+    assert {why.gate for why in world.why("g")} == {"predicate", "gang"}
+    first = world.why("g")[0]
+    assert (first.reason, first.nodes) == ("Insufficient cpu", 2)

@@ -1,0 +1,61 @@
+"""Gangs that were let in only in part."""
+
+from __future__ import annotations
+
+from tests.dsl import BARE, gang, node
+from tests.world import World
+from vcd.model import events as ev
+from vcd.state.cluster import ClusterState
+
+SECOND = 1_000_000_000
+
+
+def partly_bound() -> World:
+    """A gang of three of which the last bind was refused, on a node that then lost the room for it."""
+    world = World(node("n", cpu=3), gang("g", 3, cpu=1), conf=BARE)
+    plan = world.decide()
+    operations = plan.statements[0].operations
+    for position, operation in enumerate(operations[:2]):
+        world.update_pod(operation.key, node=operation.node, phase="Running")
+        world.happen(ev.OperationDone(1, 0, position, "done"))
+    world.happen(ev.OperationDone(1, 0, 2, "failed", "refused"))
+    world.put(node("n", cpu=2))
+    return world
+
+
+def evictions(plan: ev.Plan) -> list[str]:
+    return [op.key for statement in plan.statements for op in statement.operations if op.verb == "evict"]
+
+
+def test_a_gang_let_in_only_in_part_is_remembered() -> None:
+    assert list(partly_bound().state.stranded) == ["default/g"]
+
+
+def test_it_is_not_released_before_its_time() -> None:
+    world = partly_bound()
+    world.now += 50 * SECOND
+    assert evictions(world.cycle()) == []
+
+
+def test_it_is_released_after_the_stated_time() -> None:
+    world = partly_bound()
+    world.now += 61 * SECOND
+    assert evictions(world.cycle()) == ["default/g-0", "default/g-1"]
+    assert world.placed() == {}
+    world.cycle()
+    assert not world.state.stranded
+
+
+def test_one_that_was_completed_is_forgotten() -> None:
+    world = partly_bound()
+    world.put(node("n", cpu=3))
+    world.cycle()
+    assert len(world.placed()) == 3
+    world.now += 100 * SECOND
+    assert evictions(world.cycle()) == []
+    assert not world.state.stranded
+
+
+def test_a_checkpoint_keeps_it() -> None:
+    state = partly_bound().state
+    assert ClusterState.load(state.dump()).stranded == state.stranded

@@ -1,0 +1,29 @@
+"""Questions to a session's scores, by name."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.predicates.asking import pending
+from vcd.scheduling.plugin import Score
+from vcd.scheduling.session import Session
+
+
+def named(session: Session, name: str) -> Score:
+    """The session's score of a name."""
+    return next(score for score in session.evaluator.scores if score.name == name)
+
+
+def rated(session: Session, name: str, task: str | None = None) -> bool:
+    """Whether a score tells nodes apart for a pending task."""
+    return named(session, name).applies(pending(session, task))
+
+
+def points(session: Session, name: str, task: str | None = None, feasible: set[str] | None = None) -> dict[str, float]:
+    """A score's points, before its weight, by node; normalised over the feasible nodes (all unless given)."""
+    score, names = named(session, name), session.nodes.facts.names
+    raw = score.raw(pending(session, task), session.nodes.usage)
+    mask = np.array([feasible is None or node in feasible for node in names], np.bool_)
+    if score.normalised:
+        raw = score.normalise(raw, mask)
+    return {node: float(value) for node, value, within in zip(names, raw, mask, strict=True) if within}

@@ -1,0 +1,126 @@
+"""Scores by labels and taints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.dsl import node, pod, session_of
+from tests.predicates.asking import pending, with_arguments
+from tests.scores.rating import points, rated
+from vcd.scheduling.session import Session
+
+Manifest = dict[str, Any]
+
+
+def opened(*objects: Manifest) -> Session:
+    return session_of(*objects, conf=with_arguments("nodeorder"))
+
+
+def preferring(*terms: tuple[int, Manifest]) -> Manifest:
+    """A pod that prefers nodes by weight and one expression each."""
+    preferred = [{"weight": weight, "preference": {"matchExpressions": [need]}} for weight, need in terms]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    return pod("p", spec={"affinity": affinity}, cpu=1)
+
+
+def zone_in(*zones: str) -> Manifest:
+    return {"key": "zone", "operator": "In", "values": list(zones)}
+
+
+def soft(number: int) -> Manifest:
+    return {"key": f"soft{number}", "value": "x", "effect": "PreferNoSchedule"}
+
+
+# --- preferred node affinity ------------------------------------------------------------------------------------------
+
+
+def test_weights_of_matching_terms_add_up_and_the_highest_is_100() -> None:
+    nodes = [node(zone, labels={"zone": zone}) for zone in "abc"]
+    session = opened(*nodes, preferring((30, zone_in("a", "b")), (15, zone_in("b"))))
+    assert points(session, "nodeaffinity") == {"a": 66, "b": 100, "c": 0}
+
+
+def test_only_feasible_nodes_are_the_measure() -> None:
+    nodes = [node(zone, labels={"zone": zone}) for zone in "abc"]
+    session = opened(*nodes, preferring((30, zone_in("a")), (90, zone_in("b"))))
+    assert points(session, "nodeaffinity", feasible={"a", "c"}) == {"a": 100, "c": 0}
+
+
+def test_where_nothing_matches_all_get_nothing() -> None:
+    session = opened(node("n"), node("m", labels={"zone": "a"}), preferring((30, zone_in("a"))))
+    assert points(session, "nodeaffinity", feasible={"n"}) == {"n": 0}
+
+
+def test_terms_of_weight_zero_are_not_rated() -> None:
+    assert not rated(opened(node("n"), preferring((0, zone_in("a")))), "nodeaffinity")
+
+
+def test_a_preferred_term_without_requirements_matches_no_node() -> None:
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": {}}]}}
+    session = opened(node("n"), pod("p", spec={"affinity": affinity}))
+    assert points(session, "nodeaffinity") == {"n": 0}
+
+
+def test_a_preference_that_cannot_be_read_rates_nothing() -> None:
+    session = opened(node("n"), preferring((5, {"key": "zone", "operator": "Near"})))
+    assert not rated(session, "nodeaffinity")
+
+
+def test_a_pod_without_preferences_is_not_rated() -> None:
+    assert not rated(opened(node("n"), pod("p")), "nodeaffinity")
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    weights=st.lists(st.integers(1, 100), min_size=1, max_size=4),
+    matches=st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=5),
+)
+def test_node_affinity_is_the_integer_formula(weights: list[int], matches: list[set[int]]) -> None:
+    nodes = [node(f"n{i}", labels={f"l{label}": "" for label in labels}) for i, labels in enumerate(matches)]
+    terms = [(weight, {"key": f"l{i}", "operator": "Exists"}) for i, weight in enumerate(weights)]
+    raw = [sum(weight for i, weight in enumerate(weights) if i in labels) for labels in matches]
+    expected = [100 * value // max(raw) if max(raw) else 0 for value in raw]
+    assert list(points(opened(*nodes, preferring(*terms)), "nodeaffinity").values()) == expected
+
+
+# --- soft taints ------------------------------------------------------------------------------------------------------
+
+
+def test_fewer_soft_taints_are_better() -> None:
+    nodes = [node(f"n{i}", taints=[soft(j) for j in range(i)]) for i in range(4)]
+    session = opened(*nodes, pod("p"))
+    assert points(session, "tainttoleration") == {"n0": 100, "n1": 67, "n2": 34, "n3": 0}
+
+
+def test_tolerated_soft_taints_do_not_count() -> None:
+    toleration = {"key": "soft0", "operator": "Exists", "effect": "PreferNoSchedule"}
+    session = opened(
+        node("n", taints=[soft(0)]), node("m", taints=[soft(1)]), pod("p", spec={"tolerations": [toleration]})
+    )
+    assert points(session, "tainttoleration") == {"n": 100, "m": 0}
+
+
+def test_tolerations_of_other_effects_do_not_help() -> None:
+    toleration = {"key": "soft0", "operator": "Exists", "effect": "NoSchedule"}
+    session = opened(node("n", taints=[soft(0)]), node("m"), pod("p", spec={"tolerations": [toleration]}))
+    assert points(session, "tainttoleration") == {"n": 0, "m": 100}
+
+
+def test_where_no_feasible_node_has_one_all_get_100() -> None:
+    session = opened(node("n", taints=[soft(0)]), node("m"), pod("p"))
+    assert points(session, "tainttoleration", feasible={"m"}) == {"m": 100}
+
+
+def test_without_soft_taints_nodes_are_not_rated() -> None:
+    hard = {"key": "hard", "effect": "NoSchedule"}
+    assert not rated(opened(node("n", taints=[hard]), pod("p")), "tainttoleration")
+
+
+def test_tolerations_that_cannot_be_read_rate_nothing() -> None:
+    broken = pod("p", spec={"tolerations": [{"operator": "Like"}]})
+    session = opened(node("n", taints=[soft(0)]), node("m"), broken)
+    assert not rated(session, "tainttoleration")
+    assert session.candidates(pending(session)).best() is not None

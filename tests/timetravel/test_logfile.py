@@ -1,0 +1,75 @@
+"""What the log commands rest on: plain lines, and the proof that a file is sound."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.eventlog.samples import write_history
+from tests.timetravel.histories import write_busy_history
+from vcd.eventlog import import_logs
+from vcd.model import events as ev
+from vcd.state.cluster import ClusterState
+from vcd.timetravel import logfile
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log with a checkpoint in its middle."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+def test_a_log_whose_checkpoint_is_the_fold_of_its_events_is_sound(busy: Path) -> None:
+    assert logfile.verify(busy) == []
+
+
+def test_a_checkpoint_that_is_not_the_fold_is_a_problem(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = ClusterState.apply
+
+    def forgetful(state: ClusterState, sequence: int, event: ev.Event) -> None:
+        apply(state, sequence, ev.KindListed("Pod", "1") if isinstance(event, ev.OperationDone) else event)
+
+    monkeypatch.setattr(ClusterState, "apply", forgetful)
+    (problem,) = logfile.verify(busy)
+    assert problem.endswith("gives another state")
+
+
+async def test_a_checkpoint_that_is_no_state_is_a_problem(tmp_path: Path) -> None:
+    await write_history(tmp_path / "log", 3, checkpoints=(1, 2))
+    (problem,) = logfile.verify(tmp_path / "log")
+    assert problem.startswith("this version cannot fold the events")
+
+
+def test_an_import_is_sound_too(busy: Path, tmp_path: Path) -> None:
+    import_logs([busy], tmp_path / "out")
+    assert logfile.verify(tmp_path / "out") == []
+
+
+def test_a_hole_is_a_problem(busy: Path) -> None:
+    with closing(sqlite3.connect(busy)) as connection, connection:
+        connection.execute("DELETE FROM event WHERE sequence = 7")
+    assert "events 7 to 7 are missing" in logfile.verify(busy)
+
+
+def test_the_tail_is_the_last_events(busy: Path) -> None:
+    whole = [line["sequence"] for line in logfile.events(busy)]
+    assert [line["sequence"] for line in logfile.tail(busy, 3)] == whole[-3:]
+
+
+def test_lines_are_of_the_events_chosen(busy: Path) -> None:
+    assert [line["session"] for line in logfile.sessions(busy, 2, 3)] == [2, 3]
+    assert {line["type"] for line in logfile.events(busy, type="outcome")} == {"outcome"}
+
+
+def test_compaction_tells_what_it_did(busy: Path) -> None:
+    done = logfile.compact(busy, max_age=1)
+    assert done.removed > 10
+    assert done.after == busy.stat().st_size
+
+
+def test_logged_events_are_those_of_the_log(busy: Path) -> None:
+    assert [line["sequence"] for line in logfile.events(busy, first=3, last=5)] == [3, 4, 5]

@@ -1,0 +1,33 @@
+"""Gangs that the API server let in only in part: they come first, and are released when they stay incomplete.
+
+A bind of a gang may fail for good after its others went through (design law 3). Such a gang holds room that helps
+nobody, so after ``Settings.release_after`` its pods are evicted, and it waits for its whole minimum again.
+"""
+
+from __future__ import annotations
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.session import Session
+from vcd.scheduling.statement import Statement
+
+ACTION = "release"
+
+_PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
+
+
+def release(session: Session) -> None:
+    """Evict what is placed of each gang that has been incomplete for too long."""
+    limit = session.snapshot.settings.release_after * 1_000_000_000
+    for key in sorted(session.snapshot.stranded):
+        since = session.snapshot.stranded[key]
+        index = session.jobs.index_of.get(key)
+        if index is None or session.now - since < limit:
+            continue
+        job = session.job(index)
+        if job.is_ready():
+            continue
+        statement = Statement(session, ACTION, job)
+        for task in job.tasks():
+            if task.status in _PLACED and task.node >= 0:
+                statement.evict(task, f"its gang was let in only in part and not completed in {limit // 10**9} s")
+        statement.commit()
