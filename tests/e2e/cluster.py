@@ -118,16 +118,15 @@ class Wire:
         self.url = ""
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
+        self.release()
         self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks)
 
     def hold(self) -> None:
         """From now on nothing gets through, in either direction."""
@@ -142,23 +141,17 @@ class Wire:
         for writer in tuple(self._writers):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
-        self._writers.add(writer)
-        try:
-            far_reader, far_writer = await asyncio.open_connection(*self._to)
-            self._writers.add(far_writer)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, far_writer))
-                group.create_task(self._pump(far_reader, writer))
-            self._writers.discard(far_writer)
-        except OSError:
-            writer.transport.abort()
-        finally:
-            self._writers.discard(writer)
-            self._tasks.discard(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._to)
+        both = {writer, far_writer}
+        self._writers |= both
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        self._writers -= both
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -224,6 +217,10 @@ class Daemon:
                 return answer.status
         except aiohttp.ClientError:
             return 0
+
+    def identities(self) -> set[str]:
+        """The names under which it led."""
+        return {line["identity"] for line in self.lines("leading")}
 
     def sessions(self) -> list[ev.SessionDecided]:
         """The sessions in its log."""
@@ -424,7 +421,7 @@ class Cluster:
     def leader(self) -> Daemon | None:
         """Who holds the Lease."""
         holder = (self.lease() or {}).get("holderIdentity", "")
-        return next((daemon for daemon in self.daemons if holder and holder.startswith(f"{daemon.name}_")), None)
+        return next((daemon for daemon in self.daemons if holder and holder in daemon.identities()), None)
 
     # --- daemons ------------------------------------------------------------------------------------------------------
 
@@ -442,7 +439,7 @@ class Cluster:
         output = self.folder / f"{number}-{name}.log"
         command = [
             sys.executable, "-m", "tests.e2e.daemon", "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}",
-            f"--listen-address={metrics}", f"--healthz-address={health}", f"--identity={name}_{number}",
+            f"--listen-address={metrics}", f"--healthz-address={health}",
             "--log-format=json", *SHORT, *flags,
         ]  # fmt: skip
         with output.open("wb") as file:
@@ -478,13 +475,9 @@ class Cluster:
 
 
 def _decides(daemon: Daemon) -> bool:
-    last = [line for line in daemon.lines() if line["event"] in ("leading", "no longer leading", "leadership_lost")]
-    return bool(last) and last[-1]["event"] == "leading" and last[-1].get("logger") != "lease" and _led(daemon)
-
-
-def _led(daemon: Daemon) -> bool:
-    changes = [event for event in daemon.events("leadership") if isinstance(event, ev.LeadershipChanged)]
-    return bool(changes) and changes[-1].leading
+    """Whether its last word on leadership is that it decides: the elector says "leading", then so does the service."""
+    said = [line["event"] for line in daemon.lines() if line["event"] in ("leading", "leadership_lost")]
+    return said[-2:] == ["leading", "leading"]
 
 
 def _cpu(obj: Obj) -> int:

@@ -21,10 +21,10 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 BATCH = 250
-WARM, MEASURED, ROUNDS = 10, 10, 80
-"""80 batches of 250 jobs: 20,000 pods and as many groups come and go. Memory is traced during the last ones."""
+WARM, SETTLING, MEASURED, ROUNDS = 5, 3, 8, 80
+"""80 batches of 250 jobs: 20,000 pods and as many groups come and go. Memory is traced during a part of them."""
 SLACK = 100_000
-"""Bytes that may come and go between two batches; a leak of 40 bytes a job would be more."""
+"""Bytes that may come and go between two batches; a leak of 50 bytes a job would be more."""
 
 
 class Churn:
@@ -73,6 +73,13 @@ class Churn:
             self._apply(ev.ObjectGone(kind, key))
         self.decide()
 
+    def traced_after(self, batches: int) -> int:
+        """Bytes in use after some more batches."""
+        for _ in range(batches):
+            self.batch()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
     def series(self) -> int:
         assert self.session is not None
         return sum(1 for plugin in self.session.plugins for _ in plugin.gauges())
@@ -90,22 +97,17 @@ class Churn:
 
 @pytest.fixture(scope="module")
 def churned() -> Iterator[tuple[Churn, dict[str, int], int, int]]:
-    """After all rounds, with the sizes and series after the warm-up, and the growth in bytes of the last rounds."""
+    """After all rounds, with the sizes and series after the warm-up, and the growth in bytes while it was measured."""
     churn = Churn()
     for _ in range(WARM):
         churn.batch()
     sizes, series = churn.sizes(), churn.series()
-    for _ in range(ROUNDS - WARM - MEASURED - 1):
-        churn.batch()
     tracemalloc.start()
-    churn.batch()
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(MEASURED):
-        churn.batch()
-    gc.collect()
-    growth = tracemalloc.get_traced_memory()[0] - before
+    before = churn.traced_after(SETTLING)
+    growth = churn.traced_after(MEASURED) - before
     tracemalloc.stop()
+    for _ in range(ROUNDS - WARM - SETTLING - MEASURED):
+        churn.batch()
     yield churn, sizes, series, growth
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,9 @@ from vcd.eventlog import LogError, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.explain import Explanation, NotFound, explain
-from vcd.timetravel.story import Episode, WaitingBoard
+from vcd.timetravel.placement import Choice, Rated
+from vcd.timetravel.sentences import reasons
+from vcd.timetravel.story import Episode, Story, WaitingBoard
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
 
@@ -198,6 +201,45 @@ async def test_a_plan_that_does_not_come_out_again_is_told(tmp_path: Path) -> No
     assert episode.why[0].startswith("deciding it again puts it on ")
 
 
+async def test_a_pod_that_room_was_made_for_goes_there(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        pod = dsl.pod("job-0", group="job", cpu=2)
+        pod["status"]["nominatedNodeName"] = "b"
+        await made.show(dsl.queue("default"), dsl.node("a"), dsl.node("b"), dsl.group("job"), pod)
+        await made.cycle()
+    (episode,) = told(explain(tmp_path / "log", "pod", "job-0"), "bound")
+    assert episode.why == ["room had been made for it on b"]
+
+
+def rated(node: str, points: float, *, now: bool = True) -> Rated:
+    return Rated(node, now, points, {"binpack": points})
+
+
+@pytest.mark.parametrize(
+    ("best", "why"),
+    [
+        ((rated("a", 9), rated("b", 7)), "a rates 9 points (binpack 9), b 7 points (binpack 7)"),
+        ((rated("a", 7), rated("b", 9, now=False)), "a has room now, b only when what leaves it is gone"),
+        ((rated("b", 9), rated("a", 7)), "a plugin chose a over b, which rates 9 points (binpack 9) against 7 points"),
+        ((Rated("a", True, 0, {}), Rated("b", True, 0, {})), "a and b are not rated by any plugin, and a comes first"),
+    ],
+)
+def test_a_choice_is_told_against_the_next_node(best: tuple[Rated, ...], why: str) -> None:
+    choice = Choice("ns/p", "a", 2, 2, best)
+    episode = Episode("bound", datetime.now(UTC), places={"ns/p": "a"}, choices=(choice,))
+    (text,) = reasons(episode, Story("ns/g", "ns/p"))
+    assert text.startswith(f"2 of 2 nodes took it: {why}")
+
+
+async def test_a_session_that_cannot_be_run_again_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr("vcd.timetravel.explain.choices", broken)
+    _, why = await choice_among(tmp_path / "log", SCORED, dsl.node("a"))
+    assert why == ["running the session again fails with ZeroDivisionError: no such luck"]
+
+
 # --- what else can happen ---------------------------------------------------------------------------------------------
 
 
@@ -256,6 +298,22 @@ async def test_room_that_is_held_is_told_once(tmp_path: Path) -> None:
     assert texts(explain(tmp_path / "log", "pod", "job-0"), "held") == [
         "session 1 (preempt) holds room that is being freed: the pod to n1"
     ]
+
+
+async def test_a_pod_that_no_session_saw_is_told_so(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.gang("job", 2, cpu=2))
+    assert explain(tmp_path / "log", "job", "job").now == (
+        "the job is Inqueue with 2 Pending; no session has said yet why it waits"
+    )
+
+
+async def test_a_pod_whose_bind_is_on_its_way_is_being_bound(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("job", 1, cpu=2))
+        await made.cycle()
+    assert explain(tmp_path / "log", "job", "job").now == "the job is Inqueue with 1 being bound"
+    assert explain(tmp_path / "log", "pod", "job-0").now == "the pod is being bound"
 
 
 async def test_a_pod_that_somebody_else_placed_is_told(tmp_path: Path) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vcd.daemon.cycle import gather_briefly
 from vcd.daemon.options import Options
 from vcd.daemon.service import DEFAULT_NAMESPACE, Service, assembled
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
-from vcd.embedded.workload import Arrival, Feeder, install
+from vcd.embedded.tally import Tally
+from vcd.embedded.workload import Arrival, Feeder, install, scheduled_manifests
 
 Obj = dict[str, Any]
 
@@ -42,12 +45,17 @@ class _ClusterTime:
 
 @dataclass
 class Plan:
-    """What to simulate. ``speed`` None lets the clock jump to what is due next."""
+    """What to simulate. ``speed`` None lets the clock jump to what is due next.
+
+    ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
+    the start in cluster seconds; ``start`` is the cluster's time then, in seconds since the epoch (None: the present).
+    """
 
     event_log: Path
     nodes: list[Obj]
     queues: list[Obj] = field(default_factory=list)
     arrivals: Iterable[Arrival] = ()
+    manifests: list[Obj] = field(default_factory=list)
     conf: Path | None = None
     seed: int = 0
     speed: float | None = None
@@ -57,7 +65,11 @@ class Plan:
 
 
 class Simulation:
-    """Store, API server, controllers, kubelets and one replica, started in order; ``async with`` does it."""
+    """Store, API server, controllers, kubelets and one replica, started in order; ``async with`` does it.
+
+    Entering raises WorkloadError, ApiError (a node or queue that is refused), OSError (the address), and what
+    ``assembled`` raises; leaving raises what ended a part.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -65,12 +77,15 @@ class Simulation:
         self.store = Store(self.clock.now, random.Random(plan.seed))
         self.server = ApiServer(self.store)
         self.cluster = EmbeddedCluster(self.store, self.clock)
-        self.feeder = Feeder(self.store, self.clock, plan.arrivals)
+        timed = scheduled_manifests(self.store, plan.manifests)
+        self.feeder = Feeder(self.store, self.clock, heapq.merge(timed, plan.arrivals, key=lambda arrival: arrival.at))
+        self.tally = Tally(self.store)
+        self.began = self.clock.now()
         self.service: Service | None = None
         self.versions: dict[str, int] = {}
+        """The resource version of the last change to an object of each kind."""
         self._stop = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[Service] | None = None
         self._kinds = {kind.storage: kind.kind for kind in self.store.registry}
         self._unsubscribe: Callable[[], None] = self.store.subscribe(list(self._kinds), self._note)
 
@@ -78,20 +93,32 @@ class Simulation:
         self.versions[self._kinds[resource]] = int(obj["metadata"]["resourceVersion"])
 
     async def __aenter__(self) -> Simulation:
+        try:
+            await self._start()
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def _start(self) -> None:
         self.store.create("namespaces", {"metadata": {"name": DEFAULT_NAMESPACE}})  # the Lease lives there
         install(self.store, self.plan.nodes, self.plan.queues)
         await self.server.start(self.plan.host, self.plan.port)
         self.clock.quiescent = self._scheduler_rests
         await self.cluster.start()
-        self._ready = asyncio.get_running_loop().create_future()
-        self._serving = asyncio.create_task(self._serve())
-        await asyncio.wait([self._ready, self._serving], return_when=asyncio.FIRST_COMPLETED)
+        ready = asyncio.Event()
+        waiting = asyncio.create_task(ready.wait())
+        self._serving = asyncio.create_task(self._serve(ready))
+        try:
+            await asyncio.wait([waiting, self._serving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
         if self._serving.done():
-            self._serving.result()
+            serving, self._serving = self._serving, None
+            serving.result()
         self.feeder.start()
-        return self
 
-    async def _serve(self) -> None:
+    async def _serve(self, ready: asyncio.Event) -> None:
         options = Options(
             event_log=self.plan.event_log,
             scheduler_conf=self.plan.conf,
@@ -99,12 +126,13 @@ class Simulation:
             seed=self.plan.seed,
             enable_metrics=False,
             enable_healthz=False,
+            retention_age=None,  # a jumping clock lets the log age by months in minutes
+            retention_size=None,
         )
-        more = {"gather": self._gather} if self.clock.jumping else {}
-        async with assembled(options, _ClusterTime(self.clock), **more) as service:
-            assert self._ready is not None
+        gather = self._gather if self.clock.jumping else gather_briefly
+        async with assembled(options, _ClusterTime(self.clock), gather) as service:
             self.service = service
-            self._ready.set_result(service)
+            ready.set()
             await service.run(self._stop)
 
     async def _gather(self) -> None:
@@ -123,23 +151,45 @@ class Simulation:
         await self.service.rest(self.versions)
         return True
 
+    @property
+    def elapsed(self) -> float:
+        """Cluster seconds since the start."""
+        return self.clock.now() - self.began
+
     async def wait_idle(self) -> None:
         """Return once all arrivals came and nothing is left to happen. Raises what ended a part."""
+        await self.wait(idle=True)
+
+    async def wait(self, *, idle: bool, seconds: float | None = None, stop: asyncio.Event | None = None) -> None:
+        """Return once nothing is left to happen (``idle``), so many cluster seconds have passed since the start, or
+        ``stop`` is set, whichever comes first. Raises what ended a part."""
         assert self._serving is not None
-        idle = asyncio.create_task(self.cluster.wait_idle())
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(self.cluster.wait_idle() if idle else self.cluster.wait())]
+        if seconds is not None:
+            passed = asyncio.Event()
+            self.clock.call_at(self.began + seconds, passed.set, background=idle)
+            ends.append(asyncio.create_task(passed.wait()))
+        if stop is not None:
+            ends.append(asyncio.create_task(stop.wait()))
         try:
-            done, _ = await asyncio.wait([idle, self._serving], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*ends, self._serving], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            idle.cancel()
+            for task in ends:
+                task.cancel()
 
     async def __aexit__(self, *_: object) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
+        """Stop all parts, the scheduler first, so that what it has under way still reaches the server."""
         self._stop.set()
         try:
             if self._serving is not None:
                 await self._serving
         finally:
             self._unsubscribe()
+            self.tally.close()
             await self.cluster.stop()
             await self.server.stop()

@@ -20,7 +20,7 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 _log = structlog.get_logger(__name__)
 
-Handover = Callable[[ev.SessionDecided, ev.Plan, Session, dict[str, float]], None]
+Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
 Gather = Callable[[], Awaitable[None]]
 """Waits, after a change, for what comes along with it, so that one session decides on all of it."""
 
@@ -36,7 +36,8 @@ async def gather_briefly() -> None:
 class Cycle:
     """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
 
-    ``policy`` is asked at each session; ``handover`` gets every logged session, with the seconds its parts took.
+    ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
+    seconds its parts took.
     A decision in which nothing changes is not logged: replaying the one before explains it as well.
     """
 
@@ -94,6 +95,7 @@ class Cycle:
         """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
         if epoch != self._epoch:
             self._memory, self._epoch = Memory(), epoch
+        structlog.contextvars.bind_contextvars(session=self._keeper.log.last_session + 1)
         policy, seed, now = self._policy(), self._seed, self._clock()
         durations: dict[str, float] = {}
         stopwatch = _Stopwatch(durations)
@@ -104,6 +106,7 @@ class Cycle:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
         if plan == _NOTHING:
+            self._handover(None, plan, session, durations)
             return False
         stopwatch.restart()
         stale: tuple[tuple[int, str], ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from vcd.kube.connection import ConfigurationError
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import read_policy
@@ -29,8 +30,11 @@ class PolicyFile:
         self.policy: Policy = read_policy(None)
 
     def load(self) -> PolicyLoaded:
-        """Read the file for the first time. Raises PolicyError, or OSError when it cannot be read."""
-        text = None if self.path is None else self.path.read_text()
+        """Read the file for the first time. Raises PolicyError, or ConfigurationError when it cannot be read."""
+        try:
+            text = None if self.path is None else self.path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"--scheduler-conf {self.path} cannot be read: {error}") from error
         self._seen = text
         self.policy = read_policy(text)
         self._warn()
@@ -49,7 +53,7 @@ class PolicyFile:
             await asyncio.sleep(period)
             try:
                 text = await asyncio.to_thread(self.path.read_text)
-            except OSError as error:
+            except (OSError, UnicodeDecodeError) as error:
                 self._refuse(str(error), refused)
                 continue
             if text == self._seen:

@@ -94,6 +94,7 @@ class Service:
         )
         self.watches = Watches(client, state, keeper.put, self._kinds())
         self.metrics.watches = self.watches.statuses
+        self.metrics.set_aside = lambda: state.bad
         self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock)
         self.statuses = StatusWriter(client, self._leads, clock=clock)
         self.committer = Committer(
@@ -171,9 +172,11 @@ class Service:
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def _hand_over(
-        self, record: ev.SessionDecided, plan: ev.Plan, session: Session, durations: dict[str, float]
+        self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
         self.metrics.observe_session(session, plan, record, durations)
+        if record is None:
+            return
         if any(statement.operations for statement in plan.statements):
             task = asyncio.get_running_loop().create_task(self.committer.commit(record, plan))
             self._commits.add(task)
@@ -183,7 +186,6 @@ class Service:
         self._tell_waiting(plan)
         _log.debug(
             "session",
-            session=record.session,
             statements=len(plan.statements),
             stale=len(record.stale),
             seconds=round(durations["total"], 4),
@@ -214,7 +216,7 @@ class Service:
     def _observe(self, event: ev.Event) -> None:
         self._folded.set()
         if isinstance(event, ev.OperationDone):
-            self.metrics.observe_outcome(event, "")
+            self.metrics.observe_outcome(event)
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
             self._versions[event.kind] = event.resource_version
             if isinstance(event, ev.ObjectGone):

@@ -122,11 +122,15 @@ class EmbeddedCluster:
         """Return once nothing is going on and nothing is due any more. Raises what ended a controller or the clock."""
         idle = asyncio.create_task(self.clock.wait_idle())
         try:
-            done, _ = await asyncio.wait([idle, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await self.wait(idle)
         finally:
             idle.cancel()
+
+    async def wait(self, *others: asyncio.Task[None]) -> None:
+        """Return once one of the other tasks is done. Raises what ended it, a controller or the clock."""
+        done, _ = await asyncio.wait([*others, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
     def settle(self) -> None:
         """Without a loop: let the controllers do all that is to be done at the present time."""

@@ -39,7 +39,8 @@ def run(
 ) -> Session:
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
-    ``mark`` is told "open", each action's name and "close" as each of them ends; who has a clock may look at it.
+    ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
+    may be told one more than once; who has a clock may look at it.
     """
     faults: list[str] = []
     excluded: set[str] = set()
@@ -47,9 +48,8 @@ def run(
         plugins: list[list[tuple[Any, Plugin]]] = []
         try:
             plugins.extend(_instances(policy, excluded))
-            session = Session(
-                snapshot, policy, plugins, now, seed, memory if memory is not None and not excluded else Memory()
-            )
+            used = memory if memory is not None and not excluded else Memory()
+            session = Session(snapshot, policy, plugins, now, seed, used, mark)
             stranded.release(session)
             mark("open")
             for name in policy.actions:
@@ -57,7 +57,9 @@ def run(
                 action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
                 mark(name)
             for plugin in session.plugins:
+                mark("close")
                 plugin.close(session)
+                mark(f"close/{plugin.name}")
             mark("close")
         except Exception as error:
             faulty = _plugin_at_fault(error)

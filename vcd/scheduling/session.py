@@ -373,6 +373,7 @@ class Session:
         now: int,
         seed: int,
         memory: Memory,
+        mark: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.snapshot = snapshot
         self.policy = policy
@@ -399,7 +400,9 @@ class Session:
         self._methods = {name: _methods(plugins, name) for name in POINTS}
         self._flat = {name: [method for tier in tiers for method in tier] for name, tiers in self._methods.items()}
         for plugin in self.plugins:
+            mark("open")
             plugin.open(self)
+            mark(f"open/{plugin.name}")
         self.evaluator = Evaluator(
             self,
             [part for method in self._flat["predicates"] for part in method()],

@@ -119,6 +119,7 @@ class ClusterState:
             case ev.PolicyLoaded():
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
+                self.facts_version += 1  # which nodes are ours is a setting
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
             case ev.Answered():

@@ -13,7 +13,7 @@ from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
-from vcd.state.records import GroupRecord, QueueRecord, Settings, Shape
+from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Settings, Shape
 
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
@@ -129,6 +129,18 @@ class SnapshotMaker:
         state = self._state
         resources = tuple(names_in_order(state.resources))
         if self._facts_version != state.facts_version or resources != self._resources:
-            self._facts = NodeFacts(state.nodes, resources)
+            self._facts = NodeFacts(_selected(state.nodes, state.settings.node_selector), resources)
             self._facts_version = state.facts_version
             self._resources = resources
+
+
+def _selected(nodes: Mapping[str, NodeRecord], selector: tuple[str, ...]) -> Mapping[str, NodeRecord]:
+    """The nodes that have one of the labels ``key:value``; all where none are given (vc-scheduler --node-selector)."""
+    if not selector:
+        return nodes
+    wanted = [tuple(pair.split(":", 1)) for pair in selector]
+    return {
+        name: record
+        for name, record in nodes.items()
+        if any(record.node.metadata.labels.get(key) == value for key, value in wanted)
+    }

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from vcd.eventlog import LogReader
+from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.reader import is_decision
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectGone, ObjectPut, PolicyLoaded
@@ -17,7 +17,7 @@ from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION, Settings
 from vcd.timetravel.history import History
-from vcd.timetravel.placement import Choice, choices
+from vcd.timetravel.placement import choices
 from vcd.timetravel.sentences import present, reasons, sentence
 from vcd.timetravel.story import Episode, Story
 from vcd.timetravel.words import moment
@@ -159,22 +159,34 @@ def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, i
         if rebuilt:
             story.catch_up(history.state(logged.sequence - 1, jump=True), logged.time)
             rebuilt = False
-        story.see(logged)
+        try:
+            story.see(logged)
+        except msgspec.MsgspecError as error:
+            raise LogError(
+                f"event log {reader.path}: this version cannot read event {logged.sequence}: {error}"
+            ) from error
         if isinstance(logged.event, PolicyLoaded):
             settings = Settings.from_text(logged.event.settings)
         time = logged.time
     episodes = story.finish()
     for episode in episodes:
+        episode.text = sentence(episode, story)
         if episode.what == "bound":
-            episode.choices = _choices(history, episode)
-        episode.text, episode.why = sentence(episode, story), reasons(episode, story)
+            _work_out(history, story, episode)
     queue = "" if story.group is None else story.group.spec.queue or settings.default_queue
     return Explanation(kind, key, group, queue, moment(time), present(story, settings), episodes)
 
 
-def _choices(history: History, episode: Episode) -> tuple[Choice, ...]:
+def _work_out(history: History, story: Story, episode: Episode) -> None:
+    """Why pods went where they went: the session is run again."""
     (info,) = history.reader.sessions(episode.session, episode.session)
     record = history.reader.session(info.number)
     pods = sorted(episode.places)[:CHOICES]
-    made = choices(history.snapshot(info, jump=True), history.policy(record), record, pods)
-    return tuple(made[pod] for pod in pods if pod in made)
+    snapshot, policy = history.snapshot(info, jump=True), history.policy(record)
+    try:
+        made = choices(snapshot, policy, record, pods)
+    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+        episode.why = [f"running the session again fails with {type(error).__name__}: {error}"]
+        return
+    episode.choices = tuple(made[pod] for pod in pods if pod in made)
+    episode.why = reasons(episode, story)

@@ -55,7 +55,7 @@ class History:
                 known = self._policies[record.policy] = read_policy(self._policy_text(record))
             except PolicyError as error:
                 raise LogError(
-                    f"{self.reader.path}: session {record.session} was decided by configuration"
+                    f"event log {self.reader.path}: session {record.session} was decided by configuration"
                     f" {record.policy[:16]}, which this version cannot read: {error.problems[0]}"
                 ) from error
         return known
@@ -80,7 +80,7 @@ class History:
             state = ClusterState.load(base.state) if base.state else ClusterState()
         except msgspec.MsgspecError as error:
             raise LogError(
-                f"{self.reader.path}: this version cannot read the checkpoint at {base.sequence}: {error}"
+                f"event log {self.reader.path}: this version cannot read the checkpoint at {base.sequence}: {error}"
             ) from error
         state.sequence = base.sequence
         self._state, self._maker = state, None
@@ -94,7 +94,9 @@ class History:
                 state.apply(logged.sequence, logged.event)
             except (msgspec.MsgspecError, ValueError) as error:
                 raise LogError(
-                    f"{self.reader.path}: this version cannot fold event {logged.sequence}: {error}"
+                    f"event log {self.reader.path}: this version cannot fold event {logged.sequence}: {error}"
                 ) from error
         if state.sequence != sequence:
-            raise LogError(f"{self.reader.path}: it ends with event {state.sequence}, before event {sequence}")
+            raise LogError(
+                f"event log {self.reader.path}: it ends with event {state.sequence}, before event {sequence}"
+            )

@@ -30,20 +30,24 @@ def present(story: Story, settings: Settings) -> str:
         return _pod_now(story, story.only, settings)
     if story.group is None:
         return "the job is not there any more"
-    phases = Counter(_standing(pod) for pod in story.pods.values())
+    phases = Counter(_standing(key, pod, story) for key, pod in story.pods.items())
     pods = ", ".join(f"{count} {standing}" for standing, count in sorted(phases.items()))
-    words = f"the job is {story.phase or 'Pending'}"
+    words = f"the job is {story.phase or 'Pending'} with {pods or 'no pods'}"
+    return f"{words}; {_why_pending(story)}" if story.waits_for or phases["Pending"] else words
+
+
+def _why_pending(story: Story) -> str:
     wait = story.waits_for
-    return f"{words} with {pods or 'no pods'}" + (f"; it waits {_waits(wait)}" if wait else "")
+    return f"it waits {_waits(wait)}" if wait else "no session has said yet why it waits"
 
 
 def _pod_now(story: Story, key: str, settings: Settings) -> str:
     pod = story.pods.get(key)
     if pod is None:
         return "the pod is not there any more"
-    words = f"the pod is {_standing(pod)}"
-    if pod.spec.node_name:
-        return f"{words} on {pod.spec.node_name}"
+    words = f"the pod is {_standing(key, pod, story)}"
+    if pod.spec.node_name or story.is_being_bound(key):
+        return f"{words} on {pod.spec.node_name}" if pod.spec.node_name else words
     names = settings.scheduler_names
     if names and pod.spec.scheduler_name not in names:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
@@ -51,15 +55,18 @@ def _pod_now(story: Story, key: str, settings: Settings) -> str:
         return f"{words}; it has no annotation {GROUP_ANNOTATION}, so it is in no group that a session could place"
     if story.group is None:
         return f"{words}; its group {story.group_key} is not there"
-    wait = story.waits_for
-    return f"{words}; it waits {_waits(wait)}" if wait else words
+    return f"{words}; {_why_pending(story)}" if pod.status.phase in ("", "Pending") else words
 
 
-def _standing(pod: Pod) -> str:
+def _standing(key: str, pod: Pod, story: Story) -> str:
     phase = pod.status.phase or "Pending"
     if pod.metadata.deletion_timestamp is not None:
         return "leaving"
-    return "bound" if phase == "Pending" and pod.spec.node_name else phase
+    if phase != "Pending":
+        return phase
+    if pod.spec.node_name:
+        return "bound"
+    return "being bound" if story.is_being_bound(key) else phase
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -207,8 +214,7 @@ def _rates(rated: Rated) -> str:
 
 
 def _held(episode: Episode, story: Story) -> str:
-    words = f"session {episode.session} ({episode.action}) holds room that is being freed: {_placed(episode, story)}"
-    return words
+    return f"session {episode.session} ({episode.action}) holds room that is being freed: {_placed(episode, story)}"
 
 
 def _evicted(episode: Episode, story: Story) -> str:

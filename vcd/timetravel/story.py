@@ -124,6 +124,11 @@ class Story:
         """Why it waits after the last event; nothing when it does not."""
         return () if self._wait is None else self._wait.waiting
 
+    def is_being_bound(self, key: str) -> bool:
+        """Whether a session decided a node for a pod, and the API server does not show it yet."""
+        known = self._known.get(key)
+        return known is not None and bool(known.intended) and not known.node
+
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Job, Session, Task
 
@@ -20,6 +23,7 @@ class DrfPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Note the totals that shares are of."""
+        self._session = session
         self._allocated = session.jobs.allocated
         self._held: dict[int, list[int]] = {}
         self._total = [(column, amount) for column, amount in enumerate(session.nodes.total.tolist()) if amount]
@@ -40,6 +44,12 @@ class DrfPlugin(Plugin):
     def held(self, job: Job) -> list[int]:
         """What a job's share is of: what it has allocated, and what its tasks wait for."""
         return self._held.get(job.index, job.allocated)
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Volcano's shares of jobs."""
+        for job in self._session.viewed_jobs():
+            labels = (("job_ns", job.namespace), ("job_id", job.name))
+            yield Gauge("volcano_job_share", labels, self.share(job.allocated))
 
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Tasks whose jobs keep no less than the preemptor's job would get."""

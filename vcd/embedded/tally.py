@@ -1,0 +1,139 @@
+"""What a cluster holds, counted as it changes: pods by phase, room and use of nodes, how far each PodGroup is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from vcd.embedded.controllers.base import ADDED, DELETED, NODES, PODGROUPS, PODS, Obj, annotations_of, key_of
+from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
+from vcd.embedded.controllers.pods import TERMINAL, Amounts, node_of, phase_of, requests_of
+from vcd.embedded.store import Store
+from vcd.model.quantity import resource_value
+
+_COMPLETED: Final = "Completed"
+
+
+@dataclass
+class NodeUse:
+    """A node's allocatable amounts, and what the pods bound to it and not ended ask for (one ``pods`` each)."""
+
+    room: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    present: bool = False
+
+    def share(self) -> float:
+        """The largest used share of a resource, from 0 to 1 (more where the node was made smaller)."""
+        return max((self.used.get(name, 0) / room for name, room in self.room.items() if room), default=0.0)
+
+    def over(self) -> list[str]:
+        """The resources of which more is used than there is."""
+        return [name for name, amount in self.used.items() if name in self.room and amount > self.room[name]]
+
+
+@dataclass
+class GroupUse:
+    """A PodGroup: its queue, phase, minMember, and how many of its pods have a node and did not fail."""
+
+    queue: str = ""
+    phase: str = ""
+    minimum: int = 0
+    ready: int = 0
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """How a pod was counted."""
+
+    phase: str
+    node: str
+    group: str
+    requests: Amounts
+
+
+class Tally:
+    """Counts of one store, from its creation until ``close``."""
+
+    def __init__(self, store: Store) -> None:
+        self.phases: Counter[str] = Counter()
+        """Pods by phase."""
+        self.unbound = 0
+        """Pods that have no node and did not end."""
+        self.binds = 0
+        """Binds so far, those of pods that are gone included."""
+        self.nodes: dict[str, NodeUse] = {}
+        self.groups: dict[str, GroupUse] = {}
+        """PodGroups that are not Completed, by ``namespace/name``."""
+        self.completed = 0
+        self._pods: dict[str, _Counted] = {}
+        self._ready: Counter[str] = Counter()
+        self._done: set[str] = set()
+        self.close = store.subscribe([PODS, NODES, PODGROUPS], self._changed)
+        for resource in (NODES, PODGROUPS, PODS):
+            for obj in store.list(resource):
+                self._changed(ADDED, resource, obj)
+
+    def used_nodes(self) -> list[tuple[str, NodeUse]]:
+        """The nodes, the most used first."""
+        present = [(name, use) for name, use in self.nodes.items() if use.present]
+        return sorted(present, key=lambda each: (-each[1].share(), each[0]))
+
+    def _changed(self, event: str, resource: str, obj: Obj) -> None:
+        if resource == PODS:
+            self._count_pod(event, obj)
+        elif resource == PODGROUPS:
+            self._count_group(event, obj)
+        else:
+            self._count_node(event, obj)
+
+    def _count_node(self, event: str, node: Obj) -> None:
+        use = self.nodes.setdefault(node["metadata"]["name"], NodeUse())
+        use.present = event != DELETED
+        room = (node.get("status") or {}).get("allocatable") or {}
+        use.room = {name: resource_value(name, text) for name, text in room.items()}
+
+    def _count_group(self, event: str, group: Obj) -> None:
+        key = "/".join(key_of(group))
+        phase = (group.get("status") or {}).get("phase", "")
+        completed = event != DELETED and phase == _COMPLETED
+        self.completed += completed - (key in self._done)
+        if completed:
+            self._done.add(key)
+        else:
+            self._done.discard(key)
+        if event == DELETED or completed:
+            self.groups.pop(key, None)
+            return
+        spec = group.get("spec") or {}
+        self.groups[key] = GroupUse(spec.get("queue", ""), phase, int(spec.get("minMember") or 0), self._ready[key])
+
+    def _count_pod(self, event: str, pod: Obj) -> None:
+        uid = pod["metadata"]["uid"]
+        before = self._pods.pop(uid, None)
+        if before is not None:
+            self._add(before, -1)
+        if event == DELETED:
+            return
+        node = node_of(pod)
+        if node and (before is None or not before.node):
+            self.binds += 1
+        requests = before.requests if before is not None else {**requests_of(pod["spec"]), "pods": 1}
+        name = annotations_of(pod).get(GROUP_ANNOTATION)
+        group = f"{pod['metadata']['namespace']}/{name}" if name else ""
+        self._pods[uid] = now = _Counted(phase_of(pod) or "Pending", node, group, requests)
+        self._add(now, 1)
+
+    def _add(self, pod: _Counted, sign: int) -> None:
+        self.phases[pod.phase] += sign
+        ended = pod.phase in TERMINAL
+        if not pod.node and not ended:
+            self.unbound += sign
+        if pod.node and not ended:
+            used = self.nodes.setdefault(pod.node, NodeUse()).used
+            for name, amount in pod.requests.items():
+                used[name] = used.get(name, 0) + sign * amount
+        if pod.group and pod.node and pod.phase != "Failed":
+            self._ready[pod.group] += sign
+            if pod.group in self.groups:
+                self.groups[pod.group].ready = self._ready[pod.group]
