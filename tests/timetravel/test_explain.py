@@ -10,11 +10,12 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history
-from vcd.eventlog import LogError, import_logs
+from vcd.eventlog import LogError, LogReader, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.explain import Explanation, NotFound, explain
-from vcd.timetravel.placement import Choice, Rated
+from vcd.timetravel.history import History
+from vcd.timetravel.placement import Choice, Rated, choices
 from vcd.timetravel.sentences import reasons
 from vcd.timetravel.story import Episode, Story, WaitingBoard
 
@@ -185,6 +186,17 @@ async def test_the_choice_sees_what_the_session_placed_before(tmp_path: Path) ->
     (episode,) = told(explain(tmp_path / "log", "job", "job"), "bound")
     assert [choice.passed for choice in episode.choices] == [2, 1]
     assert [choice.node for choice in episode.choices] == list(episode.places.values())
+
+
+def test_running_a_session_again_places_every_pod_where_its_plan_does(busy: Path) -> None:
+    with LogReader(busy) as reader:
+        history = History(reader)
+        for info in reader.sessions():
+            snapshot, record = history.snapshot(info), reader.session(info.number)
+            statements = ev.decode_plan(record.plan).statements
+            binds = {one.key: one.node for act in statements for one in act.operations if one.verb == "bind"}
+            made = choices(snapshot, history.policy(record), record, binds)
+            assert {key: choice.node for key, choice in made.items()} == binds
 
 
 async def test_a_plan_that_does_not_come_out_again_is_told(tmp_path: Path) -> None:

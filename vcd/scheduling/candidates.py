@@ -239,9 +239,8 @@ class Candidates:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
         task, static = self._task, self._static
-        request = task.request
-        now = fits(request, usage.idle)
-        passed = now | fits(request, usage.future_idle)
+        now = fits(task.floor, usage.idle)
+        passed = now | fits(task.floor, usage.future_idle)
         passed &= static.mask if rows is None else static.mask[rows]
         for predicate in self._used:
             passed &= predicate.mask(task, usage)
@@ -300,7 +299,7 @@ class Candidates:
         counts: Counter[str] = Counter()
         task, usage, nodes = self._task, self._evaluator.nodes.usage, self._evaluator.nodes
         room = usage.future_idle
-        short = task.request[:, None] > room
+        short = task.floor[:, None] > room
         remaining = ~short.any(axis=0)
         for column, name in enumerate(nodes.resources):
             lacking = int(short[column].sum())

@@ -82,12 +82,13 @@ class Usage:
 class Deltas:
     """How a task of one shape changes its node's column of the usage matrix, by what is done with it."""
 
-    __slots__ = ("allocate", "amounts", "evict", "pipeline", "request")
+    __slots__ = ("allocate", "amounts", "evict", "floor", "pipeline", "request")
 
     def __init__(self, request: Ints, scored: tuple[int, int]) -> None:
         zero = np.zeros_like(request)
         tail = np.array([scored[0], scored[1], 1], np.int64)
         self.request = request
+        self.floor = room_needed(request)
         self.amounts = tuple(request.tolist())
         self.allocate = np.concatenate([-request, request, zero, zero, tail])
         self.pipeline = np.concatenate([zero, zero, zero, request, tail])
@@ -142,9 +143,9 @@ class Nodes:
         """The most that any node has of each resource."""
         return self.usage.allocatable.max(axis=1) if len(self) else np.zeros_like(self.total)
 
-    def has_room(self, row: int, request: Ints) -> bool:
-        """Whether a node's idle room takes a request now."""
-        return bool((self.usage.idle[:, row] >= request).all())
+    def has_room(self, row: int, floor: Ints) -> bool:
+        """Whether a node's idle room reaches a floor (``room_needed``) now."""
+        return bool((self.usage.idle[:, row] >= floor).all())
 
     @property
     def opened(self) -> Usage:
@@ -176,10 +177,18 @@ def _sums(rows: npt.NDArray[np.int32], amounts: Ints, count: int) -> Ints:
     return np.bincount(rows, weights=amounts, minlength=count).astype(np.int64)
 
 
-def fits(request: Ints, room: Ints) -> npt.NDArray[np.bool_]:
-    """Nodes whose room takes the request: every resource counts, also those not asked for.
+def room_needed(request: Ints) -> Ints:
+    """The least room that takes a request: cpu and memory always count, other resources where they are asked for.
 
-    A node whose room is negative in one resource takes nothing (Volcano ``Resource.LessEqual``).
+    So a node that is over in cpu takes nothing, one that is over in GPUs takes pods without GPU (Volcano
+    ``Resource.LessEqual``).
     """
-    result: npt.NDArray[np.bool_] = np.all(room >= request[:, None], axis=0)
+    floor = np.where(request > 0, request, np.iinfo(np.int64).min)
+    floor[:2] = request[:2]
+    return floor
+
+
+def fits(floor: Ints, room: Ints) -> npt.NDArray[np.bool_]:
+    """Nodes whose room reaches a floor (``room_needed``) in all resources."""
+    result: npt.NDArray[np.bool_] = np.all(room >= floor[:, None], axis=0)
     return result

@@ -66,7 +66,8 @@ class Queue:
 class Task:
     """A pod in a session. ``row`` is its row in the snapshot's columns, ``node`` its node's row or -1.
 
-    ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a tuple of integers.
+    ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a
+    tuple of integers, ``floor`` the least room that takes it (``nodes.room_needed``).
     """
 
     __slots__ = (
@@ -74,6 +75,7 @@ class Task:
         "best_effort",
         "created",
         "deltas",
+        "floor",
         "gated",
         "job",
         "key",
@@ -109,6 +111,7 @@ class Task:
         self.shape: Shape = shape
         self.deltas = session.deltas(int(number))
         self.request = self.deltas.request
+        self.floor = self.deltas.floor
         self.amounts = self.deltas.amounts
         self.best_effort = shape.best_effort
         self.labels = int(tasks.labels[row])

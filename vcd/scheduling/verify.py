@@ -6,7 +6,7 @@ import numpy as np
 
 from vcd.model.events import Operation, Plan
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.nodes import Ints, fits
+from vcd.scheduling.nodes import Ints, fits, room_needed
 from vcd.state.snapshot import Snapshot
 
 
@@ -77,7 +77,7 @@ class _Head:
         if node is None:
             return f"node {operation.node} is gone"
         request = self._requests[tasks.shape[row]]
-        if not fits(request, self._idle[node][:, None])[0]:
+        if not fits(room_needed(request), self._idle[node][:, None])[0]:
             return f"node {operation.node} has no room left"
         self._idle[node] -= request
         taken.append((node, request))

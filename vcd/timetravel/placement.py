@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.scheduling import registry
+from vcd.scheduling import registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import SCALE, Memory, fixed_point
 from vcd.scheduling.nodes import Ints, fits
@@ -68,6 +68,7 @@ def choices(snapshot: Snapshot, policy: Policy, record: ev.SessionDecided, pods:
     ]
     watching: list[tuple[PluginOption, Plugin]] = [(PluginOption(watcher.name, {}, {}), watcher)]
     session = Session(snapshot, policy, [watching, *tiers], record.now, record.seed, Memory())
+    stranded.release(session)
     for name in policy.actions:
         action = registry.actions()[name]
         action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
@@ -114,7 +115,7 @@ class _Rating:
         passed = keys != _NOWHERE
         self._pod = task.key
         self._names = session.nodes.facts.names
-        self._now = passed & fits(task.request, usage.idle)
+        self._now = passed & fits(task.floor, usage.idle)
         feasible = self._now if self._now.any() else passed
         self._points: dict[str, Ints] = {}
         for score in session.evaluator.scores:

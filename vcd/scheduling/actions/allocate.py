@@ -133,7 +133,7 @@ def place(session: Session, statement: Statement, task: Task, *, may_wait: bool 
     if row is None:
         _note_reasons(session, task, candidates)
         return False
-    if session.nodes.has_room(row, task.request):
+    if session.nodes.has_room(row, task.floor):
         statement.allocate(task, row)
     elif may_wait:
         statement.pipeline(task, row)

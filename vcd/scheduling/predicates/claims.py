@@ -21,7 +21,6 @@ from vcd.model.objects import (
     PersistentVolumeClaim,
     Pod,
     PodSpec,
-    Quantities,
     StorageClass,
 )
 from vcd.model.quantity import QuantityError, parse_units
@@ -29,6 +28,7 @@ from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, Node
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Mask
+from vcd.scheduling.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
 from vcd.scheduling.predicates.node import matching
 
 if TYPE_CHECKING:
@@ -73,15 +73,30 @@ class Wanted:
 NOTHING = Wanted()
 
 
+class Choice(NamedTuple):
+    """What a claim would be bound to: per node the number of one of the ``volumes`` of its class (NONE, or no volumes
+    at all: one is to be made)."""
+
+    claim: str
+    volumes: ClassVolumes | None
+    chosen: Chosen
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """Where a pod's unbound claims can be bound: ``conflict`` and ``space`` mark the nodes where they cannot, for want
-    of a volume or of room to make one. ``choices``: per claim key its volumes and, per node, the index of the one
-    chosen (-1: it is to be provisioned)."""
+    of a volume or of room to make one."""
 
     conflict: Mask
     space: Mask
-    choices: Mapping[str, tuple[list[str], npt.NDArray[np.int32]]]
+    choices: tuple[Choice, ...]
+
+
+class _Reserved(NamedTuple):
+    """What a placement spoke for: volumes with the claims that get them, and claims to be made on the node."""
+
+    volumes: list[tuple[ClassVolumes, int, str]]
+    claims: list[str]
 
 
 def has_claims(spec: PodSpec) -> bool:
@@ -100,11 +115,6 @@ def class_of(obj: PersistentVolumeClaim | PersistentVolume) -> str:
     return annotated if annotated is not None else obj.spec.storage_class_name or ""
 
 
-def size_of(quantities: Quantities) -> int:
-    """Bytes of storage, 0 where none are named. Raises QuantityError."""
-    return parse_units(quantities.get("storage", 0))
-
-
 class Storage:
     """The session's storage objects, and which unbound claims and volumes its placements have spoken for."""
 
@@ -116,14 +126,12 @@ class Storage:
         self.classes = self._all("StorageClass", StorageClass)
         self.drivers = self._all("CSIDriver", CSIDriver)
         self.nodes = self._all("CSINode", CSINode)
-        self._by_class: dict[str, list[tuple[int, str]]] | None = None
+        self._free: dict[str, ClassVolumes] | None = None
         self._wanted: dict[Hashable, Wanted] = {}
-        self._rows: dict[str, npt.NDArray[np.intp]] = {}
         self._provision: dict[tuple[str, int | None], tuple[Mask, Mask]] = {}
         self._found: dict[Wanted, tuple[int, Found]] = {}
-        self._assumed_volumes: dict[str, str] = {}
-        self._assumed_claims: dict[str, str] = {}
-        self._reserved: dict[str, tuple[list[str], list[str]]] = {}
+        self._assumed: dict[str, str] = {}
+        self._reserved: dict[str, _Reserved] = {}
         self._changes = 0
         self._assume_binding()
 
@@ -192,15 +200,8 @@ class Storage:
     # --- where volumes can be used ------------------------------------------------------------------------------------
 
     def reaches(self, volume: PersistentVolume) -> Mask:
-        """Nodes from which a volume can be used. As in kube-scheduler its terms see a node's labels, not its name."""
-        affinity = volume.spec.node_affinity
-        if affinity is None or affinity.required is None:
-            return np.ones(len(self._facts), np.bool_)
-        result = np.zeros(len(self._facts), np.bool_)
-        for term in affinity.required.node_selector_terms:
-            if not any(need.operator == IN for need in term.match_fields):
-                result |= matching(self._facts, NodeSelectorTerm(match_expressions=term.match_expressions))
-        return result
+        """Nodes from which a volume can be used."""
+        return reaches(self._facts, volume)
 
     def find(self, wanted: Wanted) -> Found:
         """Where the delayed claims can be bound, with what the session assumes by now."""
@@ -214,100 +215,37 @@ class Storage:
     def _find(self, wanted: Wanted) -> Found:
         count = len(self._facts)
         conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        taken: dict[str, Mask] = {}
-        choices: dict[str, tuple[list[str], npt.NDArray[np.int32]]] = {}
+        choices: list[Choice] = []
         for claim in wanted.delayed:
-            selected = self._assumed_claims.get(claim.key) or claim.metadata.annotations.get(SELECTED_NODE)
+            selected = self._assumed.get(claim.key) or claim.metadata.annotations.get(SELECTED_NODE)
             if selected:
-                to_provision = np.zeros(count, np.bool_)
-                row = self._facts.row_of.get(selected)
-                if row is not None:
-                    to_provision[row] = True
+                to_provision = np.array([name == selected for name in self._facts.names], np.bool_)
                 conflict |= ~to_provision
-                choices[claim.key] = ([], np.full(count, -1, np.int32))
+                choices.append(Choice(claim.key, None, np.full(count, NONE, np.int64)))
             else:
-                choices[claim.key] = self._match(claim, taken)
-                to_provision = choices[claim.key][1] < 0
+                choices.append(self._choose(claim, choices))
+                to_provision = choices[-1].chosen == NONE
             can, enough = self._provisioning(claim)
             conflict |= to_provision & ~can
             space |= to_provision & ~enough
-        return Found(conflict, space & ~conflict, choices)
+        return Found(conflict, space & ~conflict, tuple(choices))
 
-    # --- existing volumes ---------------------------------------------------------------------------------------------
+    def _choose(self, claim: PersistentVolumeClaim, earlier: list[Choice]) -> Choice:
+        """A claim's volumes, but those that earlier claims of the pod chose."""
+        volumes = self._volumes_of(class_of(claim))
+        if volumes is None:
+            return Choice(claim.key, None, np.full(len(self._facts), NONE, np.int64))
+        taken = [choice.chosen for choice in earlier if choice.volumes is volumes]
+        return Choice(claim.key, volumes, volumes.choose(claim, taken))
 
-    def _match(self, claim: PersistentVolumeClaim, taken: dict[str, Mask]) -> tuple[list[str], npt.NDArray[np.int32]]:
-        """On each node the smallest volume that suits a claim and that no other claim of the pod has taken there."""
-        count = len(self._facts)
-        names = self._suitable(claim)
-        chosen = np.full(count, -1, np.int32)
-        left = count
-        for index, name in enumerate(names):
-            rows = self._rows_of(name)
-            rows = rows[chosen[rows] < 0]
-            others = taken.get(name)
-            if others is not None:
-                rows = rows[~others[rows]]
-            if rows.size:
-                chosen[rows] = index
-                taken.setdefault(name, np.zeros(count, np.bool_))[rows] = True
-                left -= rows.size
-                if not left:
-                    break
-        return names, chosen
-
-    def _rows_of(self, name: str) -> npt.NDArray[np.intp]:
-        rows = self._rows.get(name)
-        if rows is None:
-            rows = self._rows[name] = np.flatnonzero(self.reaches(self.volumes[name]))
-        return rows
-
-    def _suitable(self, claim: PersistentVolumeClaim) -> list[str]:
-        """Volumes that a claim may be bound to, best first; only the one that is meant for it, where there is one."""
-        spec = claim.spec
-        needed = size_of(spec.resources.requests)
-        selector = None if spec.selector is None else LabelSelector.compile(spec.selector)
-        modes = set(spec.access_modes)
-        meant, free = [], []
-        for size, name in self._volumes_of(class_of(claim)):
-            volume = self.volumes[name]
-            owner = self._owner(volume)
-            if size < needed or owner not in ("", claim.key) or volume.spec.volume_mode != spec.volume_mode:
-                continue
-            reference = volume.spec.claim_ref
-            if volume.metadata.deletion_timestamp or (
-                reference is not None and reference.uid and reference.uid != claim.metadata.uid
-            ):
-                continue
-            if owner:
-                meant.append(name)
-            elif (
-                volume.status.phase == "Available"
-                and (selector is None or selector.matches(volume.metadata.labels))
-                and modes.issubset(volume.spec.access_modes)
-            ):
-                free.append(name)
-        return [min(meant)] if meant else free
-
-    def _volumes_of(self, name: str) -> list[tuple[int, str]]:
-        """Sizes and names of a class's volumes, smallest first."""
-        if self._by_class is None:
-            self._by_class = {}
-            for key, volume in self.volumes.items():
-                try:
-                    size = size_of(volume.spec.capacity)
-                except QuantityError:
-                    continue  # the API server admits none such; nobody can say what it holds
-                self._by_class.setdefault(class_of(volume), []).append((size, key))
-            for volumes in self._by_class.values():
-                volumes.sort()
-        return self._by_class.get(name, [])
-
-    def _owner(self, volume: PersistentVolume) -> str:
-        assumed = self._assumed_volumes.get(volume.metadata.name)
-        reference = volume.spec.claim_ref
-        if assumed is not None or reference is None:
-            return assumed or ""
-        return f"{reference.namespace}/{reference.name}"
+    def _volumes_of(self, name: str) -> ClassVolumes | None:
+        """The volumes of a class, None where there are none."""
+        if self._free is None:
+            members: dict[str, list[PersistentVolume]] = {}
+            for volume in self.volumes.values():
+                members.setdefault(class_of(volume), []).append(volume)
+            self._free = {key: ClassVolumes(self._facts, volumes) for key, volumes in members.items()}
+        return self._free.get(name)
 
     # --- new volumes --------------------------------------------------------------------------------------------------
 
@@ -361,26 +299,27 @@ class Storage:
 
     def unreserve(self, task: Task) -> None:
         """Take back what a task's placement had spoken for."""
-        volumes, claims = self._reserved.pop(task.key, ([], []))
-        for volume in volumes:
-            del self._assumed_volumes[volume]
-        for claim in claims:
-            del self._assumed_claims[claim]
-        self._changes += bool(volumes or claims)
+        reserved = self._reserved.pop(task.key, None)
+        if reserved is not None:
+            for volumes, number, claim in reserved.volumes:
+                volumes.release(number, claim)
+            for claim in reserved.claims:
+                del self._assumed[claim]
+            self._changes += 1
 
     def _reserve(self, key: str, wanted: Wanted, row: int) -> None:
-        volumes, claims = [], []
-        for claim, (names, chosen) in self.find(wanted).choices.items():
-            index = int(chosen[row])
-            if index < 0:
-                if claim not in self._assumed_claims:
-                    self._assumed_claims[claim] = self._facts.names[row]
-                    claims.append(claim)
-            elif names[index] not in self._assumed_volumes:
-                self._assumed_volumes[names[index]] = claim
-                volumes.append(names[index])
-        if volumes or claims:
-            self._reserved[key] = (volumes, claims)
+        reserved = _Reserved([], [])
+        for claim, volumes, chosen in self.find(wanted).choices:
+            number = int(chosen[row])
+            if volumes is None or number == NONE:
+                if claim not in self._assumed:
+                    self._assumed[claim] = self._facts.names[row]
+                    reserved.claims.append(claim)
+            elif volumes.is_free(number):
+                volumes.assume(number, claim)
+                reserved.volumes.append((volumes, number, claim))
+        if reserved.volumes or reserved.claims:
+            self._reserved[key] = reserved
             self._changes += 1
 
     def _assume_binding(self) -> None:

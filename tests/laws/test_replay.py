@@ -1,0 +1,52 @@
+"""Law: replaying a session from the log gives the same bytes; fold(all) = fold(checkpoint + tail)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.laws.histories import History, sessions
+from vcd.model import events as ev
+from vcd.scheduling.decide import decide
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+
+CLUSTERS, CYCLES, BATCHES = 120, 8, 4
+
+
+def folded(log: list[ev.Event], state: ClusterState, upto: int) -> ClusterState:
+    """The state after the first ``upto`` events."""
+    for sequence in range(state.sequence, upto):
+        state.apply(sequence + 1, log[sequence])
+    return state
+
+
+def decided_again(history: History, session: ev.SessionDecided, state: ClusterState) -> bytes:
+    snapshot = SnapshotMaker(state).snapshot()
+    assert snapshot.sequence == session.head
+    return ev.encode_plan(decide(snapshot, history.policy, session.now, session.seed))
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_each_session_is_decided_again_from_the_log_alone(batch: int) -> None:
+    for seed in range(batch, CLUSTERS, BATCHES):
+        history = History(seed)
+        list(history.live(CYCLES))
+        state = ClusterState()
+        for session in sessions(history.log):
+            folded(history.log, state, session.head)
+            assert decided_again(history, session, state) == session.plan, f"seed {seed}, session {session.session}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_each_session_is_decided_again_from_a_checkpoint_and_the_tail(batch: int) -> None:
+    for seed in range(batch, CLUSTERS, BATCHES):
+        history = History(seed)
+        list(history.live(CYCLES))
+        log, middle = history.log, history.random.randrange(len(history.log))
+        state = ClusterState.load(folded(log, ClusterState(), middle).dump())
+        for session in sessions(log):
+            if session.head >= middle:
+                folded(log, state, session.head)
+                again = decided_again(history, session, state)
+                assert again == session.plan, f"seed {seed}, session {session.session}, checkpoint {middle}"
+        assert folded(log, state, len(log)).dump() == history.state.dump(), f"seed {seed}, checkpoint {middle}"
