@@ -208,10 +208,11 @@ async def test_a_conflict_after_doubt_stays_one_when_the_pod_is_not_ours(f: Fixt
     assert await f.commit(BIND) == [("conflict", "already assigned to node g-n2")]
 
 
-async def test_what_cannot_be_looked_at_is_unknown_and_not_repeated(f: Fixture) -> None:
+async def test_what_cannot_be_looked_at_is_looked_at_again_and_not_repeated(f: Fixture) -> None:
     f.server.on("POST", "binding", Answer(drop=True))
-    f.server.on("GET", "pods/g-p1", failure(503, "ServiceUnavailable", ""))
-    assert [result for result, _ in await f.commit(BIND)] == ["unknown"]
+    refusals = [failure(503, "ServiceUnavailable", ""), failure(403, "Forbidden", ""), Answer(drop=True)] * 4
+    f.server.on("GET", "pods/g-p1", *refusals, pod(node="g-n1"))
+    assert await f.commit(BIND) == [("done", "")]
     assert f.binds() == 1
 
 

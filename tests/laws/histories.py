@@ -122,13 +122,10 @@ class History(Answering):
 def jobs_of(objects: list[Manifest]) -> Iterator[list[Manifest]]:
     """The groups of a cluster with their pods, under other names, none of them placed yet."""
     for number, group in enumerate([m for m in objects if m["kind"] == "PodGroup"]):
-        name, meta = group["metadata"]["name"], dict(group["metadata"])
-        meta["name"] = f"late{number}"
+        name, late = group["metadata"]["name"], f"late{number}"
+        meta = {**group["metadata"], "name": late}
         pods = [m for m in objects if m["kind"] == "Pod" and m["metadata"].get("annotations", {}).get(GROUP) == name]
-        yield [
-            {**group, "metadata": meta, "status": {"phase": "Pending"}},
-            *[_afresh(pod, meta["name"]) for pod in pods],
-        ]
+        yield [{**group, "metadata": meta, "status": {"phase": "Pending"}}, *[_afresh(pod, late) for pod in pods]]
 
 
 def _afresh(pod: Manifest, group: str) -> Manifest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -166,7 +167,19 @@ async def scheduler(path: Path, conf: str = CONF, epoch: int = 1, *, leading: bo
         yield made
 
 
+_written: list[bytes] = []
+
+
 async def write_busy_history(path: Path) -> None:
+    """The log of ``_busy_history``; it is played once, then copied."""
+    if _written:
+        await asyncio.to_thread(path.write_bytes, _written[0])
+        return
+    await _busy_history(path)
+    _written.append(await asyncio.to_thread(path.read_bytes))
+
+
+async def _busy_history(path: Path) -> None:
     """Two queues, gangs that come, wait, run and end over eight sessions, one of them decided while events came,
     one with a bind that failed, and a checkpoint in the middle."""
     async with scheduler(path) as made:

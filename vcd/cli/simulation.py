@@ -156,6 +156,11 @@ class Simulation:
         """Cluster seconds since the start."""
         return self.clock.now() - self.began
 
+    @property
+    def sessions(self) -> int:
+        """Sessions logged so far."""
+        return 0 if self.service is None else self.service.cycle.sessions
+
     async def wait_idle(self) -> None:
         """Return once all arrivals came and nothing is left to happen. Raises what ended a part."""
         await self.wait(idle=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import enum
 import heapq
 import itertools
@@ -206,6 +207,23 @@ class Admission:
         self._grant()
 
 
+_fence: contextvars.ContextVar[Callable[[], bool] | None] = contextvars.ContextVar("fence", default=None)
+
+
+class _FencedConnector(aiohttp.TCPConnector):
+    """Asks the fence of the request once more when there is a connection for it: opening one may have taken long."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        fence = _fence.get()
+        if fence is not None and not fence():
+            connection.close()
+            raise Fenced
+        return connection
+
+
 class KubeClient:
     """One API server's client. Use it as an async context manager; its pool of connections is opened on entry.
 
@@ -240,7 +258,7 @@ class KubeClient:
         """Open the pool of connections."""
         context = self._connection.ssl_context
         # no limit here: watches hold connections for good, and writes are bounded by admission
-        connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
+        connector = _FencedConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -270,7 +288,7 @@ class KubeClient:
         """Make one request and return the body of its answer.
 
         ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
-        immediately before the request is made, after any queueing.
+        immediately before the request is made, after any queueing, and once it has a connection.
 
         Raises ApiError, Unanswered, Fenced.
         """
@@ -351,6 +369,7 @@ class KubeClient:
             await self._refresh_credentials()
             if fence is not None and not fence():
                 raise Fenced
+            _fence.set(fence)
             try:
                 async with await self._open(method, path, body, content_type, limits) as response:
                     raw = await response.read()

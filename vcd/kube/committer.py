@@ -1,7 +1,7 @@
 """Doing what a session intends: binds and evictions as API calls, and what became of each as an event.
 
 An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
-server error the pod is looked at first (design.md, law 3). Every call is fenced by the session's epoch (law 4).
+server error the pod is looked at first, until it can be seen (design.md, law 3). Every call is fenced by the session's epoch (law 4).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _encode = msgspec.json.Encoder().encode
 class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
-    ``attempts`` bounds the calls for one operation, ``concurrency`` the operations of one session under way at once
+    ``attempts`` bounds the calls for one operation (not the looks at what became of it), ``concurrency`` the operations of one session under way at once
     (the client's admission bounds all sessions together).
     """
 
@@ -146,35 +146,43 @@ class Committer:
         backoff = Backoff(0.1, 5.0, self._random)
         doubt = doubted = False
         problem: KubeError = Malformed("not tried")
-        for attempt in range(self._attempts + 1):
+        for attempt in range(self._attempts):
             try:
-                if doubt:
-                    verdict = await self._look(call, fence)
-                    if verdict is not None:
-                        return verdict
-                    doubt = False
-                if attempt == self._attempts:
-                    break
+                doubt = False
                 await call.make(self._client, fence)
                 return DONE
             except Fenced as error:
-                return Outcome("unknown" if doubt else "failed", str(error))
+                return Outcome("failed", str(error))
             except ApiError as error:
                 problem = error
-                if error.status == 409 and doubted:
-                    doubt = True  # the first call may have been carried out after all, late
-                    continue
-                if error.status < 500 and error.status != 429:
+                late = error.status == 409 and doubted  # the first call may have been carried out after all, late
+                if error.status < 500 and error.status != 429 and not late:
                     break
-                doubt = doubt or error.status >= 500
-            except (Unanswered, Malformed) as error:
-                problem = error
-                doubt = doubt or not isinstance(error, Unanswered) or error.sent
+                doubt = late or error.status >= 500
+            except Unanswered as error:
+                problem, late, doubt = error, False, error.sent
             doubted = doubted or doubt
-            if attempt < self._attempts:
+            if not late and (doubt or attempt + 1 < self._attempts):
                 await self._clock.sleep(pause_after(problem, backoff))
+            if doubt:
+                verdict = await self._settle(call, fence)
+                if verdict is not None:
+                    return verdict
         result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
-        return Outcome("unknown" if doubt else result, str(problem))
+        return Outcome(result, str(problem))
+
+    async def _settle(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
+        """Clear a doubt, however long the server cannot tell: a pod in doubt would wait for ever. None: not done."""
+        backoff = Backoff(0.1, 5.0, self._random)
+        while True:
+            try:
+                return await self._look(call, fence)
+            except Fenced as error:
+                return Outcome("unknown", str(error))
+            except KubeError as error:
+                pause = pause_after(error, backoff)
+                log.warning("outcome_in_doubt", pod=call.operation.key, error=str(error), retry_in=round(pause, 3))
+                await self._clock.sleep(pause)
 
     async def _look(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """What the pod itself says became of the operation; None when it did not happen."""

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import msgspec
 
-from vcd.model.selectors import LabelSelector, NodeSelector, PreferredSchedulingTerm, Taint, Toleration
+from vcd.model.selectors import (
+    Int32,
+    Int64,
+    LabelSelector,
+    NodeSelector,
+    PreferredSchedulingTerm,
+    Taint,
+    Toleration,
+)
 
 Quantities = dict[str, str | int | float]
 
@@ -35,7 +43,7 @@ class ObjectMeta(Projected, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}
@@ -79,8 +87,8 @@ class ResourceRequirements(Projected, frozen=True):
 class ContainerPort(Projected, frozen=True):
     """A port of a container; only host ports matter to a scheduler."""
 
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
@@ -109,7 +117,7 @@ class PodAffinityTerm(Projected, frozen=True):
 class WeightedPodAffinityTerm(Projected, frozen=True):
     """A preferred term and its weight, 1 to 100."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
@@ -144,11 +152,11 @@ class Affinity(Projected, frozen=True):
 class TopologySpreadConstraint(Projected, frozen=True):
     """How evenly pods must, or should, spread over the domains of a topology key."""
 
-    max_skew: int = 1
+    max_skew: Int32 = 1
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
     match_label_keys: tuple[str, ...] = ()
@@ -204,7 +212,7 @@ class PodSpec(Projected, frozen=True):
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
-    priority: int | None = None
+    priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
     containers: tuple[Container, ...] = ()
@@ -218,7 +226,7 @@ class PodSpec(Projected, frozen=True):
     volumes: tuple[Volume, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     host_network: bool = False
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class PodStatus(Projected, frozen=True):
@@ -253,7 +261,7 @@ class ContainerImage(Projected, frozen=True):
     """An image on a node: its names and size in bytes."""
 
     names: tuple[str, ...] = ()
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class AttachedVolume(Projected, frozen=True):
@@ -289,8 +297,8 @@ class Namespace(Object, frozen=True):
 class PodGroupSpec(Projected, frozen=True):
     """What a group asks for (scheduling.volcano.sh/v1beta1)."""
 
-    min_member: int = 0
-    min_task_member: dict[str, int] = {}
+    min_member: Int32 = 0
+    min_task_member: dict[str, Int32] = {}
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities | None = None
@@ -301,9 +309,9 @@ class PodGroupStatus(Projected, frozen=True):
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    running: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
 
 
 class PodGroup(Object, frozen=True):
@@ -336,13 +344,13 @@ class QueueAffinity(Projected, frozen=True):
 class QueueSpec(Projected, frozen=True):
     """What a queue may use (scheduling.volcano.sh/v1beta1)."""
 
-    weight: int = 0
+    weight: Int32 = 0
     capability: Quantities = {}
     deserved: Quantities = {}
     guarantee: Guarantee = Guarantee()
     reclaimable: bool | None = None
     parent: str = ""
-    priority: int = 0
+    priority: Int32 = 0
     affinity: QueueAffinity | None = None
     type: str = ""
     dequeue_strategy: str = ""
@@ -365,7 +373,7 @@ class Queue(Object, frozen=True):
 class PriorityClass(Object, frozen=True):
     """A named priority (scheduling.k8s.io/v1)."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
 
@@ -403,7 +411,7 @@ class PodDisruptionBudgetSpec(Projected, frozen=True):
 class PodDisruptionBudgetStatus(Projected, frozen=True):
     """How many disruptions a budget still allows."""
 
-    disruptions_allowed: int = 0
+    disruptions_allowed: Int32 = 0
     disrupted_pods: dict[str, str] = {}
 
 
@@ -508,7 +516,7 @@ class StorageClass(Object, frozen=True):
 class VolumeNodeResources(Projected, frozen=True):
     """How many volumes of a driver a node takes."""
 
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(Projected, frozen=True):

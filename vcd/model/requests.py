@@ -23,6 +23,18 @@ DEFAULT_MEMORY = 200 * 1024 * 1024
 _OVERSUBSCRIPTION = {CPU: "volcano.sh/oversubscription-cpu", MEMORY: "volcano.sh/oversubscription-memory"}
 
 
+LARGEST = 2**53
+"""What one pod may ask for, or one node have, of a resource: more could not be summed up exactly."""
+
+
+def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
+    """The amounts themselves. Raises QuantityError for one that is above LARGEST."""
+    for name, value in amounts.items():
+        if value > LARGEST:
+            raise QuantityError(f"resource {name}: {value} is more than {LARGEST}")
+    return amounts
+
+
 def is_counted(name: str) -> bool:
     """Whether a resource takes part in scheduling: cpu, memory, pods, ephemeral-storage and scalars."""
     return name in (CPU, MEMORY, PODS, "ephemeral-storage") or is_scalar_resource(name)
@@ -76,7 +88,7 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
         whole = resource_values(spec.resources.requests)
         total.update({name: value for name, value in whole.items() if _is_pod_level(name)})
     _add(total, resource_values(spec.overhead))
-    return total
+    return within_bounds(total)
 
 
 def _is_pod_level(name: str) -> bool:
@@ -125,9 +137,9 @@ def node_allocatable(node: Node) -> dict[str, int]:
         if text is not None:
             try:
                 values[name] = values.get(name, 0) + int(float(text))
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise QuantityError(f"annotation {annotation}: {text!r} is not a number") from error
-    return values
+    return within_bounds(values)
 
 
 def names_in_order(requests: Iterable[str]) -> list[str]:

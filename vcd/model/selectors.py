@@ -12,9 +12,13 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""The API's integers; one that does not fit makes its object a bad one."""
 
 IN: Final = "In"
 NOT_IN: Final = "NotIn"
@@ -121,7 +125,7 @@ class NodeSelector(_Api, frozen=True):
 class PreferredSchedulingTerm(_Api, frozen=True):
     """A node selector term that adds its weight, 1 to 100, to the score of the nodes that it matches."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
@@ -140,7 +144,7 @@ class Toleration(_Api, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 # --- compiled selectors ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vcd.scheduling.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session, Task
@@ -49,6 +50,11 @@ class _Static:
     unresolvable: Mask
     points: Ints | None
     normalised: tuple[tuple[Score, Scores], ...]
+
+
+def static_key(task: Task) -> tuple[Shape, str | None]:
+    """What the static part depends on beside the nodes' facts: the shape, and the namespace where claims are named."""
+    return (task.shape, task.namespace if task.shape.spec.volumes else None)
 
 
 class Evaluator:
@@ -97,9 +103,11 @@ class Evaluator:
         return table
 
     def static(self, task: Task) -> _Static:
-        """The static part for a task's shape, kept with the node facts."""
-        key = ("static", self.versions, task.shape, task.namespace if task.shape.spec.volumes else None)
-        found: _Static = self.nodes.facts.kept(key, lambda: self._static(task))
+        """The static part for a task's shape; tables that share it keep it alive."""
+        key = static_key(task)
+        found = self.memory.statics.get(key)
+        if found is None:
+            found = self.memory.statics[key] = self._static(task)
         return found
 
     def _static(self, task: Task) -> _Static:
@@ -151,21 +159,23 @@ class Candidates:
 
     def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Predicate | Score, ...]) -> None:
         """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
-        before = getattr(self, "_static", None)
+        before = getattr(self, "static", None)
         self.session = evaluator.session
         self._evaluator = evaluator
         self._task = task
-        self._static = evaluator.static(task)
+        self.static = evaluator.static(task)
+        self.static_key = static_key(task)
         self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
         self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
         self._levels: list[Ints] = []
         self._used = tuple(predicate for predicate in evaluator.usage_predicates if predicate.applies(task))
         self._rated = tuple(score for score in evaluator.usage_scores if score.applies(task))
-        self._simple = not (moving or self._static.normalised or any(score.normalised for score in self._rated))
+        self._simple = not (moving or self.static.normalised or any(score.normalised for score in self._rated))
         self._combined_at = -1
-        self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None
-        if before is not self._static:
+        if before is not self.static:
             self._position = -1
+        if before is not self.static or self._moving_predicates:
+            self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None
 
     # --- asking ---------------------------------------------------------------------------------------------------
 
@@ -238,7 +248,7 @@ class Candidates:
     def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Ints]:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
-        task, static = self._task, self._static
+        task, static = self._task, self.static
         now = fits(task.floor, usage.idle)
         passed = now | fits(task.floor, usage.future_idle)
         passed &= static.mask if rows is None else static.mask[rows]
@@ -273,7 +283,7 @@ class Candidates:
         now = self._now & passed
         candidates = now if now.any() else passed
         points = self._points.copy()
-        for score, raw in self._static.normalised:
+        for score, raw in self.static.normalised:
             points += fixed_point(score.normalise(raw, candidates) * score.weight)
         for score in self._rated:
             if score.normalised:
@@ -290,12 +300,13 @@ class Candidates:
     def reasons(self) -> dict[str, int]:
         """Why nodes do not take the task: reasons in words and the number of nodes, each node by its first one."""
         self._catch_up()
-        stamp = (self._position, self.session.changes)
+        stamp = (self._position, self.session.changes if self._moving_predicates else 0)
         if self._reasons is None or self._reasons[0] != stamp:
             self._reasons = (stamp, self._count_reasons())
         return self._reasons[1]
 
     def _count_reasons(self) -> dict[str, int]:
+        self._evaluator.evaluations += 1
         counts: Counter[str] = Counter()
         task, usage, nodes = self._task, self._evaluator.nodes.usage, self._evaluator.nodes
         room = usage.future_idle
@@ -316,7 +327,7 @@ class Candidates:
 
     def unresolvable(self) -> Mask:
         """Nodes that no eviction would make feasible."""
-        return self._static.unresolvable
+        return self.static.unresolvable
 
 
 class Memory:
@@ -324,6 +335,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.tables: dict[Any, Candidates] = {}
+        self.statics: dict[tuple[Shape, str | None], _Static] = {}
         self.log: list[int] = []
         self._facts: NodeFacts | None = None
         self._key: Any = None
@@ -334,8 +346,7 @@ class Memory:
         nodes = evaluator.nodes
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
-            self.tables.clear()
-            self.log.clear()
+            self._forget()
         else:
             last = self._nodes.usage.matrix
             changed = np.flatnonzero((last != nodes.usage.matrix).any(axis=0)).tolist()
@@ -348,6 +359,11 @@ class Memory:
         """Keep the tables that the last session used, and start the log over once all of them are caught up."""
         last = self._nodes
         self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
+        self.statics = {table.static_key: table.static for table in self.tables.values()}
         if len(self.log) > 1_000_000:
-            self.tables.clear()
-            self.log.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self.tables.clear()
+        self.statics.clear()
+        self.log.clear()

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
+_NOWHERE = -1
+"""The node of a pod that names none."""
 _SHOWN_PODS = 3
 """How many pods a reason names."""
 
@@ -435,7 +437,7 @@ class Session:
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
         index_of = {key: index for index, key in enumerate(keys)}
         numbers = np.array([index_of.get(key or "", -1) for key in snapshot.job_keys] + [-1], np.int64)
-        visible = ours[tasks.scheduler] | (tasks.node >= 0)
+        visible = ours[tasks.scheduler] | (tasks.node != _NOWHERE)
         self.job_of_row: Ints = np.where(visible, numbers[tasks.job], -1)
         self.jobs = JobColumns(self, keys)
         pending = np.flatnonzero((self.job_of_row >= 0) & (tasks.status == _S.PENDING))
@@ -544,9 +546,9 @@ class Session:
         return rest
 
     def releasing_on_nodes(self) -> Ints:
-        """Per job, tasks that are being deleted and still sit on a node."""
+        """Per job, tasks that are being deleted and still sit on a node, be it one that is gone."""
         tasks = self.snapshot.tasks
-        chosen = (tasks.status == _S.RELEASING) & (tasks.node >= 0) & (self.job_of_row >= 0)
+        chosen = (tasks.status == _S.RELEASING) & (tasks.node != _NOWHERE) & (self.job_of_row >= 0)
         return np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
 
     def candidates(self, task: Task) -> Candidates:

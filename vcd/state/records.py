@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from vcd.model.codec import BadObject
 from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
@@ -18,15 +19,19 @@ TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
 def seconds_of(time: str | None) -> int:
     """An RFC 3339 text as seconds since the epoch; 0 (before all others) where there is none.
 
-    Raises ValueError for a text that is no time.
+    A time without a zone is UTC, whatever the machine's zone. Raises ValueError for a text that is no time.
     """
-    return int(datetime.fromisoformat(time).timestamp()) if time else 0
+    if not time:
+        return 0
+    moment = datetime.fromisoformat(time)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +136,7 @@ def task_status(pod: Pod, node_name: str) -> TaskStatus:
 def task_priority(pod: Pod) -> int:
     """The pod's priority, 1 where it has none; the task-priority annotation overrides it (rulings, plugins)."""
     text = pod.metadata.annotations.get(TASK_PRIORITY)
-    if text is not None and text.lstrip("+-").isdigit() and -(2**31) <= int(text) < 2**31:
+    if text is not None and _INTEGER.fullmatch(text) and -(2**31) <= int(text) < 2**31:
         return int(text)
     return 1 if pod.spec.priority is None else pod.spec.priority
 

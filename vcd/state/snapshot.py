@@ -18,10 +18,13 @@ from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Settings, Sh
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
+GONE = -2
+"""The row of a node that pods name and that is not there."""
+
 
 @dataclass(frozen=True)
 class TaskColumns:
-    """One row a pod; ``node`` is a row of the facts (-1: none, or a node that is not there), ``job`` a number of
+    """One row a pod; ``node`` is a row of the facts (-1: none, -2: a node that is not there), ``job`` a number of
     ``job_keys`` (-1: none). Freed rows have no node and no job."""
 
     status: npt.NDArray[np.int8]
@@ -85,7 +88,7 @@ class SnapshotMaker:
         node_rows = np.full(len(state.node_names.values) + 1, -1, np.int32)
         for number, name in enumerate(state.node_names.values):
             if name is not None:
-                node_rows[number] = facts.row_of.get(name, -1)
+                node_rows[number] = facts.row_of.get(name, GONE)
         return Snapshot(
             sequence=state.sequence,
             resources=self._resources,

@@ -48,18 +48,20 @@ def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> 
     known = [manifest for manifest in objects if manifest.get("kind") in KINDS]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
-    entries: list[tuple[str, str, Object | str]] = []
+    entries: list[tuple[str, str, str, Object | str]] = []  # kind, key, of which pod it is implied, content
     for manifest in (*known, *default_queues(known)):
         try:
             kind, obj, _ = from_manifest(manifest)
         except BadObject as error:
-            entries.append((error.kind, error.key, str(error)))
+            entries.append((error.kind, error.key, "", str(error)))
             continue
         if isinstance(obj, Pod):
-            entries.extend(("PodGroup", group.key, group) for group in _implied(obj))
+            entries.extend(("PodGroup", group.key, obj.key, group) for group in _implied(obj))
             obj = _in_group(obj)
-        entries.append((kind, obj.key, obj))
-    for kind, key, content in sorted(entries, key=lambda entry: entry[:2]):
+        entries.append((kind, obj.key, "", obj))
+    for kind, key, pod, content in sorted(entries, key=lambda entry: entry[:3]):
+        if pod and key in state.digests.get(kind, {}):
+            continue  # the group is given, or an earlier pod of the same owner implied it
         event = (
             ev.ObjectBad(kind, key, "", content)
             if isinstance(content, str)

@@ -1,0 +1,103 @@
+"""What law 7 says, added up from plain objects: nothing of the core's columns is used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tests.laws.histories import GROUP
+from vcd.model import events as ev
+from vcd.model.objects import Pod
+from vcd.model.requests import is_best_effort, pod_requests
+from vcd.state.cluster import ClusterState
+
+ALWAYS = ("cpu", "memory")
+"""Resources that every pod minds, also when it asks for none of them."""
+
+
+class Accounts:
+    """A state's pods, with what placements add; ``node_of`` is where a pod is, "" where it has no node."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self.pods: dict[str, Pod] = {}
+        self.node_of: dict[str, str] = {}
+        for key in sorted(state.tasks.row_of):
+            pod = state.pod(key)
+            if pod is not None:
+                self.pods[key] = pod
+                intent = state.intents.get(key)
+                bound = intent is not None and intent.verb == "bind"
+                self.node_of[key] = intent.node if intent is not None and bound else pod.spec.node_name
+
+    def bind(self, operations: Iterable[ev.Operation]) -> None:
+        """Place what operations bind."""
+        for operation in operations:
+            if operation.verb == "bind":
+                self.node_of[operation.key] = operation.node
+
+    def _over(self, pod: Pod) -> bool:
+        return pod.status.phase in ("Succeeded", "Failed")
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def over_on(self, node: str, bound: Iterable[str]) -> list[str]:
+        """Resources that pods in ``bound`` mind and of which a node has less than its pods ask for."""
+        used: Counter[str] = Counter()
+        for key, place in self.node_of.items():
+            if place == node and not self._over(self.pods[key]):
+                used.update(pod_requests(self.pods[key].spec))
+        room = self.state.nodes[node].allocatable
+        minded = {name for key in bound for name in pod_requests(self.pods[key].spec)}
+        return [name for name in sorted(minded.union(ALWAYS)) if used[name] > room.get(name, 0)]
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    def group_of(self, key: str) -> str:
+        """The group's key; "" for a pod without one."""
+        name = self.pods[key].metadata.annotations.get(GROUP)
+        return f"{key.partition('/')[0]}/{name}" if name else ""
+
+    def queue_of(self, key: str) -> str:
+        """The pod's queue; "" where its group is not there."""
+        record = self.state.groups.get(self.group_of(key))
+        return "" if record is None else record.group.spec.queue or "default"
+
+    def over_in(self, queue: str, bound: Iterable[str]) -> list[str]:
+        """Resources that pods in ``bound`` ask for and of which a queue has more than its real capability."""
+        held: Counter[str] = Counter()
+        for key, node in self.node_of.items():
+            pod = self.pods[key]
+            there = node in self.state.nodes and not self._over(pod) and not pod.metadata.deletion_timestamp
+            if there and pod.status.phase != "Unknown" and self.queue_of(key) == queue:
+                held.update(pod_requests(pod.spec))
+        asked = {name for key in bound for name in pod_requests(self.pods[key].spec)} - {"pods"}
+        return [name for name in sorted(asked) if held[name] > self.real_capability(queue, name)]
+
+    def real_capability(self, queue: str, name: str) -> int:
+        """min(capability, cluster - guarantees of the others) of one resource (seed 003 s.6.5)."""
+        records = self.state.queues
+        cluster = sum(record.allocatable.get(name, 0) for record in self.state.nodes.values())
+        guaranteed = sum(record.guarantee.get(name, 0) for record in records.values())
+        own = records[queue]
+        real = max(cluster - guaranteed, 0) + own.guarantee.get(name, 0)
+        limit = own.capability.get(name)
+        if limit is None or (limit == 0 and name in ALWAYS):
+            return real
+        return min(real, limit)
+
+    # --- gangs ------------------------------------------------------------------------------------------------------
+
+    def short_of(self, group: str) -> int:
+        """How many members a group misses to its minimum; pending best-effort ones need no room."""
+        have = 0
+        for key, pod in self.pods.items():
+            if self.group_of(key) != group:
+                continue
+            if pod.status.phase == "Succeeded":
+                have += 1
+            elif pod.status.phase in ("Failed", "Unknown") or pod.metadata.deletion_timestamp:
+                continue
+            elif self.node_of[key] or is_best_effort(pod_requests(pod.spec)):
+                have += 1
+        return self.state.groups[group].group.spec.min_member - have

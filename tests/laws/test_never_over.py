@@ -1,0 +1,63 @@
+"""Law 7: no node over its room, no queue over its capability, no gang below its minimum, no pod bound twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.laws.accounts import Accounts
+from tests.laws.histories import History
+from vcd.model import events as ev
+from vcd.state.cluster import ClusterState
+
+CLUSTERS, CYCLES, BATCHES = 120, 10, 3
+
+
+def binds(operations: tuple[ev.Operation, ...]) -> list[str]:
+    return [operation.key for operation in operations if operation.verb == "bind"]
+
+
+def decided(batch: int) -> Iterator[tuple[str, Accounts, ev.Plan]]:
+    """Each session's plan with the accounts as they were before it, under the compiled-in configuration."""
+    for seed in range(batch, CLUSTERS, BATCHES):
+        history = History(seed, conf=None)
+        for count, plan in enumerate(history.live(CYCLES)):
+            before = ClusterState()
+            assert history.session is not None
+            for sequence in range(history.session.snapshot.sequence):
+                before.apply(sequence + 1, history.log[sequence])
+            yield f"seed {seed}, cycle {count}", Accounts(before), plan
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_session_puts_a_node_a_queue_or_a_gang_where_it_must_not_be(batch: int) -> None:
+    for where, accounts, plan in decided(batch):
+        for statement in plan.statements:
+            bound = binds(statement.operations)
+            accounts.bind(statement.operations)
+            if bound:
+                assert accounts.short_of(statement.group) <= 0, f"{where}: {statement.group} is not whole"
+            for node in sorted({accounts.node_of[key] for key in bound}):
+                here = [key for key in bound if accounts.node_of[key] == node]
+                assert not accounts.over_on(node, here), f"{where}: {node} is over"
+            for queue in sorted({accounts.queue_of(key) for key in bound}):
+                assert not accounts.over_in(queue, bound), f"{where}: queue {queue} is over"
+
+
+def test_no_pod_is_bound_twice() -> None:
+    for seed in range(CLUSTERS):
+        history = History(seed)
+        bound: list[str] = []
+        for plan in history.live(CYCLES):
+            bound += [operation.uid for statement in plan.statements for operation in statement.operations]
+        waited = [operation for operation in bound if bound.count(operation) > 1]
+        assert not waited, f"seed {seed}"
+
+
+def test_histories_come_to_rest() -> None:
+    for seed in range(CLUSTERS):
+        history = History(seed, conf=None)
+        list(history.live(4))
+        history.rest()
+        assert history.decide().statements == ()

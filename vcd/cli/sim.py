@@ -1,0 +1,225 @@
+"""``vcd sim``: an embedded cluster with a scheduler, given something to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.live import Live
+
+from vcd.api import LogError, PolicyError
+from vcd.cli import simview
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import read_manifests
+from vcd.cli.simulation import Plan, Simulation
+from vcd.daemon import logs
+from vcd.embedded import trace
+from vcd.embedded.errors import ApiError
+from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
+
+_SHAPE = "cpu=32,memory=256Gi"
+_REFRESH = 0.5
+"""Real seconds between two pictures of the live view."""
+_PROGRESS = 5.0
+"""Real seconds between two lines of progress."""
+
+_path = click.Path(path_type=Path)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Failed(click.ClickException):
+    """A simulation that could not go on: exit code 1."""
+
+    exit_code = 1
+
+
+def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int]:
+    """Host and port; any free port of this machine alone where none is given."""
+    if value is None:
+        return "127.0.0.1", 0
+    host, colon, port = value.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT; write 127.0.0.1:8001, or :8001 for every address")
+    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
+
+
+@click.command()
+@click.option("--nodes", help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8".')
+@click.option("--queues", default="", help='Queues with their weights: "research:3,serving".')
+@click.option("--workload", "workloads", multiple=True, help="A file or folder of manifests, or -; may be repeated.")
+@click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
+@click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
+@click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
+@click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the mix and of decisions.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Cluster seconds in one real second.")
+@click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
+@click.option("--serve", callback=_address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
+@click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
+@click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
+@click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="End after so many cluster seconds.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@says_errors
+def sim(
+    *,
+    nodes: str | None,
+    queues: str,
+    workloads: tuple[str, ...],
+    mix: str | None,
+    trace_nodes: Path | None,
+    trace_pods: Path | None,
+    compress: float,
+    seed: int,
+    speed: float | None,
+    jump: bool,
+    serve: tuple[str, int],
+    event_log: Path | None,
+    scheduler_conf: Path | None,
+    exit_when_idle: bool,
+    duration: float | None,
+    output: str,
+) -> None:
+    """Run a cluster in this process, its API served over HTTP, and schedule it.
+
+    Pods run as long as their annotation vcd.sim/run-seconds says (for ever without one); a manifest of --workload
+    with vcd.sim/at-seconds comes at that time. Without --workload, --trace-pods, --mix and --serve, a mix is made.
+
+    Time jumps with --exit-when-idle, else it is real, unless --jump or --speed says otherwise. Ctrl-C ends it.
+
+    Exits with 0 when it ended as told (Ctrl-C included), with 1 if it could not go on, with 2 for a bad option, a
+    file that cannot be used, or an address that is taken.
+    """
+    if jump and speed is not None:
+        raise click.UsageError("--jump and --speed exclude each other")
+    logs.configure(verbosity=-1)
+    try:
+        found = _nodes(nodes, trace_nodes), parse_queues(queues)
+        names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
+        arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, bool(workloads or serve[1]))
+        plan = Plan(
+            event_log=_new_log(event_log),
+            nodes=found[0],
+            queues=[*(queue for queue in more_queues if queue["metadata"]["name"] not in names), *found[1]],
+            arrivals=arrivals,
+            manifests=read_manifests(workloads),
+            conf=scheduler_conf,
+            seed=seed,
+            speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
+            host=serve[0],
+            port=serve[1],
+        )
+        result = asyncio.run(_simulate(plan, exit_when_idle, duration, live=output == "table" and sys.stdout.isatty()))
+    except (WorkloadError, trace.TraceError) as error:
+        raise Unusable(str(error)) from None
+    simview.print_summary(result, output)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _nodes(spec: str | None, file: Path | None) -> list[dict[str, Any]]:
+    found = [] if file is None else trace.read_nodes(_readable(file))
+    if spec is None and file is not None:
+        return found
+    spec = "10" if spec is None else spec.strip()
+    return [*found, *parse_nodes(f"{spec}*{_SHAPE}" if spec.isascii() and spec.isdigit() else spec)]
+
+
+def _arrivals(
+    mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool
+) -> tuple[Iterator[Arrival], list[dict[str, Any]]]:
+    """What arrives, and the queues that it needs; ``given``: something else is to be done than a mix of ours."""
+    if file is None:
+        if mix is None and given:
+            return iter(()), []
+        return generate(Mix() if mix is None else parse_mix(mix), queues, seed), []
+    if mix is not None:
+        raise click.UsageError("--mix and --trace-pods exclude each other")
+    tasks = trace.read_tasks(_readable(file))
+    return trace.arrivals(tasks, compression=compress), trace.queues_of(tasks)
+
+
+def _readable(file: Path) -> Path:
+    """The file, known to be a text. Raises Unusable."""
+    try:
+        with file.open(encoding="utf-8") as text:
+            for _ in text:
+                pass
+    except OSError as error:
+        raise Unusable(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{file}: not UTF-8 at byte {error.start}") from None
+    return file
+
+
+def _new_log(file: Path | None) -> Path:
+    """The log's file; one that is there belongs to another cluster. Raises Unusable."""
+    if file is None:
+        return Path(tempfile.mkdtemp(prefix="vcd-sim-")) / "events.sqlite"
+    if file.exists():
+        raise Unusable(f"{file} is there already; a simulated cluster begins anew, so name a new file")
+    return file
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+
+async def _simulate(plan: Plan, idle: bool, duration: float | None, *, live: bool) -> simview.Summary:
+    """Run it until it ends; raises ClickException for what the user can mend."""
+    timing = simview.Timing()
+    simulation = Simulation(plan)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as stack:
+        await _start(simulation, stack)
+        watching = asyncio.create_task(_show(simulation) if live else _tell(simulation))
+        try:
+            await simulation.wait(idle=idle, seconds=duration, stop=stop)
+        except (LogError, OSError) as error:
+            raise Failed(str(error)) from None
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        ended = simview.summary(simulation, timing)
+    return ended.closed(timing)
+
+
+async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> None:
+    plan = simulation.plan
+    try:
+        await stack.enter_async_context(simulation)
+    except PolicyError as error:
+        raise InvalidConf(str(plan.conf), error) from None
+    except ApiError as error:
+        raise Unusable(error.message) from None
+    except OSError as error:
+        where = f"--serve {plan.host}:{plan.port}: " if simulation.service is None and plan.port else ""
+        raise Unusable(f"{where}{os.strerror(error.errno) if error.errno else error}") from None
+
+
+async def _show(simulation: Simulation) -> None:
+    """Draw the tables until cancelled; a picture that takes long to draw is drawn less often."""
+    with Live(simview.tables(simulation), console=simview.console(), auto_refresh=False, transient=True) as picture:
+        while True:
+            timing = simview.Timing()
+            picture.update(simview.tables(simulation), refresh=True)
+            await asyncio.sleep(max(_REFRESH, 20 * timing.wall()))
+
+
+async def _tell(simulation: Simulation) -> None:
+    """Write lines of progress until cancelled."""
+    click.echo(f"API server at {simulation.server.url}", err=True)
+    while True:
+        await asyncio.sleep(_PROGRESS)
+        click.echo(simview.progress(simulation), err=True)

@@ -1,0 +1,228 @@
+"""What ``vcd sim`` shows: live tables on a terminal, a line of progress elsewhere, a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from vcd.cli.simulation import Simulation
+from vcd.daemon.service import in_words
+from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
+from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
+from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
+from vcd.embedded.tally import NodeUse
+
+_ROWS = 10
+"""Jobs and nodes that a table shows at most."""
+_SHOWN = 20
+"""Objects that the summary names at most; ``-o json`` names all."""
+_WIDTH_OF_A_PIPE = 160
+_BAR = 20
+
+
+class Unplaced(msgspec.Struct, frozen=True):
+    """Something that did not come about, and why."""
+
+    name: str
+    reason: str
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What a simulation came to. Seconds are real ones, but for ``cluster_seconds``; ``log_bytes`` is the file's size.
+
+    ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
+    that the API server did not take, ``never_bound`` pods that were there at the end without ever having had a node.
+    """
+
+    wall_seconds: float
+    cpu_seconds: float
+    cluster_seconds: float
+    nodes: int
+    created: int
+    sessions: int
+    binds: int
+    pods: dict[str, int]
+    pod_groups: dict[str, int]
+    event_log: str
+    log_bytes: int
+    refused: list[Unplaced]
+    never_bound: list[Unplaced]
+
+    def closed(self, timing: Timing) -> Summary:
+        """The same once all parts have ended: with the log's final size and all the time that it took."""
+        size = size_of(Path(self.event_log))
+        return msgspec.structs.replace(
+            self, wall_seconds=round(timing.wall(), 3), cpu_seconds=round(timing.cpu(), 3), log_bytes=size
+        )
+
+    @property
+    def text(self) -> str:
+        """The summary for people."""
+        pods = ", ".join(f"{count:,} {phase}" for phase, count in self.pods.items()) or "none"
+        groups = ", ".join(f"{count:,} {phase}" for phase, count in self.pod_groups.items()) or "none"
+        lines = [
+            f"time        {self.wall_seconds:.1f} s, {self.cpu_seconds:.1f} s of CPU, for {span(self.cluster_seconds)}",
+            f"decided     {self.sessions:,} sessions, {self.binds:,} binds on {self.nodes:,} nodes",
+            f"pods        {pods}",
+            f"groups      {groups}",
+            f"event log   {self.event_log} ({self.log_bytes / 1e6:.1f} MB)",
+        ]
+        for title, items in (("refused", self.refused), ("never bound", self.never_bound)):
+            if items:
+                lines.append(f"{title} ({len(items):,}):")
+                lines.extend(f"  {item.name}: {item.reason}" for item in items[:_SHOWN])
+                lines.extend([f"  ... and {len(items) - _SHOWN:,} more"] if len(items) > _SHOWN else [])
+        return "\n".join(lines)
+
+
+class Timing:
+    """Real and CPU seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def wall(self) -> float:
+        """Real seconds."""
+        return time.perf_counter() - self._wall
+
+    def cpu(self) -> float:
+        """CPU seconds of the process, all threads."""
+        return time.process_time() - self._cpu
+
+
+def summary(simulation: Simulation, timing: Timing) -> Summary:
+    """What the simulation came to so far."""
+    tally, feeder = simulation.tally, simulation.feeder
+    phases = {group.phase or "Pending": 0 for group in tally.groups.values()}
+    for group in tally.groups.values():
+        phases[group.phase or "Pending"] += 1
+    if tally.completed:
+        phases["Completed"] = tally.completed
+    return Summary(
+        wall_seconds=round(timing.wall(), 3),
+        cpu_seconds=round(timing.cpu(), 3),
+        cluster_seconds=round(simulation.elapsed, 3),
+        nodes=sum(use.present for use in tally.nodes.values()),
+        created=feeder.created,
+        sessions=simulation.sessions,
+        binds=tally.binds,
+        pods={phase: count for phase, count in sorted(tally.phases.items()) if count},
+        pod_groups=dict(sorted(phases.items())),
+        event_log=str(simulation.plan.event_log),
+        log_bytes=size_of(simulation.plan.event_log),
+        refused=[Unplaced(name, message) for name, message in feeder.refused],
+        never_bound=_never_bound(simulation),
+    )
+
+
+def size_of(log: Path) -> int:
+    """Bytes of a log with what SQLite keeps beside it."""
+    files = (log, log.with_name(f"{log.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _never_bound(simulation: Simulation) -> list[Unplaced]:
+    pods = (pod for pod in simulation.store.list(PODS) if not node_of(pod) and phase_of(pod) not in TERMINAL)
+    return [Unplaced("/".join(key_of(pod)), _reason(simulation, pod)) for pod in pods]
+
+
+def _reason(simulation: Simulation, pod: Obj) -> str:
+    """Why a pod waits, as the scheduler last found."""
+    service, key = simulation.service, "/".join(key_of(pod))
+    group = annotations_of(pod).get(GROUP_ANNOTATION, "")
+    known = () if service is None else service.keeper.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
+    own = [waiting for waiting in known if key in waiting.pods] or known
+    return "; ".join(dict.fromkeys(in_words(waiting) for waiting in own)) or "not looked at yet"
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------------
+
+
+def progress(simulation: Simulation) -> str:
+    """One line: how far it is."""
+    tally = simulation.tally
+    ended = sum(tally.phases[phase] for phase in TERMINAL)
+    return (
+        f"{span(simulation.elapsed)}: {simulation.feeder.created:,} objects came; pods: {tally.unbound:,} waiting, "
+        f"{tally.phases['Running']:,} running, {ended:,} ended; {tally.binds:,} binds in {simulation.sessions:,} sessions"
+    )
+
+
+def tables(simulation: Simulation) -> RenderableType:
+    """The live view."""
+    parts: list[RenderableType] = [Text(f"{simulation.server.url}  {progress(simulation)}", style="bold")]
+    return Group(*parts, _queues(simulation), _jobs(simulation), _nodes(simulation))
+
+
+def _queues(simulation: Simulation) -> Table:
+    table = Table("queue", "weight", "allocated", "pending", "inqueue", "running", title_justify="left", box=None)
+    for queue in simulation.store.list(QUEUES):
+        status = queue.get("status") or {}
+        counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
+        weight = str((queue.get("spec") or {}).get("weight", 1))
+        table.add_row(queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
+    return table
+
+
+def _amounts(amounts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {text}" for name, text in amounts.items() if name != "pods" and text != "0")
+
+
+def _jobs(simulation: Simulation) -> Table:
+    groups = simulation.tally.groups
+    table = Table("job", "queue", "phase", "ready/min", box=None)
+    waiting = sorted(groups.items(), key=lambda item: item[1].ready >= item[1].minimum)  # stable: the oldest first
+    for key, group in waiting[:_ROWS]:
+        style = "green" if group.ready >= group.minimum else "yellow"
+        phase = Text(group.phase or "Pending", style=style)
+        table.add_row(key, group.queue, phase, f"{group.ready}/{group.minimum}")
+    _more(table, len(groups))
+    return table
+
+
+def _nodes(simulation: Simulation) -> Table:
+    table = Table("node", "used", "pods", box=None)
+    nodes = simulation.tally.used_nodes()
+    for name, use in nodes[:_ROWS]:
+        table.add_row(name, _bar(use), str(use.used.get("pods", 0)))
+    _more(table, len(nodes))
+    return table
+
+
+def _more(table: Table, count: int) -> None:
+    if count > _ROWS:
+        table.add_row(Text(f"... and {count - _ROWS:,} more", style="dim"))
+
+
+def _bar(use: NodeUse) -> Text:
+    share = min(1.0, use.share())
+    filled = round(share * _BAR)
+    return Text.assemble(("█" * filled, "cyan"), ("░" * (_BAR - filled), "dim"), f" {share:4.0%}")
+
+
+def span(seconds: float) -> str:
+    """A length of cluster time, such as ``3 d 04:05:06``."""
+    days, rest = divmod(int(seconds), 86_400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days} d {clock}" if days else clock
+
+
+def console() -> Console:
+    """Standard output for rich."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+
+
+def print_summary(result: Summary, output: str) -> None:
+    """Print the summary as a table or as JSON."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        click.echo(result.text)
