@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.clusters import gang, nodes, queues
+from bench.table import Row, row, show
 
 NODES, PODS, GANG = 1000, 5000, 100
 
@@ -104,7 +105,7 @@ async def schedule(url: str, log: str) -> None:
     )
 
 
-def run(node_count: int = NODES, pod_count: int = PODS) -> list[dict[str, Any]]:
+def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
     """Rows of what was measured, beside Volcano's figures (anchors)."""
     command = [sys.executable, "-m", "bench.endtoend"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
@@ -124,25 +125,13 @@ def run(node_count: int = NODES, pod_count: int = PODS) -> list[dict[str, Any]]:
         size = Path(f"{folder}/log.sqlite").stat().st_size
     name = f"end to end, {node_count:,} nodes, {pod_count:,} pods in gangs of {GANG}"
     return [
-        {
-            "what": f"{name}: first to last bind",
-            "value": pod_count / binds["seconds"],
-            "unit": "pods/s",
-            "peer": 180,
-            "goal": 720,
-        },
-        {
-            "what": "  daemon's CPU for a pod",
-            "value": 1000 * spent["cpu"] / pod_count,
-            "unit": "ms",
-            "peer": 9,
-            "goal": 4.5,
-        },
-        {"what": "  server's CPU", "value": binds["cpu"], "unit": "s", "peer": None, "goal": None},
-        {"what": "  from submission to the last bind", "value": binds["last"], "unit": "s", "peer": 25.4, "goal": None},
-        {"what": "  daemon's peak memory", "value": spent["rss"], "unit": "MiB", "peer": 460, "goal": None},
-        {"what": "  sessions", "value": spent["sessions"], "unit": "", "peer": None, "goal": None},
-        {"what": "  log", "value": size / 2**20, "unit": "MiB", "peer": None, "goal": None},
+        row(f"{name}: first to last bind", pod_count / binds["seconds"], "pods/s", 180, 720),
+        row("  daemon's CPU for a pod", 1000 * spent["cpu"] / pod_count, "ms", 9, 4.5),
+        row("  server's CPU", binds["cpu"], "s"),
+        row("  from submission to the last bind", binds["last"], "s", 25.4),
+        row("  daemon's peak memory", spent["rss"], "MiB", 460),
+        row("  sessions", spent["sessions"], ""),
+        row("  log", size / 2**20, "MiB"),
     ]
 
 
@@ -172,6 +161,4 @@ if __name__ == "__main__":
         case ["schedule", url, log]:
             asyncio.run(schedule(url, log))
         case _:
-            from bench.table import show
-
             show(run())

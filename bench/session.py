@@ -10,10 +10,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from bench.clusters import Manifest, gang, nodes, pending_gangs, queues
-from bench.table import show
+from bench.table import Row, row, show
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut, SessionDecided, encode_plan
 from vcd.scheduling.candidates import Memory
@@ -49,8 +48,6 @@ tiers:
   - name: nodeorder
 """
 
-Row = dict[str, Any]
-
 
 def session(state: ClusterState, policy: Policy, memory: Memory | None = None) -> tuple[float, int]:
     """Seconds that whole cycles take until no work is left (snapshots included), and pods placed."""
@@ -78,7 +75,7 @@ def timed(what: str, make: Callable[[], ClusterState], conf: str, peer: float | 
     policy = read_policy(conf)
     runs = [session(make(), policy) for _ in range(3)]
     seconds = statistics.median(run[0] for run in runs)
-    return {"what": f"{what} ({runs[0][1]:,} bound)", "value": seconds, "unit": "s", "peer": peer, "goal": goal}
+    return row(f"{what} ({runs[0][1]:,} bound)", seconds, "s", peer, goal)
 
 
 def gangs(node_count: int, pod_count: int, queue_count: int, peer: float | None, goal: float | None) -> Row:
@@ -96,9 +93,8 @@ def different() -> Row:
         for number in range(100):
             yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
 
-    return timed(
-        "5,000 nodes, 10,000 pods, all different, half with affinity", lambda: state_of(objects()), DEFAULT, None, 3.0
-    )
+    what = "5,000 nodes, 10,000 pods, all different, half with affinity"
+    return timed(what, lambda: state_of(objects()), DEFAULT, None, 3.0)
 
 
 def _different(number: int) -> Manifest:
@@ -175,14 +171,8 @@ def newcomer() -> list[Row]:
     whole = statistics.median(result[0] for result in results)
     part = statistics.median(result[1] for result in results)
     return [
-        {
-            "what": "a new gang of 100 among 140,000 running pods on 5,000 nodes",
-            "value": whole,
-            "unit": "s",
-            "peer": 6.4,
-            "goal": 0.1,
-        },
-        {"what": "  of which the snapshot", "value": part, "unit": "s", "peer": 5.5, "goal": None},
+        row("a new gang of 100 among 140,000 running pods on 5,000 nodes", whole, "s", 6.4, 0.1),
+        row("  of which the snapshot", part, "s", 5.5),
     ]
 
 
@@ -197,9 +187,8 @@ def alone(count: int, peer: float, goal: float | None) -> Row:
         yield from queues(1)
         yield from gang(0, count, "q0", phase="Inqueue", spec=lambda _: extra)
 
-    return timed(
-        f"one a node by anti-affinity, {count:,} nodes and pods", lambda: state_of(objects()), PLACEMENT, peer, goal
-    )
+    what = f"one a node by anti-affinity, {count:,} nodes and pods"
+    return timed(what, lambda: state_of(objects()), PLACEMENT, peer, goal)
 
 
 def spread() -> Row:

@@ -8,16 +8,25 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+Row = dict[str, Any]
 
-def show(rows: Iterable[dict[str, Any]]) -> None:
+
+def row(what: str, value: Any, unit: str, peer: float | None = None, goal: float | None = None) -> Row:
+    """One line of the table: what was measured, Volcano's figure and ours to reach."""
+    return {"what": what, "value": value, "unit": unit, "peer": peer, "goal": goal}
+
+
+def show(rows: Iterable[Row]) -> None:
     """Print rows of what, value, unit, peer, goal."""
     table = Table(box=None)
-    for name, side in (("what", "left"), ("ours", "right"), ("unit", "left"), ("Volcano", "right"), ("goal", "right")):
-        table.add_column(name, justify="right" if side == "right" else "left")
-    for row in rows:
-        table.add_row(
-            row["what"], _number(row["value"]), row["unit"], _number(row.get("peer")), _number(row.get("goal"))
-        )
+    table.add_column("what")
+    table.add_column("ours", justify="right")
+    table.add_column("unit")
+    table.add_column("Volcano", justify="right")
+    table.add_column("goal", justify="right")
+    for line in rows:
+        ours, peer, goal = (_number(line.get(name)) for name in ("value", "peer", "goal"))
+        table.add_row(line["what"], ours, line["unit"], peer, goal)
     Console(width=140).print(table)
 
 

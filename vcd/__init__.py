@@ -1,6 +1,5 @@
 """vcd: the Volcano batch scheduler for Kubernetes, event-sourced, replayable and explainable."""
 
-from vcd.api import PlanResult, plan
-from vcd.model.version import __version__
+from vcd.api import PlanResult, __version__, explain, plan, replay
 
-__all__ = ["PlanResult", "__version__", "plan"]
+__all__ = ["PlanResult", "__version__", "explain", "plan", "replay"]

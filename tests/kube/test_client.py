@@ -97,6 +97,14 @@ async def test_the_fence_stops_a_request_before_it_is_made() -> None:
         assert server.seen == []
 
 
+async def test_the_fence_is_asked_again_when_there_is_a_connection() -> None:
+    async with scripted() as server, client_of(server) as client:
+        answers = iter((True, False))
+        with pytest.raises(Fenced):
+            await client.request("POST", f"{PODS}/a/binding", b"{}", fence=lambda: next(answers))
+        assert server.seen == []
+
+
 async def test_the_fence_is_asked_after_the_wait_for_admission() -> None:
     leading = True
     async with scripted() as server, client_of(server, in_flight=1) as client:

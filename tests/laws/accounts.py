@@ -16,10 +16,10 @@ ALWAYS = ("cpu", "memory")
 
 
 class Accounts:
-    """A state's pods, with what placements add; ``node_of`` is where a pod is, "" where it has no node."""
+    """A state as it was, with what placements add to it; ``node_of`` is where a pod is, "" where it has no node."""
 
     def __init__(self, state: ClusterState) -> None:
-        self.state = state
+        self.nodes, self.groups, self.queues = dict(state.nodes), dict(state.groups), dict(state.queues)
         self.pods: dict[str, Pod] = {}
         self.node_of: dict[str, str] = {}
         for key in sorted(state.tasks.row_of):
@@ -47,7 +47,7 @@ class Accounts:
         for key, place in self.node_of.items():
             if place == node and not self._over(self.pods[key]):
                 used.update(pod_requests(self.pods[key].spec))
-        room = self.state.nodes[node].allocatable
+        room = self.nodes[node].allocatable
         minded = {name for key in bound for name in pod_requests(self.pods[key].spec)}
         return [name for name in sorted(minded.union(ALWAYS)) if used[name] > room.get(name, 0)]
 
@@ -60,7 +60,7 @@ class Accounts:
 
     def queue_of(self, key: str) -> str:
         """The pod's queue; "" where its group is not there."""
-        record = self.state.groups.get(self.group_of(key))
+        record = self.groups.get(self.group_of(key))
         return "" if record is None else record.group.spec.queue or "default"
 
     def over_in(self, queue: str, bound: Iterable[str]) -> list[str]:
@@ -68,7 +68,7 @@ class Accounts:
         held: Counter[str] = Counter()
         for key, node in self.node_of.items():
             pod = self.pods[key]
-            there = node in self.state.nodes and not self._over(pod) and not pod.metadata.deletion_timestamp
+            there = node in self.nodes and not self._over(pod) and not pod.metadata.deletion_timestamp
             if there and pod.status.phase != "Unknown" and self.queue_of(key) == queue:
                 held.update(pod_requests(pod.spec))
         asked = {name for key in bound for name in pod_requests(self.pods[key].spec)} - {"pods"}
@@ -76,8 +76,8 @@ class Accounts:
 
     def real_capability(self, queue: str, name: str) -> int:
         """min(capability, cluster - guarantees of the others) of one resource (seed 003 s.6.5)."""
-        records = self.state.queues
-        cluster = sum(record.allocatable.get(name, 0) for record in self.state.nodes.values())
+        records = self.queues
+        cluster = sum(record.allocatable.get(name, 0) for record in self.nodes.values())
         guaranteed = sum(record.guarantee.get(name, 0) for record in records.values())
         own = records[queue]
         real = max(cluster - guaranteed, 0) + own.guarantee.get(name, 0)
@@ -100,4 +100,4 @@ class Accounts:
                 continue
             elif self.node_of[key] or is_best_effort(pod_requests(pod.spec)):
                 have += 1
-        return self.state.groups[group].group.spec.min_member - have
+        return self.groups[group].group.spec.min_member - have

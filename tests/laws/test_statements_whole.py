@@ -3,48 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from tests.laws.accounts import Accounts
 from tests.laws.histories import History
 from vcd.model import events as ev
+from vcd.model.codec import encode_payload
 from vcd.model.status import TaskStatus
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.decide import decide, run
+from vcd.scheduling.decide import run
 from vcd.scheduling.verify import stale_statements
-from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS, CYCLES, BATCHES = 200, 6, 3
+CLUSTERS, CYCLES, BATCHES = 210, 6, 3
+
+
+@dataclass
+class Head:
+    """One session: the accounts that its statements were verified against, and what was intended by it afterwards."""
+
+    where: str
+    accounts: Accounts
+    pending: set[str]
+    plan: ev.Plan
+    stale: dict[int, str]
+    intended: dict[int, set[str]]
+
+    def accepted(self) -> Iterator[ev.Statement]:
+        """The statements that held."""
+        return (statement for number, statement in enumerate(self.plan.statements) if number not in self.stale)
 
 
 class Late(History):
     """A history in which things happen between decide and log: ``changes`` of them in each cycle."""
 
-    changes = 6
-
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, changes: int) -> None:
         super().__init__(seed, conf=None)
-        self.heads: list[tuple[Accounts, ev.SessionDecided]] = []
+        self.seed, self.changes = seed, changes
+        self.heads: list[Head] = []
 
     def decide(self) -> ev.Plan:
+        """One session with changes before it is verified; returns what held of the plan."""
         snapshot = self.maker.snapshot()
         self.session = run(snapshot, self.policy, self.now, 0, self.memory)
         plan = plan_of(self.session)
         for _ in range(self.changes):
             self.random.choice((self.vanish, self.shrink, self.node_goes, self.elsewhere, self.recreate))()
         stale = stale_statements(plan, self.maker.snapshot())
-        digest, number = self.policy.digest, self.state.session + 1
-        record = ev.SessionDecided(number, snapshot.sequence, digest, self.now, 0, 1, {}, ev.encode_plan(plan), stale)
-        self.heads.append((Accounts(self.state), record))
-        self.happen(record)
+        accounts, pending, number = Accounts(self.state), self._pending(), self.state.session + 1
+        digest, encoded = self.policy.digest, ev.encode_plan(plan)
+        self.happen(ev.SessionDecided(number, snapshot.sequence, digest, self.now, 0, 1, {}, encoded, stale))
         self.now += 1_000_000_000
-        dropped = dict(stale)
-        accepted = [() if number in dropped else s.operations for number, s in enumerate(plan.statements)]
-        statements = tuple(
-            ev.Statement(s.group, s.action, operations) for s, operations in zip(plan.statements, accepted, strict=True)
-        )
-        return ev.Plan(statements=statements, groups=plan.groups, queues=plan.queues)
+        intended: dict[int, set[str]] = {}
+        for key, intent in self.state.intents.items():
+            if intent.session == number:
+                intended.setdefault(intent.statement, set()).add(key)
+        where = f"seed {self.seed}, session {number}"
+        self.heads.append(Head(where, accounts, pending, plan, dict(stale), intended))
+        held = [
+            statement if number not in dict(stale) else msgspec.structs.replace(statement, operations=())
+            for number, statement in enumerate(plan.statements)
+        ]
+        return msgspec.structs.replace(plan, statements=tuple(held))
 
     def recreate(self) -> None:
         """A pod that waits is deleted, and another of its name is there."""
@@ -52,13 +74,71 @@ class Late(History):
         pod = self.state.pod(key) if key else None
         if pod is not None:
             self.remove("Pod", key)
-            self.random.random()
-            self.put_again(key, pod)
+            meta = msgspec.structs.replace(pod.metadata, uid=f"{pod.metadata.uid}-again")
+            self.happen(ev.ObjectPut("Pod", key, "", encode_payload(msgspec.structs.replace(pod, metadata=meta))))
+
+    def _pending(self) -> set[str]:
+        column = self.state.tasks.column("status")
+        return {key for key, row in self.state.tasks.row_of.items() if column[row] == TaskStatus.PENDING}
 
 
-def statements(batch: int) -> Iterator[tuple[str, Accounts, ev.SessionDecided, ev.Plan]]:
+def heads(batch: int, changes: int = 6) -> Iterator[Head]:
     for seed in range(batch, CLUSTERS, BATCHES):
-        history = Late(seed)
+        history = Late(seed, changes)
         list(history.live(CYCLES))
-        for accounts, record in history.heads:
-            yield f"seed {seed}, session {record.session}", accounts, record, ev.decode_plan(record.plan)
+        yield from history.heads
+
+
+def binds(statement: ev.Statement) -> list[ev.Operation]:
+    return [operation for operation in statement.operations if operation.verb == "bind"]
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_statement_is_half_intended(batch: int) -> None:
+    for head in heads(batch):
+        for number, statement in enumerate(head.plan.statements):
+            expected = set() if number in head.stale else {operation.key for operation in binds(statement)}
+            assert head.intended.get(number, set()) == expected, f"{head.where}, statement {number}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_what_is_accepted_binds_pods_that_wait_to_nodes_that_are_there_and_have_room(batch: int) -> None:
+    for head in heads(batch):
+        for statement in head.accepted():
+            head.accounts.bind(statement.operations)
+            for operation in binds(statement):
+                assert operation.key in head.pending, f"{head.where}: {operation.key} does not wait"
+                assert head.accounts.pods[operation.key].metadata.uid == operation.uid, head.where
+                assert operation.node in head.accounts.nodes, f"{head.where}: {operation.node} is gone"
+                over = head.accounts.over_on(operation.node, [operation.key])
+                assert not over, f"{head.where}: {operation.node} is over in {over}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_what_is_accepted_keeps_queues_within_their_capability(batch: int) -> None:
+    for head in heads(batch):
+        for statement in head.accepted():
+            head.accounts.bind(statement.operations)
+            bound = [operation.key for operation in binds(statement)]
+            for queue in sorted({head.accounts.queue_of(key) for key in bound} - {""}):
+                over = head.accounts.over_in(queue, bound)
+                assert not over, f"{head.where}: queue {queue} is over in {over}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_what_is_accepted_leaves_no_gang_below_its_minimum(batch: int) -> None:
+    for head in heads(batch):
+        for statement in head.accepted():
+            head.accounts.bind(statement.operations)
+            if binds(statement) and statement.group in head.accounts.groups:
+                assert head.accounts.short_of(statement.group) <= 0, f"{head.where}: {statement.group} is not whole"
+
+
+def test_nothing_is_dropped_when_nothing_changed() -> None:
+    assert not [head.where for head in heads(0, changes=0) if head.stale]
+
+
+def test_the_changes_do_make_statements_stale() -> None:
+    found = [head for batch in range(BATCHES) for head in heads(batch)]
+    assert sum(len(head.stale) for head in found) > 50
+    assert sum(len(list(head.accepted())) for head in found) > 50

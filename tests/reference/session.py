@@ -127,8 +127,7 @@ class Session:
 
     def misfits(self, task: Task, node: Node, need_idle: bool = False) -> list[str]:
         """Why the task cannot go to the node; nothing when it can."""
-        room = node.idle if need_idle else node.future_idle
-        short = task.request.exceeding(room)
+        short = task.request.exceeding(node.future_idle) or (need_idle and task.request.exceeding(node.idle))
         if short:
             return [f"Insufficient {short[0]}"]
         for function in self.functions("predicate"):

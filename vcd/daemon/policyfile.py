@@ -27,6 +27,7 @@ class PolicyFile:
         self.path = path
         self._settings = settings
         self._seen: str | None = None
+        self._policies: dict[str, Policy] = {}
         self.policy: Policy = read_policy(None)
 
     def load(self) -> PolicyLoaded:
@@ -39,6 +40,10 @@ class PolicyFile:
         self.policy = read_policy(text)
         self._warn()
         return self._event()
+
+    def named(self, digest: str) -> Policy:
+        """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
+        return self._policies.get(digest, self.policy)
 
     async def follow(
         self,
@@ -77,4 +82,5 @@ class PolicyFile:
             _log.warning("configuration", warning=str(warning))
 
     def _event(self) -> PolicyLoaded:
+        self._policies[self.policy.digest] = self.policy
         return PolicyLoaded(self.policy.digest, self.policy.text, self._settings.as_text())

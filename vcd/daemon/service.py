@@ -34,7 +34,7 @@ from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
 from vcd.model.objects import Condition
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import plugins
 from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
@@ -102,7 +102,7 @@ class Service:
         )
         self.cycle = Cycle(
             keeper,
-            lambda: policy.policy,
+            self._policy_in_force,
             self._epoch_to_decide_under,
             self._hand_over,
             seed=options.seed,
@@ -126,6 +126,11 @@ class Service:
             for option in tier:
                 kinds.update(dict.fromkeys(known[option.name].kinds))
         return list(kinds)
+
+    def _policy_in_force(self) -> Policy:
+        """The policy that the log shows: what a session is decided under is never newer than its head."""
+        loaded = self.keeper.state.policy
+        return self.policy.policy if loaded is None else self.policy.named(loaded.digest)
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -160,14 +165,34 @@ class Service:
             if not await self.elector.wait_safe():
                 return
             await self.watches.list_again()
+        elif self.keeper.state.intents:
+            await asyncio.sleep(self.client.request_timeout)  # what the process before this one asked may still happen
+            await self.watches.list_again()
         await self.watches.wait_synced()
-        await self.keeper.put([change])
+        await self.keeper.put([change, *self._never_done()])
         if self.options.leader_elect and not self._holds(change.epoch):
             return
         self._deciding = change.epoch
         self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
         self.keeper.changed.set()
+        self._write_groups_again()
+
+    def _never_done(self) -> list[ev.Event]:
+        """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
+
+        No call of then can be under way any more, so it did not happen, and would be waited for without end.
+        """
+        words = "not to be seen when the next term began"
+        return [
+            ev.OperationDone(intent.session, intent.statement, intent.operation, "failed", words)
+            for intent in self.keeper.state.intents.values()
+        ]
+
+    def _write_groups_again(self) -> None:
+        """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
+        if self._leads():
+            self.statuses.submit_groups(self.keeper.state.intended_status.values())
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -232,6 +257,7 @@ class Service:
             state, log = self.keeper.state, self.keeper.log
             size = await asyncio.to_thread(lambda: options.event_log.stat().st_size)
             self.metrics.observe_log(log.head, size)
+            self._write_groups_again()
             if state.sequence - self._checkpointed_at >= options.checkpoint_interval:
                 await self.checkpoint()
                 await log.retain(options.retention_age, options.retention_size)
@@ -353,6 +379,7 @@ class Service:
         cycle.cancel()
         if self._commits:
             await asyncio.wait(self._commits, timeout=self.client.request_timeout)
+        cut_off = bool(self._commits) or self._failure is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.statuses.idle(), self.client.request_timeout)
         self._deciding = None
@@ -360,6 +387,10 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, *self._commits, return_exceptions=True)
         if elector is not None:
+            if (
+                cut_off
+            ):  # its calls may still be carried out, and whoever takes a lease that was given back need not wait
+                await asyncio.sleep(self.client.request_timeout)
             await self.elector.release()
         if self.keeper.log.failure is None:
             await self.checkpoint()

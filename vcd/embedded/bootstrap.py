@@ -28,9 +28,7 @@ def volcano_definitions() -> tuple[Object, ...]:
     folder = resources.files("vcd.embedded") / "crds"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
-    return tuple(
-        document for file in files for document in yaml.load_all(file.read_text(), Loader=loader) if document
-    )
+    return tuple(document for file in files for document in yaml.load_all(file.read_text(), Loader=loader) if document)
 
 
 def objects(definitions: Sequence[Object] | None = None) -> Iterator[tuple[str, Object]]:

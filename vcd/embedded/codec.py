@@ -24,9 +24,7 @@ _METADATA_ORDER: Final = (
 )  # fmt: skip
 _FIRST: Final = ("kind", "apiVersion", "metadata")
 _DROPPED_WHEN_EMPTY: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
-_QUANTITY_FAULT: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+_QUANTITY_FAULT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 class Codec:

@@ -122,6 +122,4 @@ def expired(message: str, metadata: Mapping[str, Any] | None = None) -> ApiError
 
 def method_not_allowed() -> ApiError:
     """405: the resource has no such verb."""
-    return ApiError(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
-    )
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})

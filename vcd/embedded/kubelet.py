@@ -125,7 +125,8 @@ class Kubelets(Controller):
             fresh["allocatable"] = dict(status["capacity"])
         if not status.get("addresses"):
             fresh["addresses"] = [
-                {"type": "InternalIP", "address": self._next_address(172)}, {"type": "Hostname", "address": name}
+                {"type": "InternalIP", "address": self._next_address(172)},
+                {"type": "Hostname", "address": name},
             ]
         self.write_status(NODES, node, fresh)
         if not known:
@@ -194,13 +195,16 @@ class Kubelets(Controller):
             if resource in room and used.get(resource, 0) + amount > room[resource]:
                 figures = (amount, used.get(resource, 0), room[resource])
                 asked, taken, limit = (format_resource(resource, figure) for figure in figures)
-                self._write_status(pod, {
-                    "phase": "Failed",
-                    "reason": f"OutOf{resource}",
-                    "message": f"Pod was rejected: Node didn't have enough resource: {resource}, requested: {asked}, "
-                    f"used: {taken}, capacity: {limit}",
-                    "startTime": self.now_text(),
-                })
+                self._write_status(
+                    pod,
+                    {
+                        "phase": "Failed",
+                        "reason": f"OutOf{resource}",
+                        "message": f"Pod was rejected: Node didn't have enough resource: {resource}, requested: {asked}, "
+                        f"used: {taken}, capacity: {limit}",
+                        "startTime": self.now_text(),
+                    },
+                )
                 return False
         self._take(stay, pod)
         return True
@@ -229,9 +233,7 @@ class Kubelets(Controller):
         if not here:
             del self._on_node[stay.node]
 
-    def _plan(
-        self, stay: _Stay, doing: str, when: float = 0.0, act: Callable[[Obj], None] | None = None
-    ) -> None:
+    def _plan(self, stay: _Stay, doing: str, when: float = 0.0, act: Callable[[Obj], None] | None = None) -> None:
         """Have ``act`` done to the pod then, instead of what was planned; the same plan again changes nothing."""
         if stay.doing == doing:
             return
@@ -256,16 +258,19 @@ class Kubelets(Controller):
             conditions = with_condition(conditions, {"type": "PodScheduled", "status": "True"}, now)
         for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
             conditions = with_condition(conditions, {"type": kind, "status": "True"}, now)
-        self._write_status(pod, {
-            "phase": "Running",
-            "conditions": conditions,
-            "hostIP": self._host_ip(stay.node),
-            "podIP": stay.ip,
-            "podIPs": [{"ip": stay.ip}],
-            "startTime": now,
-            "containerStatuses": list(_running_containers(pod, now)),
-            **_init_statuses(pod, now),
-        })
+        self._write_status(
+            pod,
+            {
+                "phase": "Running",
+                "conditions": conditions,
+                "hostIP": self._host_ip(stay.node),
+                "podIP": stay.ip,
+                "podIPs": [{"ip": stay.ip}],
+                "startTime": now,
+                "containerStatuses": list(_running_containers(pod, now)),
+                **_init_statuses(pod, now),
+            },
+        )
 
     def _host_ip(self, node: str) -> str:
         found = self.find(NODES, "", node) or {}
@@ -280,11 +285,14 @@ class Kubelets(Controller):
         for kind in ("Ready", "ContainersReady"):
             conditions = with_condition(conditions, {"type": kind, "status": "False", "reason": reason}, now)
         statuses = (pod.get("status") or {}).get("containerStatuses") or []
-        self._write_status(pod, {
-            "phase": "Failed" if code else "Succeeded",
-            "conditions": conditions,
-            "containerStatuses": [_ended_container(each, code, now) for each in statuses],
-        })
+        self._write_status(
+            pod,
+            {
+                "phase": "Failed" if code else "Succeeded",
+                "conditions": conditions,
+                "containerStatuses": [_ended_container(each, code, now) for each in statuses],
+            },
+        )
 
     def _remove(self, pod: Obj) -> None:
         self.remove(PODS, pod, grace_period=0)
@@ -321,14 +329,17 @@ def _init_statuses(pod: Obj, now: str) -> Obj:
 def _container(container: Obj) -> Obj:
     image = container.get("image", "")
     return {
-        "name": container["name"], "image": image, "imageID": image, "ready": True, "started": True, "restartCount": 0,
+        "name": container["name"],
+        "image": image,
+        "imageID": image,
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
         "lastState": {},
     }
 
 
 def _ended_container(status: Obj, code: int, now: str) -> Obj:
     started = ((status.get("state") or {}).get("running") or {}).get("startedAt", now)
-    ended = {
-        "exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started, "finishedAt": now
-    }
+    ended = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started, "finishedAt": now}
     return {**status, "ready": False, "started": False, "state": {"terminated": ended}}

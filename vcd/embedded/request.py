@@ -177,9 +177,7 @@ def expect_matching(target: Target, obj: Object) -> None:
                           "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta")  # fmt: skip
     if target.namespace is not None:
         if (metadata.get("namespace") or target.namespace) != target.namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         metadata["namespace"] = target.namespace
     if target.name:
         if (metadata.get("name") or target.name) != target.name:

@@ -110,20 +110,36 @@ def _core() -> Iterator[ResourceType]:
     yield ResourceType("configmaps", "ConfigMap", short_names=("cm",))
     yield ResourceType("events", "Event", short_names=("ev",))
     yield ResourceType(
-        "namespaces", "Namespace", namespaced=False, short_names=("ns",), subresources=(STATUS,),
+        "namespaces",
+        "Namespace",
+        namespaced=False,
+        short_names=("ns",),
+        subresources=(STATUS,),
         verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
     )
     yield ResourceType("nodes", "Node", namespaced=False, short_names=("no",), subresources=(STATUS,))
     yield ResourceType(
-        "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=(STATUS,),
+        "persistentvolumeclaims",
+        "PersistentVolumeClaim",
+        short_names=("pvc",),
+        subresources=(STATUS,),
         returns_deleted=True,
     )
     yield ResourceType(
-        "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",), subresources=(STATUS,),
+        "persistentvolumes",
+        "PersistentVolume",
+        namespaced=False,
+        short_names=("pv",),
+        subresources=(STATUS,),
         returns_deleted=True,
     )
     yield ResourceType(
-        "pods", "Pod", short_names=("po",), categories=("all",), subresources=pod_parts, generation=True,
+        "pods",
+        "Pod",
+        short_names=("po",),
+        categories=("all",),
+        subresources=pod_parts,
+        generation=True,
         returns_deleted=True,
     )
     yield ResourceType(
@@ -139,7 +155,12 @@ def _core() -> Iterator[ResourceType]:
 def _groups() -> Iterator[ResourceType]:
     for plural, kind, short in (("deployments", "Deployment", "deploy"), ("replicasets", "ReplicaSet", "rs")):
         yield ResourceType(
-            plural, kind, "apps", short_names=(short,), categories=("all",), subresources=(SCALE, STATUS),
+            plural,
+            kind,
+            "apps",
+            short_names=(short,),
+            categories=("all",),
+            subresources=(SCALE, STATUS),
             generation=True,
         )
     yield ResourceType("events", "Event", "events.k8s.io", short_names=("ev",), stored_as="events")
@@ -156,7 +177,11 @@ def _groups() -> Iterator[ResourceType]:
     ):
         yield ResourceType(plural, kind, "authorization.k8s.io", namespaced=namespaced, verbs=create)
     yield ResourceType(
-        "poddisruptionbudgets", "PodDisruptionBudget", "policy", short_names=("pdb",), subresources=(STATUS,),
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        "policy",
+        short_names=("pdb",),
+        subresources=(STATUS,),
         generation=True,
     )
     for plural, kind, namespaced in (
@@ -172,15 +197,29 @@ def _groups() -> Iterator[ResourceType]:
     yield ResourceType("csinodes", "CSINode", "storage.k8s.io", namespaced=False, returns_deleted=True)
     yield ResourceType("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io")
     yield ResourceType(
-        "storageclasses", "StorageClass", "storage.k8s.io", namespaced=False, short_names=("sc",),
+        "storageclasses",
+        "StorageClass",
+        "storage.k8s.io",
+        namespaced=False,
+        short_names=("sc",),
         returns_deleted=True,
     )
     yield ResourceType(
-        "customresourcedefinitions", "CustomResourceDefinition", "apiextensions.k8s.io", namespaced=False,
-        short_names=("crd", "crds"), categories=("api-extensions",), subresources=(STATUS,), generation=True,
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+        "apiextensions.k8s.io",
+        namespaced=False,
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
+        subresources=(STATUS,),
+        generation=True,
     )
     yield ResourceType(
-        "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, short_names=("pc",),
+        "priorityclasses",
+        "PriorityClass",
+        "scheduling.k8s.io",
+        namespaced=False,
+        short_names=("pc",),
         generation=True,
     )
     yield ResourceType("leases", "Lease", "coordination.k8s.io")
@@ -257,10 +296,18 @@ def custom_types(crd: Mapping[str, Any]) -> list[ResourceType]:
         )
         made.append(
             ResourceType(
-                plural=names["plural"], kind=names["kind"], group=spec["group"], version=version["name"],
-                namespaced=spec["scope"] == "Namespaced", short_names=tuple(names.get("shortNames") or ()),
-                categories=tuple(names.get("categories") or ()), subresources=parts, verbs=CUSTOM_VERBS,
-                generation=True, singular=names.get("singular", ""), list_kind=names.get("listKind", ""),
+                plural=names["plural"],
+                kind=names["kind"],
+                group=spec["group"],
+                version=version["name"],
+                namespaced=spec["scope"] == "Namespaced",
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                subresources=parts,
+                verbs=CUSTOM_VERBS,
+                generation=True,
+                singular=names.get("singular", ""),
+                list_kind=names.get("listKind", ""),
                 definition=version,
             )
         )

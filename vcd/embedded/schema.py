@@ -169,7 +169,10 @@ def _member(where: str, declared: str, description: str) -> Schema:
     if node.type == OBJECT and node.name:
         return node if not description else _described(node, description)
     return Schema(
-        node.type, description=description, format=node.format, preserve_unknown=node.preserve_unknown,
+        node.type,
+        description=description,
+        format=node.format,
+        preserve_unknown=node.preserve_unknown,
         atomic=node.atomic,
     )
 
@@ -177,7 +180,12 @@ def _member(where: str, declared: str, description: str) -> Schema:
 def _described(node: Schema, description: str) -> Schema:
     """The same object under another description; members are shared."""
     return Schema(
-        OBJECT, node.name, description, node.properties, required=node.required, atomic=node.atomic,
+        OBJECT,
+        node.name,
+        description,
+        node.properties,
+        required=node.required,
+        atomic=node.atomic,
         preserve_unknown=node.preserve_unknown,
     )
 
@@ -411,7 +419,7 @@ def _check(value: Any, schema: Schema, found: Findings, path: Path) -> None:
         fault = _CHECK_TABLE[name](value, limit)
         if fault == "enum":
             shown = ", ".join(f'"{option}"' for option in limit)
-            message = f'Unsupported value: {_quoted(value)}: supported values: {shown}'
+            message = f"Unsupported value: {_quoted(value)}: supported values: {shown}"
             found.faults.append(Fault(path, "FieldValueNotSupported", message, value))
         elif fault:
             message = f"Invalid value: {_quoted(value)}: {where} in body should {fault}"

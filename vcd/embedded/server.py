@@ -57,9 +57,7 @@ class ApiServer:
     ``audit`` counts the calls of each identity; ``cut_watches`` and ``stall_watches`` disturb open watches.
     """
 
-    def __init__(
-        self, store: Store, *, tokens: Mapping[str, str] | None = None, bookmarks: float = 60.0
-    ) -> None:
+    def __init__(self, store: Store, *, tokens: Mapping[str, str] | None = None, bookmarks: float = 60.0) -> None:
         self.store = store
         self.tokens = tokens
         self.faults: FaultHook | None = None
@@ -228,9 +226,7 @@ class ApiServer:
         if self.authorize is not None and not self.authorize(identity, call, target.name):
             where = f' in the namespace "{target.namespace}"' if target.namespace else " at the cluster scope"
             named = target.rtype.plural + (f"/{target.part}" if target.part else "")
-            why = (
-                f'User "{identity}" cannot {verb} resource "{named}" in API group "{target.rtype.group}"{where}'
-            )
+            why = f'User "{identity}" cannot {verb} resource "{named}" in API group "{target.rtype.group}"{where}'
             error = forbidden(target.rtype.resource, target.name, why)
             if not target.name:
                 error.message = f"{target.rtype.resource} is forbidden: {why}"
@@ -290,9 +286,7 @@ class ApiServer:
             return _json({**head, "items": items})
         return web.Response(body=listing.list_bytes(rtype, found), content_type=JSON)
 
-    async def _watch(
-        self, request: web.Request, target: Target, query: Mapping[str, str]
-    ) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.StreamResponse:
         rtype = target.rtype
         chosen = selection(rtype, query, target.name)
         stream = WatchStream(self.store, rtype, target.namespace, chosen, self._watch_form(request, rtype, query))
@@ -418,9 +412,7 @@ class ApiServer:
             made["metadata"] = {key: value for key, value in asked.items() if key != "resourceVersion"}
         return made
 
-    def _apply(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes
-    ) -> web.Response:
+    def _apply(self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes) -> web.Response:
         rtype = target.rtype
         body = read_yaml(raw)
         if not isinstance(body, dict):
@@ -460,9 +452,7 @@ class ApiServer:
 
     # --- deleting ---------------------------------------------------------------------------------------------------
 
-    def _delete(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes
-    ) -> web.Response:
+    def _delete(self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes) -> web.Response:
         rtype = target.rtype
         options = self._delete_options(request, query, raw)
         obj = self.store.delete(rtype.resource, target.namespace, target.name, **options)
@@ -562,4 +552,3 @@ def _must_have_version(rtype: ResourceType, name: str) -> ApiError:
 def app(store: Store, *, tokens: Mapping[str, str] | None = None) -> web.Application:
     """An aiohttp application that serves a store."""
     return ApiServer(store, tokens=tokens).application
-

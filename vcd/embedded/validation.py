@@ -147,9 +147,7 @@ def _resources(resources: Object, where: str) -> Iterator[Cause]:
                 yield wrong(f"{where}.{member}[{name}]", amount, "must be greater than or equal to 0")
     for name, amount in (resources.get("requests") or {}).items():
         if name in limits and _more(amount, limits[name]):
-            yield wrong(
-                f"{where}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}"
-            )
+            yield wrong(f"{where}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
 
 
 def _more(left: str, right: str) -> bool:
@@ -226,9 +224,7 @@ def _definition(crd: Object) -> Iterator[Cause]:
     plural = (spec.get("names") or {}).get("plural")
     wanted = f"{plural}.{spec.get('group')}"
     if crd["metadata"].get("name") != wanted:
-        yield wrong(
-            "metadata.name", crd["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group'
-        )
+        yield wrong("metadata.name", crd["metadata"].get("name"), 'must be spec.names.plural+"."+spec.group')
     if spec.get("scope") not in ("Namespaced", "Cluster"):
         yield required("spec.scope")
     if sum(1 for version in spec.get("versions") or () if version.get("storage")) != 1:

@@ -261,9 +261,7 @@ def gang(
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
-        "spec": {
-            "minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))
-        },
+        "spec": {"minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))},
     }
     members = []
     for each in pods:
@@ -379,43 +377,56 @@ def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     run = draw.run()
     worker = {"metadata": {"annotations": run}, "spec": pod_spec(draw.requests())}
     master = {"metadata": {"annotations": run}, "spec": pod_spec({"cpu": "1", "memory": "2Gi"})}
-    return ((JOBS, {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"namespace": draw.namespace, "name": draw.name},
-        "spec": {
-            "schedulerName": SCHEDULER,
-            "queue": draw.queue,
-            "minAvailable": replicas + 1,
-            "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
-            "tasks": [
-                {"name": "master", "replicas": 1, "template": master},
-                {"name": "worker", "replicas": replicas, "template": worker},
-            ],
-        },
-    }),)
+    return (
+        (
+            JOBS,
+            {
+                "apiVersion": "batch.volcano.sh/v1alpha1",
+                "kind": "Job",
+                "metadata": {"namespace": draw.namespace, "name": draw.name},
+                "spec": {
+                    "schedulerName": SCHEDULER,
+                    "queue": draw.queue,
+                    "minAvailable": replicas + 1,
+                    "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
+                    "tasks": [
+                        {"name": "master", "replicas": 1, "template": master},
+                        {"name": "worker", "replicas": replicas, "template": worker},
+                    ],
+                },
+            },
+        ),
+    )
 
 
 def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     """A Deployment runs until the end, as services do."""
     labels = {"app": draw.name}
-    return ((DEPLOYMENTS, {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels},
-        "spec": {
-            "replicas": draw.size(),
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}},
-                "spec": pod_spec(draw.requests(), restartPolicy="Always"),
+    return (
+        (
+            DEPLOYMENTS,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels},
+                "spec": {
+                    "replicas": draw.size(),
+                    "selector": {"matchLabels": labels},
+                    "template": {
+                        "metadata": {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}},
+                        "spec": pod_spec(draw.requests(), restartPolicy="Always"),
+                    },
+                },
             },
-        },
-    }),)
+        ),
+    )
 
 
 _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
-    "gang": _make_gang, "pod": _make_pod, "job": _make_job, "deployment": _make_deployment,
+    "gang": _make_gang,
+    "pod": _make_pod,
+    "job": _make_job,
+    "deployment": _make_deployment,
 }
 
 

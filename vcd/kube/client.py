@@ -369,9 +369,8 @@ class KubeClient:
             await self._refresh_credentials()
             if fence is not None and not fence():
                 raise Fenced
-            _fence.set(fence)
             try:
-                async with await self._open(method, path, body, content_type, limits) as response:
+                async with await self._open(method, path, body, content_type, limits, fence) as response:
                     raw = await response.read()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise _unanswered(method, path, error) from error
@@ -387,7 +386,13 @@ class KubeClient:
             await self._connection.credentials.refresh()
 
     async def _open(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+        fence: Callable[[], bool] | None = None,
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("KubeClient is not open: use it in 'async with'")
@@ -395,6 +400,7 @@ class KubeClient:
         if body is not None:
             headers = {**headers, "Content-Type": content_type}
         url = URL(self._connection.base_url + path, encoded=True)
+        _fence.set(fence)
         return await self._session.request(method, url, data=body, headers=headers, timeout=timeout, **self._options)
 
 

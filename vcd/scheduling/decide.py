@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
 
 from vcd.model import events as ev
+from vcd.model.version import __version__
 from vcd.scheduling import closing, registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.policy import Policy
+from vcd.scheduling.policy import PluginOption, Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
 
@@ -36,17 +37,20 @@ def run(
     seed: int,
     memory: Memory | None = None,
     mark: Callable[[str], None] = lambda _: None,
+    watchers: Sequence[Plugin] = (),
 ) -> Session:
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
     ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
-    may be told one more than once; who has a clock may look at it.
+    may be told one more than once; who has a clock may look at it. ``watchers`` are asked before all plugins.
     """
     faults: list[str] = []
     excluded: set[str] = set()
     while True:
         plugins: list[list[tuple[Any, Plugin]]] = []
         try:
+            if watchers:
+                plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
             plugins.extend(_instances(policy, excluded))
             used = memory if memory is not None and not excluded else Memory()
             session = Session(snapshot, policy, plugins, now, seed, used, mark)
@@ -97,6 +101,4 @@ def _plugin_at_fault(error: BaseException) -> str | None:
 
 def versions() -> dict[str, str]:
     """What a session was decided by: the code, and each plugin that is not ours."""
-    from vcd import __version__
-
     return {"vcd": __version__, "projection": "1"}

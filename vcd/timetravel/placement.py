@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.scheduling import registry, stranded
 from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.candidates import SCALE, Memory, fixed_point
+from vcd.scheduling.candidates import SCALE, fixed_point
+from vcd.scheduling.decide import run
 from vcd.scheduling.nodes import Ints, fits
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.policy import PluginOption, Policy
+from vcd.scheduling.policy import Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
 
@@ -55,23 +55,8 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def choices(snapshot: Snapshot, policy: Policy, record: ev.SessionDecided, pods: Collection[str]) -> dict[str, Choice]:
     """The choices that a session made for some pods, by key; what it took back or never placed is not there."""
-    faulty = {fault.partition(":")[0] for fault in ev.decode_plan(record.plan).faults}
     watcher = _Watcher(frozenset(pods))
-    known = registry.plugins()
-    tiers = [
-        [
-            (option, known[option.name](parse_arguments(known[option.name].arguments, option.arguments)))
-            for option in tier
-            if option.name not in faulty
-        ]
-        for tier in policy.tiers
-    ]
-    watching: list[tuple[PluginOption, Plugin]] = [(PluginOption(watcher.name, {}, {}), watcher)]
-    session = Session(snapshot, policy, [watching, *tiers], record.now, record.seed, Memory())
-    stranded.release(session)
-    for name in policy.actions:
-        action = registry.actions()[name]
-        action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
+    run(snapshot, policy, record.now, record.seed, watchers=(watcher,))
     return watcher.made
 
 

@@ -219,28 +219,31 @@ class EventRecorder:
         if seen in self._names and self._count_up(*self._names[seen], now):
             return
         where = namespace or "default"
-        event = self._store.create(EVENTS, {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"namespace": where, "generateName": f"{name}."},
-            "involvedObject": {
-                "apiVersion": obj["apiVersion"],
-                "kind": obj["kind"],
-                "name": name,
-                "uid": obj["metadata"]["uid"],
-                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
-                **({"namespace": namespace} if namespace else {}),
+        event = self._store.create(
+            EVENTS,
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"namespace": where, "generateName": f"{name}."},
+                "involvedObject": {
+                    "apiVersion": obj["apiVersion"],
+                    "kind": obj["kind"],
+                    "name": name,
+                    "uid": obj["metadata"]["uid"],
+                    "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+                    **({"namespace": namespace} if namespace else {}),
+                },
+                "type": kind,
+                "reason": reason,
+                "message": message,
+                "source": {"component": component},
+                "reportingComponent": component,
+                "reportingInstance": "",
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "count": 1,
             },
-            "type": kind,
-            "reason": reason,
-            "message": message,
-            "source": {"component": component},
-            "reportingComponent": component,
-            "reportingInstance": "",
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        })
+        )
         self._names[seen] = key_of(event)
 
     def _count_up(self, namespace: str, name: str, now: str) -> bool:
@@ -348,8 +351,12 @@ class Manager:
                 except _MALFORMED as error:
                     # We are inside of somebody's write, which an object of an odd form must not fail.
                     log.warning(
-                        "object set aside", controller=controller.name, resource=resource, key=key_of(obj),
-                        error=repr(error), exc_info=True,
+                        "object set aside",
+                        controller=controller.name,
+                        resource=resource,
+                        key=key_of(obj),
+                        error=repr(error),
+                        exc_info=True,
                     )
 
     def _next(self) -> None:
@@ -370,6 +377,6 @@ class Manager:
         mark = (controller.name, key)
         failures = self._failures.get(mark, 0)
         self._failures[mark] = failures + 1
-        delay = min(_FIRST_RETRY_SECONDS * 2.0**min(failures, 16), _LAST_RETRY_SECONDS)
+        delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), _LAST_RETRY_SECONDS)
         log.info("reconcile again", controller=controller.name, key=key, error=error.message, delay=delay)
         self.clock.call_later(delay, lambda: self.enqueue(controller, key), background=True)

@@ -32,8 +32,13 @@ DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 COMPLETE: Final = "NewReplicaSetAvailable"
 _OWN_ANNOTATIONS: Final = frozenset(
-    {REVISION, DESIRED, MAXIMUM, "kubectl.kubernetes.io/last-applied-configuration",
-     "deployment.kubernetes.io/revision-history"}
+    {
+        REVISION,
+        DESIRED,
+        MAXIMUM,
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "deployment.kubernetes.io/revision-history",
+    }
 )
 _HASH_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -165,9 +170,7 @@ class DeploymentController(Controller):
                 self.store.update(REPLICASETS, _with_annotations(current, wanted))
         if annotations_of(deployment).get(REVISION) != str(revision):
             fresh = self.store.get(DEPLOYMENTS, *key_of(deployment))
-            self.store.update(
-                DEPLOYMENTS, _with_annotations(fresh, {**annotations_of(fresh), REVISION: str(revision)})
-            )
+            self.store.update(DEPLOYMENTS, _with_annotations(fresh, {**annotations_of(fresh), REVISION: str(revision)}))
 
     def _new_replica_set(self, deployment: Obj, inherited: dict[str, str], revision: int) -> Obj:
         spec = deployment["spec"]
@@ -188,7 +191,10 @@ class DeploymentController(Controller):
                 "name": f"{deployment['metadata']['name']}-{mark[HASH_LABEL]}",
                 "labels": template["metadata"]["labels"],
                 "annotations": {
-                    **inherited, REVISION: str(revision), DESIRED: str(wanted), MAXIMUM: str(wanted + surge)
+                    **inherited,
+                    REVISION: str(revision),
+                    DESIRED: str(wanted),
+                    MAXIMUM: str(wanted + surge),
                 },
                 "ownerReferences": [controller_reference(deployment)],
             },
@@ -280,7 +286,8 @@ class DeploymentController(Controller):
     def _clean_up(self, deployment: Obj) -> None:
         limit = deployment["spec"].get("revisionHistoryLimit")
         idle = [
-            old for old in self._old(deployment)
+            old
+            for old in self._old(deployment)
             if replicas_of(old) == 0 and _count(old, "replicas") == 0 and not is_deleting(old)
         ]
         for old in idle[: max(0, len(idle) - (10 if limit is None else int(limit)))]:
@@ -311,13 +318,17 @@ class DeploymentController(Controller):
         now = self.now_text()
         old = (deployment.get("status") or {}).get("conditions") or []
         conditions = old
-        conditions = with_condition(conditions, {
-            "type": "Available",
-            "status": "True" if enough else "False",
-            "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-            "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
-            "lastUpdateTime": now,
-        }, now)
+        conditions = with_condition(
+            conditions,
+            {
+                "type": "Available",
+                "status": "True" if enough else "False",
+                "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+                "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+                "lastUpdateTime": now,
+            },
+            now,
+        )
         conditions = _unchanged_times(old, conditions)
         progress = self._progress(deployment, counts)
         return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)

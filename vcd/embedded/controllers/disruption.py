@@ -53,8 +53,7 @@ class DisruptionController(Controller):
         if budget is None or is_deleting(budget):
             return
         pods = [
-            pod for pod in self.store.list(PODS, key[0])
-            if self._selects(budget, pod) and phase_of(pod) not in TERMINAL
+            pod for pod in self.store.list(PODS, key[0]) if self._selects(budget, pod) and phase_of(pod) not in TERMINAL
         ]
         try:
             expected, desired = self._expectation(budget, pods)
@@ -115,15 +114,19 @@ class DisruptionController(Controller):
             "observedGeneration": budget["metadata"].get("generation", 0),
         }
         status = budget.get("status") or {}
-        self.write_status(PDBS, budget, {
-            "observedGeneration": budget["metadata"].get("generation", 0),
-            **({"disruptedPods": disrupted} if disrupted else {}),
-            "disruptionsAllowed": allowed,
-            "currentHealthy": healthy,
-            "desiredHealthy": desired,
-            "expectedPods": expected,
-            "conditions": with_condition(status.get("conditions") or (), condition, self.now_text()),
-        })
+        self.write_status(
+            PDBS,
+            budget,
+            {
+                "observedGeneration": budget["metadata"].get("generation", 0),
+                **({"disruptedPods": disrupted} if disrupted else {}),
+                "disruptionsAllowed": allowed,
+                "currentHealthy": healthy,
+                "desiredHealthy": desired,
+                "expectedPods": expected,
+                "conditions": with_condition(status.get("conditions") or (), condition, self.now_text()),
+            },
+        )
 
     def _still_disrupted(self, budget: Obj, pods: list[Obj]) -> dict[str, str]:
         """Evictions that were let through but are not seen yet; forgotten after two minutes."""

@@ -38,9 +38,11 @@ class GarbageCollector(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self.resources = tuple(dict.fromkeys(
-            rtype.storage for rtype in self.store.registry if "list" in rtype.verbs and rtype.storage != EVENTS
-        ))
+        self.resources = tuple(
+            dict.fromkeys(
+                rtype.storage for rtype in self.store.registry if "list" in rtype.verbs and rtype.storage != EVENTS
+            )
+        )
         self._live: dict[str, Address] = {}
         self._owners: dict[Address, tuple[str, ...]] = {}
         self._dependents: dict[str, dict[Address, None]] = {}
@@ -100,9 +102,7 @@ class GarbageCollector(Controller):
 
     def _collect(self, resource: str, obj: Obj) -> None:
         refs = obj["metadata"].get("ownerReferences") or []
-        gone = [
-            ref for ref in refs if ref["uid"] not in self._live and self._served(ref["apiVersion"], ref["kind"])
-        ]
+        gone = [ref for ref in refs if ref["uid"] not in self._live and self._served(ref["apiVersion"], ref["kind"])]
         if refs and len(gone) == len(refs):
             self.remove(resource, obj, propagation="Background")
         elif gone:

@@ -135,7 +135,8 @@ class JobController(Controller):
         limit = (task or {}).get("maxRetry") or jobspec.DEFAULT_MAX_RETRY
         restarts = sum(
             each.get("restartCount", 0)
-            for one in pods if phase_of(one) in ("Pending", "Running")
+            for one in pods
+            if phase_of(one) in ("Pending", "Running")
             for field in ("containerStatuses", "initContainerStatuses")
             for each in (one.get("status") or {}).get(field) or ()
         )
@@ -193,7 +194,10 @@ class JobController(Controller):
             return False
         if state.get("message") != message:
             status["state"] = {
-                "phase": "Pending", "reason": "Unsupported", "message": message, "lastTransitionTime": self.now_text()
+                "phase": "Pending",
+                "reason": "Unsupported",
+                "message": message,
+                "lastTransitionTime": self.now_text(),
             }
             self.write_status(JOBS, job, status)
             self.manager.events.record(self.name, job, "Warning", "Unsupported", message)
@@ -365,12 +369,15 @@ class JobController(Controller):
     def _ensure_service(self, job: Obj) -> None:
         namespace, name = key_of(job)
         if self.find(SERVICES, namespace, name) is None:
-            self.store.create(SERVICES, {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"namespace": namespace, "name": name, "ownerReferences": [controller_reference(job)]},
-                "spec": {"clusterIP": "None", "selector": {JOB_NAME: name, JOB_NAMESPACE: namespace}},
-            })
+            self.store.create(
+                SERVICES,
+                {
+                    "apiVersion": "v1",
+                    "kind": "Service",
+                    "metadata": {"namespace": namespace, "name": name, "ownerReferences": [controller_reference(job)]},
+                    "spec": {"clusterIP": "None", "selector": {JOB_NAME: name, JOB_NAMESPACE: namespace}},
+                },
+            )
 
     def _priority_of(self, name: str) -> int:
         found = self.find(PRIORITY_CLASSES, "", name) if name else None
@@ -430,6 +437,12 @@ def _event_of(kind: str, obj: Obj, job_uid: str) -> JobEvent:
 
 def _delayed(event: JobEvent, action: str) -> JobEvent:
     return JobEvent(
-        kind=event.kind, task=event.task, pod=event.pod, pod_uid=event.pod_uid, partition=event.partition,
-        version=event.version, job_uid=event.job_uid, action=action,
+        kind=event.kind,
+        task=event.task,
+        pod=event.pod,
+        pod_uid=event.pod_uid,
+        partition=event.partition,
+        version=event.version,
+        job_uid=event.job_uid,
+        action=action,
     )

@@ -10,7 +10,13 @@ from vcd.embedded.controllers.base import Obj
 
 EVENTS: Final = ("*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed")
 ACTIONS: Final = (
-    "AbortJob", "RestartJob", "RestartTask", "RestartPod", "RestartPartition", "TerminateJob", "CompleteJob",
+    "AbortJob",
+    "RestartJob",
+    "RestartTask",
+    "RestartPod",
+    "RestartPartition",
+    "TerminateJob",
+    "CompleteJob",
     "ResumeJob",
 )
 PLUGINS: Final = ("env", "svc")

@@ -30,8 +30,11 @@ PREFIX: Final = "volcano.sh/"
 TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
 _POD_ANNOTATIONS: Final = (
-    "volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone",
-    "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/preemptable",
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
 )
 _POD_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 _POD, _REPLICA_SET = "Pod", "ReplicaSet"

@@ -114,12 +114,15 @@ class QueueController(Controller):
         self.enqueue(("", name))
 
     def _create(self, name: str) -> None:
-        self.store.create(QUEUES, {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": name},
-            "spec": {"weight": 1, "reclaimable": name != ROOT},
-        })
+        self.store.create(
+            QUEUES,
+            {
+                "apiVersion": "scheduling.volcano.sh/v1beta1",
+                "kind": "Queue",
+                "metadata": {"name": name},
+                "spec": {"weight": 1, "reclaimable": name != ROOT},
+            },
+        )
 
     def _with_parent(self, queue: Obj) -> Obj:
         if queue["metadata"]["name"] == ROOT or (queue.get("spec") or {}).get("parent"):

@@ -103,9 +103,9 @@ class VolumeController(Controller):
             "csi": {"driver": storage["provisioner"], "volumeHandle": name},
         }
         try:
-            return self.store.create(VOLUMES, {
-                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec
-            })
+            return self.store.create(
+                VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+            )
         except ApiError as error:
             self.manager.events.record(self.name, claim, "Warning", "ProvisioningFailed", error.message)
             raise
@@ -115,17 +115,24 @@ class VolumeController(Controller):
         if spec != volume["spec"]:
             volume = self.store.update(VOLUMES, {**volume, "spec": spec})
         marks = {**annotations_of(claim), BIND_COMPLETED: "yes"}
-        claim = self.store.update(CLAIMS, {
-            **claim,
-            "metadata": {**claim["metadata"], "annotations": marks},
-            "spec": {**claim["spec"], "volumeName": volume["metadata"]["name"]},
-        })
-        self.write_status(CLAIMS, claim, {
-            **(claim.get("status") or {}),
-            "phase": "Bound",
-            "accessModes": volume["spec"].get("accessModes", []),
-            "capacity": volume["spec"].get("capacity", {}),
-        })
+        claim = self.store.update(
+            CLAIMS,
+            {
+                **claim,
+                "metadata": {**claim["metadata"], "annotations": marks},
+                "spec": {**claim["spec"], "volumeName": volume["metadata"]["name"]},
+            },
+        )
+        self.write_status(
+            CLAIMS,
+            claim,
+            {
+                **(claim.get("status") or {}),
+                "phase": "Bound",
+                "accessModes": volume["spec"].get("accessModes", []),
+                "capacity": volume["spec"].get("capacity", {}),
+            },
+        )
         self._sync_volume(volume)
 
     def _sync_volume(self, volume: Obj) -> None:
@@ -154,9 +161,7 @@ def _is_free(volume: Obj) -> bool:
 
 def _reference(claim: Obj) -> Obj:
     namespace, name = key_of(claim)
-    return {
-        "apiVersion": "v1", "kind": _CLAIM, "namespace": namespace, "name": name, "uid": claim["metadata"]["uid"]
-    }
+    return {"apiVersion": "v1", "kind": _CLAIM, "namespace": namespace, "name": name, "uid": claim["metadata"]["uid"]}
 
 
 def _refers_to(volume: Obj, claim: Obj) -> bool:

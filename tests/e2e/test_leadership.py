@@ -1,0 +1,237 @@
+"""One writer (law 4, pains 17): replicas that were told nothing of each other, and all that can befall the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from aiohttp import web
+
+from tests.e2e.cluster import (
+    LEASE_DURATION,
+    LEASES,
+    NAMESPACE,
+    RENEW_DEADLINE,
+    REQUEST_TIMEOUT,
+    RETRY_PERIOD,
+    Cluster,
+    Daemon,
+    is_bind,
+    until,
+)
+from vcd.model import events as ev
+
+SPARE = 1.0
+"""Seconds that a list, a decision and the machine's own delays may take on top of the times that law 4 states."""
+
+
+async def two(cluster: Cluster) -> tuple[Daemon, Daemon]:
+    """The leader and the follower, which has all lists in."""
+    for name in ("a", "b"):
+        await cluster.start(name)
+    await until(lambda: cluster.leader() is not None, what="one leads")
+    leader = cluster.leader()
+    assert leader is not None
+    await cluster.until_leading(leader)
+    follower = next(daemon for daemon in cluster.daemons if daemon is not leader)
+    await until(lambda: len({made.call.resource for made in cluster.calls(follower, "watch")}) > 5, what="b watches")
+    return leader, follower
+
+
+def outcomes(daemon: Daemon) -> dict[str, int]:
+    """How many operations of its log ended how."""
+    found: dict[str, int] = {}
+    for event in daemon.events("outcome"):
+        assert isinstance(event, ev.OperationDone)
+        found[event.result] = found.get(event.result, 0) + 1
+    return found
+
+
+def epochs(daemon: Daemon) -> set[int]:
+    return {session.epoch for session in daemon.sessions()}
+
+
+async def test_of_two_replicas_one_schedules(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        leader, follower = await two(cluster)
+        await cluster.until_bound(cluster.submit("gang", 16))
+        assert leader.sessions()
+        assert not follower.sessions()
+        assert cluster.writes(follower) == []
+
+
+async def test_a_killed_leader_is_followed_in_the_time_that_law_4_states(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        leader, follower = await two(cluster)
+        leader.process.kill()
+        killed = time.monotonic()
+        keys = cluster.submit("gang", 16)
+        await until(lambda: cluster.leader() is follower)
+        took = time.monotonic() - killed
+        await cluster.until_bound(keys)
+        decided = cluster.binds[0].at - killed - took
+        assert took <= LEASE_DURATION + RETRY_PERIOD + REQUEST_TIMEOUT
+        assert REQUEST_TIMEOUT <= decided <= REQUEST_TIMEOUT + SPARE
+
+
+async def test_a_leader_that_stood_still_makes_no_call_under_its_old_epoch(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(8, 16)
+        leader, follower = await two(cluster)
+        keys = cluster.submit("first", 64)
+        await until(lambda: cluster.binds)
+        leader.signal(signal.SIGSTOP)
+        await until(lambda: cluster.leader() is follower)
+        await cluster.until_leading(follower)
+        keys += cluster.submit("second", 32)
+        woke = time.monotonic()
+        leader.signal(signal.SIGCONT)
+        await until(lambda: leader.lines("leadership_lost"))
+        await cluster.until_bound(keys)
+        assert cluster.writes(leader, since=woke) == []
+
+
+async def test_a_leader_whose_connection_is_lost_stops_before_another_may_lead(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        leader, follower = await two(cluster)
+        leader.wire.hold()
+        lost = time.monotonic()
+        await until(lambda: leader.lines("leadership_lost"))
+        assert cluster.leader() is leader
+        assert time.monotonic() - lost <= RENEW_DEADLINE + SPARE
+        await until(lambda: cluster.leader() is follower)
+        await cluster.until_bound(cluster.submit("gang", 16))
+
+
+async def test_what_a_lost_connection_kept_back_cannot_bind_under_the_old_epoch(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        leader, follower = await two(cluster)
+        held: list[web.Request] = []
+        letting = asyncio.Event()
+
+        async def hold(request: web.Request) -> None:
+            if is_bind(request) and leader.name in request.headers["Authorization"].rpartition("-")[2]:
+                held.append(request)
+                await letting.wait()
+
+        with cluster.faults(hold):
+            keys = cluster.submit("gang", 8)
+            await until(lambda: len(held) == 8)
+            leader.wire.hold()
+            await until(lambda: cluster.leader() is follower)
+            await cluster.until_bound(keys)
+            letting.set()
+        leader.wire.release()
+        await until(lambda: leader.lines("leadership_lost"))
+        assert {bind.key for bind in cluster.binds} == set(keys)
+
+
+async def test_who_lost_its_connection_follows_once_it_is_back(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        leader, follower = await two(cluster)
+        leader.wire.hold()
+        await until(lambda: cluster.leader() is follower)
+        leader.wire.cut()
+        leader.wire.release()
+        await cluster.until_bound(cluster.submit("first", 16))
+        await until(lambda: _has_seen(leader, cluster))
+        await follower.kill()
+        await cluster.until_bound(cluster.submit("second", 16))
+        assert len(epochs(leader) | epochs(follower)) == 2
+
+
+def _has_seen(daemon: Daemon, cluster: Cluster) -> bool:
+    """Whether a replica's log has all pods."""
+    return {event.key for event in daemon.events("put") if isinstance(event, ev.ObjectPut)}.issuperset(
+        bind.key for bind in cluster.binds
+    )
+
+
+async def test_a_stolen_lease_ends_the_term(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        leader = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("first", 8))
+        before = epochs(leader)
+        cluster.store.patch(LEASES, NAMESPACE, "volcano", {"spec": {"holderIdentity": "thief"}})
+        await until(lambda: leader.lines("leadership_lost"))
+        stolen = time.monotonic()
+        keys = cluster.submit("second", 8)
+        await cluster.until_bound(keys)
+        assert cluster.binds[-1].at - stolen >= LEASE_DURATION - RETRY_PERIOD
+        assert epochs(leader) > before
+
+
+async def test_a_deleted_lease_ends_the_term_and_no_epoch_is_used_again(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        leader = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("first", 8))
+        before = epochs(leader)
+        cluster.store.delete(LEASES, NAMESPACE, "volcano")
+        await until(lambda: leader.lines("leadership_lost"))
+        await cluster.until_bound(cluster.submit("second", 8))
+        assert min(epochs(leader) - before) > max(before)
+
+
+async def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        leader, follower = await two(cluster)
+        leader.signal(signal.SIGTERM)
+        assert await leader.ended() == 0
+        ended = time.monotonic()
+        keys = cluster.submit("gang", 16)
+        await cluster.until_bound(keys)
+        assert cluster.binds[-1].at - ended <= RETRY_PERIOD + SPARE
+        assert cluster.leader() is follower
+
+
+async def test_sigterm_lets_what_is_in_flight_end(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.started("a")
+        waiting: list[web.Request] = []
+        letting = asyncio.Event()
+
+        async def slowly(request: web.Request) -> None:
+            if is_bind(request):
+                waiting.append(request)
+                await letting.wait()
+
+        with cluster.faults(slowly):
+            keys = cluster.submit("gang", 8)
+            await until(lambda: len(waiting) == 8)
+            daemon.signal(signal.SIGTERM)
+            letting.set()
+            assert await daemon.ended() == 0
+        assert cluster.bound(keys)
+        assert outcomes(daemon) == {"done": 8}
+        assert (cluster.lease() or {})["holderIdentity"] == ""
+
+
+async def test_sigterm_keeps_the_lease_while_a_call_may_still_be_carried_out(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.started("a")
+        arrived: list[float] = []
+
+        async def never(request: web.Request) -> None:
+            if is_bind(request):
+                arrived.append(time.monotonic())
+                await asyncio.Event().wait()
+
+        with cluster.faults(never):
+            cluster.submit("gang", 4)
+            await until(lambda: len(arrived) == 4)
+            daemon.signal(signal.SIGTERM)
+            await until(lambda: (cluster.lease() or {})["holderIdentity"] == "")
+            assert time.monotonic() - arrived[-1] >= REQUEST_TIMEOUT
+        assert await daemon.ended() == 0

@@ -1,0 +1,5 @@
+"""``python -m vcd``."""
+
+from vcd.cli import main
+
+main()
