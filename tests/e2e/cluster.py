@@ -425,7 +425,9 @@ class Cluster:
 
     # --- daemons ------------------------------------------------------------------------------------------------------
 
-    async def start(self, name: str, *flags: str, log: Path | None = None, **environment: str) -> Daemon:
+    async def start(
+        self, name: str, *flags: str, log: Path | None = None, short: bool = True, **environment: str
+    ) -> Daemon:
         """Start a replica. ``log`` lets it go on from another one's file; the flags are vcd run's."""
         wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
         await wire.start()
@@ -440,7 +442,7 @@ class Cluster:
         command = [
             sys.executable, "-m", "tests.e2e.daemon", "run", f"--kubeconfig={kubeconfig}", f"--event-log={path}",
             f"--listen-address={metrics}", f"--healthz-address={health}",
-            "--log-format=json", *SHORT, *flags,
+            "--log-format=json", *(SHORT if short else ()), *flags,
         ]  # fmt: skip
         with output.open("wb") as file:
             process = subprocess.Popen(command, stderr=file, stdout=file, cwd=ROOT, env={**os.environ, **environment})

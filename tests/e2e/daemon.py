@@ -2,12 +2,14 @@
 
 ``E2E_SLOW_PLUGIN`` (seconds) adds the plugin "slow", which holds each session that has pods to place for so long.
 ``E2E_PAUSES`` (a path) has each pause of the event loop of more than 20 ms written there, as a JSON line.
+``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
+import importlib
 import json
 import os
 import resource
@@ -58,13 +60,20 @@ def _write_pauses(path: Path) -> None:
     Metrics.observe_pause = written  # type: ignore[method-assign]
 
 
+def _keep_house_each(seconds: float) -> None:
+    module = importlib.import_module("vcd.cli.run")
+    parse = module.parse_options
+    module.parse_options = lambda *given: dataclasses.replace(parse(*given), housekeeping_period=seconds)
+
+
 if __name__ == "__main__":
     if "E2E_SLOW_PLUGIN" in os.environ:
         _add_slow_plugin()
     if "E2E_PAUSES" in os.environ:
         _write_pauses(Path(os.environ["E2E_PAUSES"]))
+    if "E2E_HOUSEKEEPING" in os.environ:
+        _keep_house_each(float(os.environ["E2E_HOUSEKEEPING"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    assert asyncio  # noqa: S101
     main()

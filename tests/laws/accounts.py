@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable
 
@@ -29,6 +30,12 @@ class Accounts:
                 intent = state.intents.get(key)
                 bound = intent is not None and intent.verb == "bind"
                 self.node_of[key] = intent.node if intent is not None and bound else pod.spec.node_name
+
+    def copy(self) -> Accounts:
+        """The same accounts, to place other things in."""
+        other = copy.copy(self)
+        other.node_of = dict(self.node_of)
+        return other
 
     def bind(self, operations: Iterable[ev.Operation]) -> None:
         """Place what operations bind."""
@@ -65,26 +72,37 @@ class Accounts:
 
     def over_in(self, queue: str, bound: Iterable[str]) -> list[str]:
         """Resources that pods in ``bound`` ask for and of which a queue has more than its real capability."""
+        held = self._held_by(queue)
+        return [name for name in self._asked_by(bound) if held[name] > self.real_capability(queue, name)]
+
+    def above_capability(self, queue: str, bound: Iterable[str]) -> list[str]:
+        """Resources that pods in ``bound`` ask for and of which a queue has more than its stated capability."""
+        held, limits = self._held_by(queue), self._limits(queue)
+        return [name for name in self._asked_by(bound) if held[name] > limits.get(name, held[name])]
+
+    def _held_by(self, queue: str) -> Counter[str]:
         held: Counter[str] = Counter()
         for key, node in self.node_of.items():
             pod = self.pods[key]
             there = node in self.nodes and not self._over(pod) and not pod.metadata.deletion_timestamp
             if there and pod.status.phase != "Unknown" and self.queue_of(key) == queue:
                 held.update(pod_requests(pod.spec))
-        asked = {name for key in bound for name in pod_requests(self.pods[key].spec)} - {"pods"}
-        return [name for name in sorted(asked) if held[name] > self.real_capability(queue, name)]
+        return held
+
+    def _asked_by(self, keys: Iterable[str]) -> list[str]:
+        return sorted({name for key in keys for name in pod_requests(self.pods[key].spec)} - {"pods"})
+
+    def _limits(self, queue: str) -> dict[str, int]:
+        """The stated capability; zero cpu or memory limits nothing, as in Volcano."""
+        stated = self.queues[queue].capability
+        return {name: limit for name, limit in stated.items() if limit or name not in ALWAYS}
 
     def real_capability(self, queue: str, name: str) -> int:
         """min(capability, cluster - guarantees of the others) of one resource (seed 003 s.6.5)."""
-        records = self.queues
         cluster = sum(record.allocatable.get(name, 0) for record in self.nodes.values())
-        guaranteed = sum(record.guarantee.get(name, 0) for record in records.values())
-        own = records[queue]
-        real = max(cluster - guaranteed, 0) + own.guarantee.get(name, 0)
-        limit = own.capability.get(name)
-        if limit is None or (limit == 0 and name in ALWAYS):
-            return real
-        return min(real, limit)
+        guaranteed = sum(record.guarantee.get(name, 0) for record in self.queues.values())
+        real = max(cluster - guaranteed, 0) + self.queues[queue].guarantee.get(name, 0)
+        return min(real, self._limits(queue).get(name, real))
 
     # --- gangs ------------------------------------------------------------------------------------------------------
 

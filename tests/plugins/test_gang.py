@@ -128,7 +128,9 @@ def test_a_role_is_ready_with_pending_best_effort_tasks() -> None:
 
 
 def test_roles_of_a_job_below_their_sum_need_not_be_ready() -> None:
-    session = opened(member("w", "worker", on="n"), member("m", "master", cpu=1), members=1, roles={"master": 1, "worker": 1})
+    session = opened(
+        member("w", "worker", on="n"), member("m", "master", cpu=1), members=1, roles={"master": 1, "worker": 1}
+    )
     assert plugin(session).job_ready(job_of(session, "g"))
 
 
@@ -137,11 +139,19 @@ def test_a_gang_of_roles_is_bound_with_each_roles_minimum() -> None:
     minima = {"master": 1, "worker": 2}
     workers = [member(f"a-w{i}", "worker", cpu=1) for i in range(3)]
     result = planned(
-        node("n", cpu=3), group("g", members=3, minTaskMember=minima), *workers, member("z-m", "master", cpu=1), conf=CONF
+        node("n", cpu=3),
+        group("g", members=3, minTaskMember=minima),
+        *workers,
+        member("z-m", "master", cpu=1),
+        conf=CONF,
     )
     assert result.binds == {}
     result = planned(
-        node("n", cpu=4), group("g", members=3, minTaskMember=minima), *workers, member("z-m", "master", cpu=1), conf=CONF
+        node("n", cpu=4),
+        group("g", members=3, minTaskMember=minima),
+        *workers,
+        member("z-m", "master", cpu=1),
+        conf=CONF,
     )
     assert len(result.binds) == 4
 

@@ -107,7 +107,12 @@ def test_the_gate_off_admits_all() -> None:
 def test_the_refusal_names_all_quantities() -> None:
     old = list(gang("old", 1, on=["n"], cpu=2, phase="Running"))
     result = planned(
-        node("n", cpu=10), old, pod("p", group="h"), group("h", members=9, minimum={"cpu": 4}), asks("g", cpu=7), conf=CONF
+        node("n", cpu=10),
+        old,
+        pod("p", group="h"),
+        group("h", members=9, minimum={"cpu": 4}),
+        asks("g", cpu=7),
+        conf=CONF,
     )
     why = result.why["default/g"][0]
     assert (why["gate"], why["plugin"], why["reason"]) == ("enqueue", "overcommit", "resource in cluster is overused")

@@ -116,7 +116,10 @@ def test_what_runs_and_what_waits_is_the_request() -> None:
 
 
 def test_succeeded_and_leaving_pods_are_not_requested() -> None:
-    pods = [pod("done", group="g", phase="Succeeded", on="n", cpu=1), pod("going", group="g", on="n", cpu=1, deleting=True)]
+    pods = [
+        pod("done", group="g", phase="Succeeded", on="n", cpu=1),
+        pod("going", group="g", on="n", cpu=1, deleting=True),
+    ]
     session = session_of(node("n"), queue("q"), group("g", queue="q"), *pods, conf=CONF)
     assert cpus(session, "request", "q") == 0
 

@@ -122,9 +122,6 @@ def test_an_ephemeral_volume_does_not_take_a_strangers_claim() -> None:
     assert refusal(session) == "PVC default/p-tmp was not created for pod default/p (pod is not owner)"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="tables are kept per shape, but pods of one shape have ephemeral claims of their own"
-)
 def test_pods_alike_go_where_their_own_ephemeral_volumes_are() -> None:
     pods = [pod(name, spec={"volumes": [{"name": "tmp", "ephemeral": {}}]}, cpu=1) for name in ("p", "q")]
     claims = [claim("p-tmp", volume="v"), claim("q-tmp", volume="w")]
@@ -170,6 +167,12 @@ def test_a_node_must_reach_all_volumes() -> None:
 def test_a_volume_without_affinity_is_everywhere() -> None:
     session = opened(*NODES, claim("data", volume="v"), volume("v"), user("p", "data"))
     assert passing(session, "VolumeBinding") == {"a", "b", "c"}
+
+
+def test_a_bound_volume_whose_affinity_cannot_be_read_is_nowhere() -> None:
+    broken = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Near"}]}]}}
+    session = opened(*NODES, claim("data", volume="v"), volume("v", nodeAffinity=broken), user("p", "data"))
+    assert passing(session, "VolumeBinding") == set()
 
 
 def test_a_bound_volume_that_is_gone_is_nowhere() -> None:
@@ -329,6 +332,7 @@ def test_a_claim_stays_on_its_node_while_one_of_its_pods_does() -> None:
         ([capacity("r", {"matchLabels": {"zone": "a"}}, "other", capacity="5Gi")], set()),
         ([capacity("r", {"matchLabels": {"zone": "a"}})], set()),
         ([capacity("r", None, capacity="5Gi")], set()),
+        ([capacity("r", {}, capacity="plenty")], set()),
         ([capacity("r", {}, capacity="5Gi")], {"a", "b", "c"}),
     ],
 )

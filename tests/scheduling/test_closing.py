@@ -64,7 +64,12 @@ def test_the_phase_follows_the_tasks(before: str, pods: list[dict[str, Any]], me
 
 @pytest.mark.parametrize(
     ("pods", "members", "after"),
-    [([RUNS, WAITS], 2, "Unknown"), ([WAITS, WAITS], 2, "Inqueue"), ([DONE, WAITS], 2, "Inqueue"), ([RUNS], 1, "Running")],
+    [
+        ([RUNS, WAITS], 2, "Unknown"),
+        ([WAITS, WAITS], 2, "Inqueue"),
+        ([DONE, WAITS], 2, "Inqueue"),
+        ([RUNS], 1, "Running"),
+    ],
 )
 def test_a_gang_below_its_minimum_that_runs_in_part_is_unknown(
     pods: list[dict[str, Any]], members: int, after: str
@@ -103,17 +108,18 @@ def test_a_group_that_shows_all_of_it_already_is_not_written() -> None:
 def test_statements_come_in_the_order_of_their_commits_then_who_waits() -> None:
     plan = plan_of(
         session_after(
-            node("n", cpu=4),
-            gang("old", 1, on=["n"], cpu=2, deleting=True),
-            gang("a-waits", 1, cpu=3),
-            gang("b-first", 1, cpu=1, created=1),
-            gang("c-second", 1, cpu=1, created=2),
+            *[node("n", cpu=4), node("m", cpu=2)],
+            gang("a", 1, on=["n"], cpu=2, deleting=True),
+            gang("b-waits", 1, cpu=3),
+            gang("c-first", 1, cpu=1, created=1),
+            gang("d-second", 1, cpu=1, created=2),
             conf=conf("gang", actions="allocate"),
         )
     )
     assert [(s.group, s.operations[0].verb) for s in plan.statements] == [
-        ("default/b-first", "bind"),
-        ("default/a-waits", "pipeline"),
+        ("default/c-first", "bind"),
+        ("default/d-second", "bind"),
+        ("default/b-waits", "pipeline"),
     ]
 
 

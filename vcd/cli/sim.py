@@ -26,6 +26,7 @@ from vcd.embedded.errors import ApiError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 
 _SHAPE = "cpu=32,memory=256Gi"
+_REMOVE_AFTER = 3600.0
 _REFRESH = 0.5
 """Real seconds between two pictures of the live view."""
 _PROGRESS = 5.0
@@ -59,6 +60,12 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
 @click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
 @click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
+@click.option(
+    "--remove-after",
+    type=click.FloatRange(min=0),
+    help="Delete pods that nothing owns so many cluster seconds after their end, and their PodGroups with them; "
+    f"{_REMOVE_AFTER:g} for a trace, whose tasks are deleted when they end; never unless given otherwise.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the mix and of decisions.")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Cluster seconds in one real second.")
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
@@ -78,6 +85,7 @@ def sim(
     trace_nodes: Path | None,
     trace_pods: Path | None,
     compress: float,
+    remove_after: float | None,
     seed: int,
     speed: float | None,
     jump: bool,
@@ -114,6 +122,7 @@ def sim(
             conf=scheduler_conf,
             seed=seed,
             speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
+            remove_after=_REMOVE_AFTER if remove_after is None and trace_pods is not None else remove_after,
             host=serve[0],
             port=serve[1],
         )

@@ -16,6 +16,7 @@ from vcd.daemon.options import Options
 from vcd.daemon.service import DEFAULT_NAMESPACE, Service, assembled
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
+from vcd.embedded.controllers.finished import FinishedController
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
 from vcd.embedded.tally import Tally
@@ -49,6 +50,7 @@ class Plan:
 
     ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
     the start in cluster seconds; ``start`` is the cluster's time then, in seconds since the epoch (None: the present).
+    ``remove_after``: cluster seconds from the end of a pod that nothing owns to its deletion, None for never.
     """
 
     event_log: Path
@@ -60,6 +62,7 @@ class Plan:
     seed: int = 0
     speed: float | None = None
     start: float | None = None
+    remove_after: float | None = None
     host: str = "127.0.0.1"
     port: int = 0
 
@@ -77,6 +80,8 @@ class Simulation:
         self.store = Store(self.clock.now, random.Random(plan.seed))
         self.server = ApiServer(self.store)
         self.cluster = EmbeddedCluster(self.store, self.clock)
+        if plan.remove_after is not None:
+            self.cluster.manager.add(FinishedController(self.cluster.manager, plan.remove_after))
         timed = scheduled_manifests(self.store, plan.manifests)
         self.feeder = Feeder(self.store, self.clock, heapq.merge(timed, plan.arrivals, key=lambda arrival: arrival.at))
         self.tally = Tally(self.store)

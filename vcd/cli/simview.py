@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -39,7 +40,8 @@ class Summary(msgspec.Struct, frozen=True):
     """What a simulation came to. Seconds are real ones, but for ``cluster_seconds``; ``log_bytes`` is the file's size.
 
     ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
-    that the API server did not take, ``never_bound`` pods that were there at the end without ever having had a node.
+    that the API server did not take, ``waiting`` PodGroups that wait at the end, ``never_bound`` pods that have no node
+    then. ``pods`` and ``pod_groups`` are counted by phase, those included that ended and were removed.
     """
 
     wall_seconds: float
@@ -54,6 +56,7 @@ class Summary(msgspec.Struct, frozen=True):
     event_log: str
     log_bytes: int
     refused: list[Unplaced]
+    waiting: list[Unplaced]
     never_bound: list[Unplaced]
 
     def closed(self, timing: Timing) -> Summary:
@@ -75,7 +78,8 @@ class Summary(msgspec.Struct, frozen=True):
             f"groups      {groups}",
             f"event log   {self.event_log} ({self.log_bytes / 1e6:.1f} MB)",
         ]
-        for title, items in (("refused", self.refused), ("never bound", self.never_bound)):
+        lists = (("refused", self.refused), ("waiting groups", self.waiting), ("never bound", self.never_bound))
+        for title, items in lists:
             if items:
                 lines.append(f"{title} ({len(items):,}):")
                 lines.extend(f"  {item.name}: {item.reason}" for item in items[:_SHOWN])
@@ -114,11 +118,12 @@ def summary(simulation: Simulation, timing: Timing) -> Summary:
         created=feeder.created,
         sessions=simulation.sessions,
         binds=tally.binds,
-        pods={phase: count for phase, count in sorted(tally.phases.items()) if count},
+        pods={phase: count for phase, count in sorted({**tally.phases, **tally.ended}.items()) if count},
         pod_groups=dict(sorted(phases.items())),
         event_log=str(simulation.plan.event_log),
         log_bytes=size_of(simulation.plan.event_log),
         refused=[Unplaced(name, message) for name, message in feeder.refused],
+        waiting=_waiting(simulation),
         never_bound=_never_bound(simulation),
     )
 
@@ -127,6 +132,13 @@ def size_of(log: Path) -> int:
     """Bytes of a log with what SQLite keeps beside it."""
     files = (log, log.with_name(f"{log.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _waiting(simulation: Simulation) -> list[Unplaced]:
+    """The groups that do not run, with their reasons."""
+    known = {} if simulation.service is None else simulation.service.keeper.state.waiting
+    groups = ((key, group) for key, group in simulation.tally.groups.items() if group.ready < max(1, group.minimum))
+    return [Unplaced(key, _in_words(known[key])) for key, _ in groups if key in known]
 
 
 def _never_bound(simulation: Simulation) -> list[Unplaced]:
@@ -140,7 +152,11 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
     group = annotations_of(pod).get(GROUP_ANNOTATION, "")
     known = () if service is None else service.keeper.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
     own = [waiting for waiting in known if key in waiting.pods] or known
-    return "; ".join(dict.fromkeys(in_words(waiting) for waiting in own)) or "not looked at yet"
+    return _in_words(own) or "not looked at yet"
+
+
+def _in_words(reasons: Iterable[Any]) -> str:
+    return "; ".join(dict.fromkeys(in_words(waiting) for waiting in reasons))
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------
@@ -149,10 +165,11 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
 def progress(simulation: Simulation) -> str:
     """One line: how far it is."""
     tally = simulation.tally
-    ended = sum(tally.phases[phase] for phase in TERMINAL)
+    running, ended = tally.phases["Running"], tally.ended.total()
     return (
-        f"{span(simulation.elapsed)}: {simulation.feeder.created:,} objects came; pods: {tally.unbound:,} waiting, "
-        f"{tally.phases['Running']:,} running, {ended:,} ended; {tally.binds:,} binds in {simulation.sessions:,} sessions"
+        f"{span(simulation.elapsed)}: {simulation.feeder.created:,} objects came; "
+        f"pods: {tally.unbound:,} waiting, {running:,} running, {ended:,} ended; "
+        f"{tally.binds:,} binds in {simulation.sessions:,} sessions"
     )
 
 

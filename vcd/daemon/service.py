@@ -383,13 +383,11 @@ class Service:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.statuses.idle(), self.client.request_timeout)
         self._deciding = None
-        for task in tasks:
+        for task in (*tasks, *self._commits):
             task.cancel()
         await asyncio.gather(*tasks, *self._commits, return_exceptions=True)
         if elector is not None:
-            if (
-                cut_off
-            ):  # its calls may still be carried out, and whoever takes a lease that was given back need not wait
+            if cut_off:  # such a call may still be carried out, and who takes a lease that was given back does not wait
                 await asyncio.sleep(self.client.request_timeout)
             await self.elector.release()
         if self.keeper.log.failure is None:

@@ -171,7 +171,7 @@ class ClusterClock:
 
     async def wait_idle(self) -> None:
         """Return once the cluster is at rest and no timer is left but background ones."""
-        while self.next_due() is not None or not await self.at_rest():
+        while self.next_due() is not None or not await self.at_rest():  # noqa: ASYNC110 - rest is no event
             await asyncio.sleep(_LONGEST_PAUSE)
 
     def _anything_busy(self) -> bool:

@@ -57,15 +57,18 @@ class Tally:
 
     def __init__(self, store: Store) -> None:
         self.phases: Counter[str] = Counter()
-        """Pods by phase."""
+        """Pods that are there by phase."""
+        self.ended: Counter[str] = Counter()
+        """Pods that ended, by the phase in which they did, those that are gone included."""
         self.unbound = 0
         """Pods that have no node and did not end."""
         self.binds = 0
         """Binds so far, those of pods that are gone included."""
         self.nodes: dict[str, NodeUse] = {}
         self.groups: dict[str, GroupUse] = {}
-        """PodGroups that are not Completed, by ``namespace/name``."""
+        """PodGroups that are there and not Completed, by ``namespace/name``."""
         self.completed = 0
+        """PodGroups that were Completed, those that are gone included."""
         self._pods: dict[str, _Counted] = {}
         self._ready: Counter[str] = Counter()
         self._done: set[str] = set()
@@ -96,11 +99,11 @@ class Tally:
     def _count_group(self, event: str, group: Obj) -> None:
         key = "/".join(key_of(group))
         phase = (group.get("status") or {}).get("phase", "")
-        completed = event != DELETED and phase == _COMPLETED
-        self.completed += completed - (key in self._done)
-        if completed:
+        completed = phase == _COMPLETED
+        if completed and key not in self._done:
+            self.completed += 1
             self._done.add(key)
-        else:
+        if event == DELETED:
             self._done.discard(key)
         if event == DELETED or completed:
             self.groups.pop(key, None)
@@ -122,6 +125,8 @@ class Tally:
         name = annotations_of(pod).get(GROUP_ANNOTATION)
         group = f"{pod['metadata']['namespace']}/{name}" if name else ""
         self._pods[uid] = now = _Counted(phase_of(pod) or "Pending", node, group, requests)
+        if now.phase in TERMINAL and (before is None or before.phase not in TERMINAL):
+            self.ended[now.phase] += 1
         self._add(now, 1)
 
     def _add(self, pod: _Counted, sign: int) -> None:

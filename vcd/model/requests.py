@@ -101,7 +101,10 @@ def is_best_effort(requests: Mapping[str, int]) -> bool:
 
 
 def score_requests(spec: PodSpec) -> tuple[int, int]:
-    """Cpu (milli) and memory (bytes) that a pod counts in kube-scheduler's scores, with defaults where unset."""
+    """Cpu (milli) and memory (bytes) that a pod counts in kube-scheduler's scores, with defaults where unset.
+
+    Each container that asks for none counts the default; where the pod as a whole asks, only the pod does.
+    """
     return (
         _score_request(spec, CPU, DEFAULT_MILLI_CPU),
         _score_request(spec, MEMORY, DEFAULT_MEMORY),
@@ -109,9 +112,13 @@ def score_requests(spec: PodSpec) -> tuple[int, int]:
 
 
 def _score_request(spec: PodSpec, name: str, default: int) -> int:
+    whole = {} if spec.resources is None else spec.resources.requests
+    by_pod = any(_is_pod_level(resource) for resource in whole)
+    for_container = 0 if by_pod else default
+
     def of(container: Container) -> int:
         text = container.resources.requests.get(name)
-        return default if text is None else resource_value(name, text)
+        return for_container if text is None else resource_value(name, text)
 
     total = sum(of(container) for container in spec.containers)
     sidecars = largest_step = 0
@@ -123,8 +130,10 @@ def _score_request(spec: PodSpec, name: str, default: int) -> int:
         else:
             largest_step = max(largest_step, of(container) + sidecars)
     total = max(total, largest_step)
-    if spec.resources is not None and name in spec.resources.requests:
-        total = resource_value(name, spec.resources.requests[name])
+    if name in whole:
+        total = resource_value(name, whole[name])
+    elif by_pod and not total:
+        total = default
     overhead = spec.overhead.get(name)
     return total + (resource_value(name, overhead) if overhead is not None else 0)
 

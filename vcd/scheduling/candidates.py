@@ -53,8 +53,12 @@ class _Static:
 
 
 def static_key(task: Task) -> tuple[Shape, str | None]:
-    """What the static part depends on beside the nodes' facts: the shape, and the namespace where claims are named."""
-    return (task.shape, task.namespace if task.shape.spec.volumes else None)
+    """What the static part depends on beside the nodes' facts: the shape, the namespace where claims are named, and
+    the very pod where it has claims of its own."""
+    volumes = task.shape.spec.volumes
+    if any(volume.ephemeral is not None for volume in volumes):
+        return task.shape, task.key
+    return task.shape, task.namespace if volumes else None
 
 
 class Evaluator:
@@ -89,7 +93,7 @@ class Evaluator:
         applying = tuple(index for index, part in enumerate(self._moving) if part.applies(task))
         moving = tuple(self._moving[index] for index in applying)
         key = (
-            task.shape,
+            *static_key(task),
             task.namespace,
             applying,  # which parts apply can change when a pod with terms of its own is placed
             task.labels if moving else None,
@@ -249,8 +253,8 @@ class Candidates:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
         task, static = self._task, self.static
-        now = fits(task.floor, usage.idle)
-        passed = now | fits(task.floor, usage.future_idle)
+        passed = fits(task.floor, usage.future_idle)
+        now = fits(task.floor, usage.idle) & passed
         passed &= static.mask if rows is None else static.mask[rows]
         for predicate in self._used:
             passed &= predicate.mask(task, usage)

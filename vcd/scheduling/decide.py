@@ -13,7 +13,7 @@ from vcd.model.version import __version__
 from vcd.scheduling import closing, registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugin import Plugin, Predicate, Score
 from vcd.scheduling.policy import PluginOption, Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
@@ -96,6 +96,8 @@ def _plugin_at_fault(error: BaseException) -> str | None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, Plugin):
             name = owner.name
+        elif isinstance(owner, (Predicate, Score)):
+            name = owner.owner
     return name
 
 

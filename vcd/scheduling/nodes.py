@@ -18,7 +18,8 @@ class Usage:
 
     ``idle`` is allocatable less used; ``used`` counts placed and releasing tasks, ``releasing`` those going away,
     ``pipelined`` those that wait for room; ``scored`` is cpu and memory as scores count them (pipelined included),
-    ``pods`` the number of pods, pipelined included. ``rows`` are the nodes' rows in the facts, None for all.
+    ``pods`` the number of pods, pipelined included (both
+    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all.
     """
 
     __slots__ = ("_r", "allocatable", "matrix", "rows")
@@ -92,7 +93,7 @@ class Deltas:
         self.amounts = tuple(request.tolist())
         self.allocate = np.concatenate([-request, request, zero, zero, tail])
         self.pipeline = np.concatenate([zero, zero, zero, request, tail])
-        self.evict = np.concatenate([zero, zero, request, zero, np.zeros(3, np.int64)])
+        self.evict = np.concatenate([zero, zero, request, zero, -tail])
 
 
 _MIXED = object()

@@ -58,8 +58,12 @@ class Depends(enum.Flag):
 
 
 class Predicate:
-    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help."""
+    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help.
 
+    ``owner`` is the plugin's name, set when the session collects it.
+    """
+
+    owner: str = ""
     name: ClassVar[str]
     reason: ClassVar[str]
     depends: ClassVar[Depends] = Depends.FACTS
@@ -82,8 +86,12 @@ class Predicate:
 
 
 class Score:
-    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
+    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order.
 
+    ``owner`` is the plugin's name, set when the session collects it.
+    """
+
+    owner: str = ""
     name: ClassVar[str]
     depends: ClassVar[Depends] = Depends.FACTS
     normalised: ClassVar[bool] = False

@@ -25,7 +25,7 @@ from vcd.model.status import (
 )
 from vcd.scheduling.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.nodes import Deltas, Ints, Nodes
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
 from vcd.scheduling.points import POINTS
 from vcd.state.records import GroupRecord, QueueRecord, Shape, has_foreign_gate, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vcd.scheduling.statement import Statement
 
 S = TypeVar("S")
+P = TypeVar("P", Predicate, Score)
 
 _NOWHERE = -1
 """The node of a pod that names none."""
@@ -410,8 +411,8 @@ class Session:
             mark(f"open/{plugin.name}")
         self.evaluator = Evaluator(
             self,
-            [part for method in self._flat["predicates"] for part in method()],
-            [part for method in self._flat["node_order"] for part in method()],
+            [_owned(part, method) for method in self._flat["predicates"] for part in method()],
+            [_owned(part, method) for method in self._flat["node_order"] for part in method()],
             memory,
         )
         self.handlers = (self._flat["on_allocate"], self._flat["on_deallocate"])
@@ -711,6 +712,11 @@ def _owner(method: Callable[..., Any]) -> str:
     """The name of the plugin that a bound method belongs to."""
     plugin: Plugin = method.__self__  # type: ignore[attr-defined]
     return plugin.name
+
+
+def _owned(part: P, method: Callable[..., Any]) -> P:
+    part.owner = _owner(method)
+    return part
 
 
 def _methods(plugins: Sequence[Sequence[tuple[Any, Plugin]]], name: str) -> list[list[Callable[..., Any]]]:

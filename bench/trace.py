@@ -1,0 +1,97 @@
+"""The published GPU cluster trace, whole, through ``vcd sim``: cluster, API server over HTTP, and daemon in one process.
+
+``python -m bench.trace [--compress N]... [--limit N] [--no-replay]`` prints what a run cost, and whether its log
+replays identically. Without --compress it runs the trace as it was recorded, and with arrivals compressed 300-fold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.table import Row, row, show
+
+TRACE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "openb"
+"""Where the trace stands, beside the project; it is no part of it."""
+
+COMPRESSIONS = (1.0, 300.0)
+NOWHERE = ["default/openb-pod-1639"]
+"""The one task of the trace that fits no node."""
+
+
+def run(compressions: Iterable[float] = COMPRESSIONS, limit: int | None = None, replayed: bool = True) -> list[Row]:
+    """Rows for each compression of the arrivals; one that says so where the trace is not there."""
+    if not (TRACE / "pods.csv").is_file():
+        return [row("trace: skipped, there is no shared/traces/openb beside the project", None, "")]
+    rows: list[Row] = []
+    for compression in compressions:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.extend(_run(Path(folder), compression, limit, replayed))
+    return rows
+
+
+def _run(folder: Path, compression: float, limit: int | None, replayed: bool) -> list[Row]:
+    log, tasks = folder / "events.sqlite", _limited(TRACE / "pods.csv", folder, limit)
+    files = ("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", tasks, "--event-log", log)
+    found = _vcd("sim", *files, "--compress", compression, "--exit-when-idle", "-o", "json")
+    with tasks.open(encoding="utf-8") as lines:
+        count = sum(1 for _ in lines) - 1
+    unplaced = [pod["name"] for pod in found["never_bound"]]
+    if found["refused"] or not set(unplaced) <= set(NOWHERE) or found["binds"] + len(unplaced) != count:
+        raise RuntimeError(f"{found['binds']} binds of {count} tasks, never bound {unplaced}, {found['refused']}")
+    name = f"trace, {found['nodes']:,} nodes, {count:,} tasks" + (f", {compression:g}-fold" if compression != 1 else "")
+    rows = [
+        row(f"{name}: wall time", found["wall_seconds"], "s"),
+        row("  CPU: cluster, API server and daemon", found["cpu_seconds"], "s"),
+        row("  CPU for a task", 1000 * found["cpu_seconds"] / count, "ms"),
+        row("  binds", found["binds"], ""),
+        row("  sessions", found["sessions"], ""),
+        row("  log", found["log_bytes"] / 2**20, "MiB"),
+    ]
+    if replayed:
+        began = time.perf_counter()
+        replay = _vcd("replay", "--event-log", log, "-o", "json")
+        rows.append(row("  sessions that replay identically", replay["identical"], "", goal=replay["sessions"]))
+        rows.append(row("  replaying them", time.perf_counter() - began, "s"))
+    return rows
+
+
+def _limited(tasks: Path, folder: Path, limit: int | None) -> Path:
+    """The first tasks of a file, all where there is no limit."""
+    if limit is None:
+        return tasks
+    short = folder / "pods.csv"
+    with tasks.open(encoding="utf-8") as lines:
+        short.write_text("".join(itertools.islice(lines, limit + 1)), encoding="utf-8")
+    return short
+
+
+def _vcd(*arguments: object) -> Any:
+    """What a command prints as JSON; its progress goes on to standard error."""
+    command = [sys.executable, "-m", "vcd", *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compress", type=float, action="append", help="divides the times of arrival; may be repeated")
+    parser.add_argument("--limit", type=int, help="only so many tasks, the first of the file")
+    parser.add_argument("--no-replay", action="store_true", help="do not decide the sessions again")
+    given = parser.parse_args()
+    show(run(given.compress or COMPRESSIONS, given.limit, not given.no_replay))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""The cycle: when it decides, when it does not, and what becomes of a plan that comes too late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.daemon.fakes import FakeLog
+from tests.dsl import BARE, NOW_NS, flat, gang, node
+from tests.kube.scripted import running, until
+from vcd.api import read_policy
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.keeper import Keeper
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.manifests import default_queues, defaulted
+from vcd.scheduling.session import Session
+from vcd.state.cluster import ClusterState
+
+
+def puts(*objects: Any) -> list[ev.Event]:
+    found: list[ev.Event] = []
+    for manifest in flat(objects):
+        kind, obj, version = from_manifest(defaulted(manifest))
+        found.append(ev.ObjectPut(kind, obj.key, version, encode_payload(obj)))
+    return found
+
+
+class Replica:
+    """A cycle on a fake log; ``epoch`` None: it does not lead."""
+
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.epoch: int | None = 1
+        self.handed: list[tuple[ev.SessionDecided | None, ev.Plan]] = []
+        self.asked = 0
+        self.cycle = Cycle(
+            self.keeper,
+            lambda: read_policy(BARE),
+            self._may_decide,
+            self._handover,
+            gather=_at_once,
+            clock=lambda: NOW_NS,
+        )
+
+    def _may_decide(self) -> int | None:
+        self.asked += 1
+        return self.epoch
+
+    def _handover(
+        self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
+    ) -> None:
+        self.handed.append((record, plan))
+
+    async def happen(self, *objects: Any) -> None:
+        await self.keeper.put(puts(*objects))
+
+    async def settled(self) -> None:
+        """Until it waits for a change."""
+        await until(lambda: self.cycle.idle.is_set() and not self.keeper.changed.is_set())
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[None]:
+        async with running(self.cycle.run()):
+            yield
+
+
+async def _at_once() -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def replica() -> Replica:
+    found = Replica()
+    await found.keeper.put(puts(*default_queues([]), node("n", cpu=4)))
+    return found
+
+
+def meanwhile(replica: Replica, monkeypatch: pytest.MonkeyPatch, happening: Callable[[], None]) -> None:
+    """Let something happen in the loop's thread while the first plan is being decided."""
+    decide, loop, done = replica.cycle._decide, asyncio.get_running_loop(), list[bool]()
+
+    def slowly(*arguments: Any) -> Any:
+        result = decide(*arguments)
+        if not done:
+            done.append(True)
+            asyncio.run_coroutine_threadsafe(_call(happening), loop).result()
+        return result
+
+    monkeypatch.setattr(replica.cycle, "_decide", slowly)
+
+
+async def _call(happening: Callable[[], Any]) -> None:
+    result = happening()
+    if asyncio.iscoroutine(result):
+        await result
+
+
+async def test_a_change_starts_a_session(replica: Replica) -> None:
+    async with replica.runs():
+        await replica.settled()
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.log.sessions)
+    plan = ev.decode_plan(replica.log.sessions[-1].plan)
+    assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
+
+
+async def test_the_record_names_what_it_was_decided_from(replica: Replica) -> None:
+    await replica.happen(gang("g", 1, cpu=1))
+    head = replica.keeper.state.sequence
+    await replica.cycle.once(7)  # the epoch it was told is not the one in force: nothing is logged
+    assert replica.log.sessions == []
+    await replica.cycle.once(1)
+    (record,) = replica.log.sessions
+    assert (record.session, record.head, record.epoch, record.now, record.seed) == (1, head, 1, NOW_NS, 0)
+    assert record.policy == read_policy(BARE).digest
+
+
+async def test_sessions_are_numbered_in_a_row(replica: Replica) -> None:
+    for name in ("a", "b", "c"):
+        await replica.happen(gang(name, 1, cpu=1))
+        await replica.cycle.once(1)
+    assert [record.session for record in replica.log.sessions] == [1, 2, 3]
+
+
+async def test_it_decides_nothing_while_it_does_not_lead(replica: Replica) -> None:
+    replica.epoch = None
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.asked)
+        await replica.settled()
+    assert (replica.log.sessions, replica.handed) == ([], [])
+
+
+async def test_it_decides_once_it_leads(replica: Replica) -> None:
+    replica.epoch = None
+    async with replica.runs():
+        await replica.happen(gang("g", 1, cpu=1))
+        await until(lambda: replica.asked)
+        await replica.settled()
+        replica.epoch = 2
+        await replica.keeper.put([ev.LeadershipChanged(2, "me", True)])
+        await until(lambda: replica.log.sessions)
+    assert replica.log.sessions[0].epoch == 2
+
+
+@pytest.mark.parametrize("later", [None, 2])
+async def test_a_plan_whose_epoch_ended_while_deciding_is_dropped(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch, later: int | None
+) -> None:
+    await replica.happen(gang("g", 1, cpu=1))
+    meanwhile(replica, monkeypatch, lambda: setattr(replica, "epoch", later))
+    assert await replica.cycle.once(1) is False
+    assert (replica.log.sessions, replica.handed) == ([], [])
+
+
+async def test_nothing_is_logged_when_nothing_changed(replica: Replica) -> None:
+    await replica.happen(gang("g", 1, cpu=99))
+    await replica.cycle.once(1)
+    await replica.cycle.once(1)
+    await replica.cycle.once(1)
+    assert len(replica.log.sessions) == 1
+
+
+async def test_a_session_without_a_decision_is_handed_over_without_a_record(replica: Replica) -> None:
+    assert await replica.cycle.once(1) is False
+    assert replica.log.sessions == []
+    assert replica.handed == [(None, ev.Plan())]
+
+
+async def test_a_statement_that_went_stale_while_deciding_is_logged_as_such(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await replica.happen(gang("g", 1, cpu=1))
+    meanwhile(replica, monkeypatch, lambda: replica.keeper.put([ev.ObjectGone("Node", "n")]))
+    assert await replica.cycle.once(1) is True
+    assert replica.log.sessions[0].stale == ((0, "bind default/g-0: node n is gone"),)
+    assert replica.keeper.state.intents == {}
+
+
+async def test_what_went_stale_is_decided_again_at_once(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    await replica.happen(node("m", cpu=4), gang("g", 1, cpu=1))
+    gone = [ev.ObjectGone("Node", "n"), ev.ObjectGone("Node", "m")]
+    meanwhile(replica, monkeypatch, lambda: replica.keeper.put([*gone, *puts(node("k", cpu=4))]))
+    async with replica.runs():
+        await until(lambda: len(replica.log.sessions) >= 2)
+        await replica.settled()
+    assert replica.keeper.state.intents["default/g-0"].node == "k"
+
+
+async def test_work_that_the_bound_left_goes_on_at_once(replica: Replica) -> None:
+    from vcd.state.records import Settings
+
+    await replica.keeper.put([ev.PolicyLoaded("", "", Settings(placements=1).as_text())])
+    await replica.happen(*[list(gang(name, 1, cpu=1)) for name in "abc"])
+    async with replica.runs():
+        await until(lambda: len(replica.keeper.state.intents) == 3)
+        await replica.settled()
+    assert len(replica.log.sessions) >= 3
+
+
+async def test_it_is_idle_until_something_happens(replica: Replica) -> None:
+    async with replica.runs():
+        await replica.settled()
+        asked = replica.asked
+        for _ in range(50):
+            await _at_once()
+        assert replica.asked == asked
+
+
+async def test_the_loop_goes_on_while_a_plan_is_decided(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan waits for something that only the loop can do."""
+    await replica.happen(gang("g", 1, cpu=1))
+    turns: list[int] = []
+    meanwhile(replica, monkeypatch, lambda: turns.append(1))
+    await replica.cycle.once(1)
+    assert turns == [1]

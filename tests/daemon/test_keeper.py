@@ -1,0 +1,123 @@
+"""The keeper: through the log first, in the log's order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.daemon.fakes import FakeLog
+from tests.dsl import node
+from tests.kube.scripted import running, until
+from vcd.daemon.keeper import Keeper
+from vcd.eventlog.errors import LogError
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload, from_manifest
+from vcd.state.cluster import ClusterState
+
+
+def put(name: str) -> ev.ObjectPut:
+    kind, obj, version = from_manifest(node(name))
+    return ev.ObjectPut(kind, obj.key, version, encode_payload(obj))
+
+
+def keeper(log: FakeLog) -> Keeper:
+    return Keeper(log.as_log(), ClusterState())
+
+
+async def test_an_event_is_in_the_state_when_put_returns() -> None:
+    kept = keeper(FakeLog())
+    await kept.put([put("a"), put("b")])
+    assert (sorted(kept.state.nodes), kept.state.sequence) == (["a", "b"], 2)
+
+
+async def test_nothing_is_in_the_state_before_it_is_durable() -> None:
+    log = FakeLog(held=True)
+    kept = keeper(log)
+    async with running(kept.put([put("a")])) as task:
+        await until(lambda: log.waiting)
+        assert log.appended
+        assert (dict(kept.state.nodes), kept.state.sequence) == ({}, 0)
+        log.waiting[0].set_result(None)
+        await task
+    assert list(kept.state.nodes) == ["a"]
+
+
+async def test_what_cannot_be_logged_is_not_folded() -> None:
+    kept = keeper(FakeLog(error=LogError("disk full")))
+    with pytest.raises(LogError, match="disk full"):
+        await kept.put([put("a")])
+    assert kept.state.sequence == 0
+    assert not kept.changed.is_set()
+
+
+async def test_events_are_folded_in_the_logs_order_though_appends_return_out_of_it() -> None:
+    log, seen = FakeLog(held=True), list[str]()
+    kept = keeper(log)
+    kept.observe = lambda event: seen.append(event.key if isinstance(event, ev.ObjectPut) else "")
+    async with running(kept.put([put("a"), put("b")])) as first, running(kept.put([put("c")])) as second:
+        await until(lambda: len(log.waiting) == 2)
+        log.waiting[1].set_result(None)
+        await until(lambda: kept._durable)
+        assert (seen, second.done()) == ([], False)
+        log.waiting[0].set_result(None)
+        await asyncio.gather(first, second)
+    assert seen == ["a", "b", "c"]
+    assert kept.state.sequence == 3
+
+
+async def test_many_puts_at_once_end_in_one_order() -> None:
+    log = FakeLog(held=True)
+    kept = keeper(log)
+    tasks = [asyncio.ensure_future(kept.put([put(f"n{i}")])) for i in range(20)]
+    await until(lambda: len(log.waiting) == 20)
+    for gate in reversed(log.waiting):
+        gate.set_result(None)
+    await asyncio.gather(*tasks)
+    assert list(kept.state.nodes) == [f"n{i}" for i in range(20)]
+
+
+async def test_a_caller_that_is_cancelled_leaves_no_gap() -> None:
+    log = FakeLog(held=True)
+    kept = keeper(log)
+    async with running(kept.put([put("a")])) as task:
+        await until(lambda: log.waiting)
+        task.cancel()
+    log.waiting[0].set_result(None)
+    log.held = False
+    await kept.put([put("b")])
+    assert list(kept.state.nodes) == ["a", "b"]
+
+
+async def test_it_goes_on_where_a_restored_state_ends() -> None:
+    log, state = FakeLog(), ClusterState()
+    log.appended.append(put("a"))
+    state.apply(1, put("a"))
+    kept = Keeper(log.as_log(), state)
+    await kept.put([put("b")])
+    assert state.sequence == 2
+
+
+async def test_no_events_need_no_log() -> None:
+    log = FakeLog(held=True)
+    await keeper(log).put([])
+    assert log.appended == []
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        (put("a"), True),
+        (ev.ObjectGone("Node", "a"), True),
+        (ev.PolicyLoaded("digest", ""), True),
+        (ev.LeadershipChanged(1, "me", True), True),
+        (ev.OperationDone(1, 0, 0, "conflict"), True),
+        (ev.OperationDone(1, 0, 0, "done"), False),
+        (ev.KindListed("Node", "7"), False),
+        (ev.SessionDecided(1, 0, "", 0, 0, 1, {}, ev.encode_plan(ev.Plan())), False),
+    ],
+)
+async def test_what_gives_reason_for_a_cycle(event: ev.Event, wakes: bool) -> None:
+    kept = keeper(FakeLog())
+    await kept.put([event])
+    assert kept.changed.is_set() is wakes

@@ -1,0 +1,152 @@
+"""The configuration file: a bad version changes nothing and is told, a good one comes into force."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.kube.scripted import running, until
+from vcd.api import read_policy
+from vcd.daemon.policyfile import PolicyFile
+from vcd.kube.connection import ConfigurationError
+from vcd.model.events import PolicyLoaded
+from vcd.scheduling.policy import PolicyError
+from vcd.state.records import Settings
+
+GOOD = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n"
+BETTER = "actions: enqueue, allocate\ntiers:\n- plugins:\n  - name: gang\n"
+TYPO = "actions: allocat\ntiers:\n- plugins:\n  - name: gang\n"
+
+
+class Follower:
+    """A policy that follows a file, and what it told."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = PolicyFile(path, Settings(default_queue="main"))
+        self.loaded: list[PolicyLoaded] = []
+        self.refused: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Replace the file at once, as a mounted ConfigMap is."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(text)
+        fresh.replace(self.path)
+
+    async def _changed(self, event: PolicyLoaded) -> None:
+        self.loaded.append(event)
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        self.file.load()
+        async with running(self.file.follow(self._changed, self.refused.append, period=0.001)):
+            yield
+
+
+@pytest.fixture
+def follower(tmp_path: Path) -> Follower:
+    path = tmp_path / "scheduler.conf"
+    path.write_text(GOOD)
+    return Follower(path)
+
+
+def test_without_a_file_the_compiled_in_default_is_in_force() -> None:
+    event = PolicyFile(None, Settings()).load()
+    assert event.digest == read_policy(None).digest
+
+
+def test_the_event_of_a_file_carries_its_text_digest_and_the_settings(follower: Follower) -> None:
+    event = follower.file.load()
+    assert (event.text, event.digest) == (GOOD, read_policy(GOOD).digest)
+    assert event.settings["default-queue"] == "main"
+
+
+def test_a_typo_at_the_start_is_an_error_that_names_line_and_key(follower: Follower) -> None:
+    follower.write(TYPO)
+    with pytest.raises(PolicyError, match="line 1: actions.*allocat"):
+        follower.file.load()
+
+
+def test_a_file_that_is_missing_at_the_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="none.conf"):
+        PolicyFile(tmp_path / "none.conf", Settings()).load()
+
+
+async def test_a_new_version_comes_into_force(follower: Follower) -> None:
+    async with follower.following():
+        follower.write(BETTER)
+        await until(lambda: follower.loaded)
+    assert follower.loaded[0].text == BETTER
+    assert follower.file.policy.actions == ("enqueue", "allocate")
+    assert follower.refused == []
+
+
+async def test_a_typo_at_reload_keeps_the_old_version_and_is_told_once(follower: Follower) -> None:
+    """pains.md 13."""
+    async with follower.following():
+        before = follower.file.policy
+        follower.write(TYPO)
+        await until(lambda: follower.refused)
+        follower.write(BETTER)
+        await until(lambda: follower.loaded)
+    assert "allocat" in follower.refused[0]
+    assert len(follower.refused) == 1
+    assert before.text == GOOD
+    assert [event.text for event in follower.loaded] == [BETTER]
+
+
+async def test_the_old_version_stays_in_force_after_a_typo(follower: Follower) -> None:
+    async with follower.following():
+        follower.write(TYPO)
+        await until(lambda: follower.refused)
+        assert follower.file.policy.text == GOOD
+    assert follower.loaded == []
+
+
+async def test_going_back_to_the_version_in_force_after_a_typo_is_no_error(follower: Follower) -> None:
+    async with follower.following():
+        follower.write(TYPO)
+        await until(lambda: follower.refused)
+        follower.write(GOOD)
+        await until(lambda: follower.loaded)
+    assert follower.loaded[0].digest == read_policy(GOOD).digest
+
+
+async def test_a_file_that_vanishes_keeps_the_old_version(follower: Follower) -> None:
+    async with follower.following():
+        follower.path.unlink()
+        await until(lambda: follower.refused)
+        assert follower.file.policy.text == GOOD
+
+
+async def test_a_link_that_is_turned_to_another_file_is_noticed(follower: Follower, tmp_path: Path) -> None:
+    """A mounted ConfigMap changes so."""
+    follower.path.unlink()
+    for name, text in (("one", GOOD), ("two", BETTER)):
+        (tmp_path / name).write_text(text)
+    follower.path.symlink_to(tmp_path / "one")
+    async with follower.following():
+        turned = tmp_path / "turned"
+        turned.symlink_to(tmp_path / "two")
+        turned.replace(follower.path)
+        await until(lambda: follower.loaded)
+    assert follower.loaded[0].text == BETTER
+
+
+async def test_without_a_file_there_is_nothing_to_follow() -> None:
+    told: list[str] = []
+
+    async def changed(event: PolicyLoaded) -> None:
+        told.append(event.digest)
+
+    await PolicyFile(None, Settings()).follow(changed, told.append)
+    assert told == []
+
+
+def test_policies_are_found_by_their_digest(follower: Follower) -> None:
+    digest = follower.file.load().digest
+    assert follower.file.named(digest).text == GOOD
+    assert follower.file.named("unheard of") is follower.file.policy

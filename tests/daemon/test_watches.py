@@ -1,0 +1,103 @@
+"""Watchers of all kinds as one: synced together, listed anew together, and one that fails ends them all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.dsl import node
+from tests.kube.scripted import Answer, ScriptedServer, client_of, running, scripted, until
+from vcd.daemon.watches import Watches
+from vcd.model.events import Event, KindListed
+from vcd.state.cluster import ClusterState
+
+STAY = Answer(lines=[], stay=True)
+
+
+def listing(kind: str, *items: dict) -> Answer:
+    return Answer(200, {"kind": f"{kind}List", "metadata": {"resourceVersion": "5"}, "items": list(items)})
+
+
+def serve(server: ScriptedServer, path: str, kind: str, *items: dict) -> None:
+    server.on("GET", f"{path}\\?(?!.*watch)", listing(kind, *items))
+    server.on("GET", f"{path}\\?.*watch", STAY)
+
+
+class Fixture:
+    def __init__(self, server: ScriptedServer, watches: Watches, state: ClusterState, listed: list[str]) -> None:
+        self.server = server
+        self.watches = watches
+        self.state = state
+        self.listed = listed
+
+
+@asynccontextmanager
+async def opened(kinds: Sequence[str], error: Exception | None = None) -> AsyncIterator[Fixture]:
+    """Watches of a scripted server that has one node and one pod."""
+    async with scripted() as server, client_of(server) as client:
+        serve(server, "/api/v1/nodes", "Node", node("a"))
+        serve(server, "/api/v1/pods", "Pod")
+        state, listed = ClusterState(), list[str]()
+
+        async def sink(events: Sequence[Event]) -> None:
+            if error is not None:
+                raise error
+            for event in events:
+                state.apply(state.sequence + 1, event)
+                if isinstance(event, KindListed):
+                    listed.append(event.kind)
+
+        yield Fixture(server, Watches(client, state, sink, kinds), state, listed)
+
+
+async def test_it_is_synced_when_every_list_is_in() -> None:
+    async with opened(["Node", "Pod"]) as fixture:
+        assert not fixture.watches.synced()
+        async with running(fixture.watches.run()):
+            await fixture.watches.wait_synced()
+        assert sorted(fixture.listed) == ["Node", "Pod"]
+        assert list(fixture.state.nodes) == ["a"]
+
+
+async def test_one_list_that_hangs_keeps_all_from_being_synced() -> None:
+    async with opened(["Node", "Pod"]) as fixture:
+        fixture.server.on("GET", "/api/v1/pods\\?(?!.*watch)", Answer(hang=True))
+        async with running(fixture.watches.run()):
+            await until(lambda: fixture.watches.statuses()["Node"].synced)
+            await until(lambda: fixture.server.calls("GET", "/api/v1/pods"))
+            assert not fixture.watches.synced()
+
+
+async def test_listing_again_lists_every_kind_and_finds_what_vanished() -> None:
+    async with opened(["Node", "Pod"]) as fixture, running(fixture.watches.run()):
+        await fixture.watches.wait_synced()
+        serve(fixture.server, "/api/v1/nodes", "Node", node("b"))
+        await fixture.watches.list_again()
+        await fixture.watches.wait_synced()
+        assert sorted(fixture.listed) == ["Node", "Node", "Pod", "Pod"]
+        assert list(fixture.state.nodes) == ["b"]
+
+
+async def test_it_is_not_synced_while_it_lists_again() -> None:
+    async with opened(["Node"]) as fixture, running(fixture.watches.run()):
+        await fixture.watches.wait_synced()
+        fixture.server.on("GET", "/api/v1/nodes\\?(?!.*watch)", Answer(hang=True))
+        await fixture.watches.list_again()
+        assert not fixture.watches.synced()
+
+
+async def test_a_kind_can_be_added() -> None:
+    async with opened(["Node"]) as fixture, running(fixture.watches.run()):
+        await fixture.watches.wait_synced()
+        await fixture.watches.add(["Node", "Pod"])
+        assert not fixture.watches.synced()
+        await fixture.watches.wait_synced()
+        assert sorted(fixture.listed) == ["Node", "Pod"]
+
+
+async def test_a_watcher_that_fails_ends_all() -> None:
+    async with opened(["Node", "Pod"], error=OSError("disk full")) as fixture:
+        with pytest.raises(OSError, match="disk full"):
+            await fixture.watches.run()

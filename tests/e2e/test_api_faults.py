@@ -1,0 +1,239 @@
+"""An API server that refuses, fails, is slow, answers nothing, or ends watches: each bind happens once all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.cluster import GROUPS, REQUEST_TIMEOUT, Cluster, Daemon, failed, is_bind, pod, until
+from vcd.model import events as ev
+
+Hook = Callable[[web.Request], web.Response | None]
+
+
+class Once:
+    """Answers the first bind of each pod by ``answer``, and counts all binds."""
+
+    def __init__(self, answer: Callable[[], web.Response]) -> None:
+        self.asked: Counter[str] = Counter()
+        self._answer = answer
+
+    def __call__(self, request: web.Request) -> web.Response | None:
+        if not is_bind(request):
+            return None
+        self.asked[request.path] += 1
+        return self._answer() if self.asked[request.path] == 1 else None
+
+
+def results(daemon: Daemon) -> Counter[str]:
+    """The outcomes in a replica's log."""
+    return Counter(event.result for event in daemon.events("outcome") if isinstance(event, ev.OperationDone))
+
+
+async def test_refused_for_now_is_tried_again_not_before_the_time_that_the_server_names(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        refused: list[float] = []
+
+        def answer() -> web.Response:
+            refused.append(time.monotonic())
+            return failed(429, "TooManyRequests", **{"Retry-After": "1"})
+
+        with cluster.faults(Once(answer)):
+            await cluster.until_bound(cluster.submit("gang", 8))
+        assert cluster.binds[0].at - refused[0] >= 1
+        await until(lambda: results(daemon) == {"done": 8})
+
+
+async def test_an_internal_error_is_tried_again(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        with cluster.faults(Once(lambda: failed(500, "InternalError"))):
+            await cluster.until_bound(cluster.submit("gang", 8))
+        await until(lambda: results(daemon) == {"done": 8})
+
+
+async def test_a_bind_that_happened_without_an_answer_is_not_repeated(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        asked: Counter[str] = Counter()
+
+        async def swallow(request: web.Request) -> None:
+            if is_bind(request):
+                asked[request.path] += 1
+                await cluster.carry_out(request)
+                await asyncio.Event().wait()
+
+        with cluster.faults(swallow):
+            cluster.submit("gang", 8)
+            await until(lambda: results(daemon) == {"done": 8})
+        assert set(asked.values()) == {1}
+
+
+async def test_a_doubt_that_lasts_longer_than_all_attempts_is_cleared_in_the_end(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        looks: Counter[str] = Counter()
+
+        def fail(request: web.Request) -> web.Response | None:
+            if is_bind(request):
+                return failed(500, "InternalError") if not looks else None
+            if request.method == "GET" and request.path.startswith("/api/v1/namespaces/default/pods/"):
+                looks[request.path] += 1
+                return failed(503, "ServiceUnavailable") if looks[request.path] < 5 else None
+            return None
+
+        with cluster.faults(fail):
+            await cluster.until_bound(cluster.submit("gang", 2))
+        await until(lambda: results(daemon) == {"done": 2})
+
+
+async def test_a_pod_that_another_bound_is_a_conflict_and_its_room_is_taken(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2, 4)
+        daemon = await cluster.started("a")
+        held: list[web.Request] = []
+        letting = asyncio.Event()
+
+        async def hold(request: web.Request) -> None:
+            if is_bind(request):
+                held.append(request)
+                await letting.wait()
+
+        with cluster.faults(hold):
+            cluster.submit("gang", 4)
+            await until(lambda: len(held) == 4)
+            elsewhere = {"node-00": "node-01", "node-01": "node-00"}[(await _target(held[0]))]
+            cluster.store.bind("default", held[0].path.split("/")[-2], {"target": {"name": elsewhere}})
+            letting.set()
+            await until(lambda: results(daemon) == {"done": 3, "conflict": 1})
+        await cluster.until_bound(cluster.submit("next", 4))
+
+
+async def _target(request: web.Request) -> str:
+    name: str = (await request.json())["target"]["name"]
+    return name
+
+
+async def test_a_pod_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 4)
+        daemon = await cluster.started("a")
+        held: list[web.Request] = []
+        letting = asyncio.Event()
+
+        async def hold(request: web.Request) -> None:
+            if is_bind(request):
+                held.append(request)
+                await letting.wait()
+
+        with cluster.faults(hold):
+            keys = cluster.submit("gang", 4, minimum=1)
+            await until(lambda: len(held) == 4)
+            cluster.store.delete("pods", "default", "gang-0")
+            letting.set()
+            await until(lambda: results(daemon) == {"done": 3, "gone": 1})
+        await cluster.until_bound([*keys[1:], *cluster.submit("next", 1)])
+
+
+async def test_after_watches_were_cut_nothing_is_missed(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        await cluster.started("a")
+        assert cluster.server.cut_watches() > 5
+        await cluster.until_bound(cluster.submit("gang", 16))
+
+
+async def test_a_deletion_while_disconnected_is_found_although_the_history_is_gone(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 4)
+        daemon = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("old", 4))
+        off = [True]
+
+        def no_watch(request: web.Request) -> web.Response | None:
+            return failed(503, "ServiceUnavailable") if off[0] and "watch" in request.query else None
+
+        with cluster.faults(no_watch):
+            cluster.server.cut_watches()
+            for number in range(4):
+                cluster.store.delete("pods", "default", f"old-{number}", grace_period=0)
+            cluster.store.delete(GROUPS, "default", "old")
+            cluster.store.compact()
+            off[0] = False
+            await cluster.until_bound(cluster.submit("new", 4))
+        assert any(
+            event.kind == "Pod" and event.key == "default/old-0"
+            for event in daemon.events("gone")
+            if isinstance(event, ev.ObjectGone)
+        )
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        daemon.wire.cut()
+        with cluster.faults(lambda request: failed(503, "ServiceUnavailable")):
+            await until(lambda: daemon.lines("lease_not_renewed"))
+        await cluster.until_bound(cluster.submit("gang", 8))
+
+
+async def test_a_gang_that_was_let_in_only_in_part_comes_first(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 4)
+        daemon = await cluster.started("a")
+        refusing = [True]
+
+        def refuse(request: web.Request) -> web.Response | None:
+            refused = is_bind(request) and refusing[0] and "/first-0/" in request.path
+            return failed(403, "Forbidden") if refused else None
+
+        with cluster.faults(refuse):
+            keys = cluster.submit("first", 4)
+            await until(lambda: results(daemon)["done"] == 3 and results(daemon)["failed"])
+            later = cluster.submit("later", 1)  # would fit in the room that first-0 waits for
+            await until(lambda: len(daemon.sessions()) > 3)
+            refusing[0] = False
+            await cluster.until_bound(keys)
+        assert not cluster.bound(later)
+
+
+async def test_a_phase_that_could_not_be_written_for_long_is_written_in_the_end(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon = await cluster.started("a", E2E_HOUSEKEEPING="0.5")
+        cluster.add_nodes(1)
+        failing = [True]
+
+        def refuse(request: web.Request) -> web.Response | None:
+            refused = failing[0] and request.method == "PATCH" and "/podgroups/" in request.path
+            return failed(400, "BadRequest") if refused else None
+
+        with cluster.faults(refuse):
+            cluster.store.create(GROUPS, _group_without_pods("empty"))
+            await until(lambda: daemon.lines("status_refused"))
+            failing[0] = False
+            await until(lambda: _phase(cluster, "empty") == "Inqueue")
+
+
+def _group_without_pods(name: str) -> dict[str, object]:
+    """A group as a Job's controller makes it: its pods come once it is in phase Inqueue."""
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"minMember": 1, "queue": "default", "minResources": {"cpu": "1"}},
+    }
+
+
+def _phase(cluster: Cluster, name: str) -> str:
+    phase: str = cluster.store.get(GROUPS, "default", name).get("status", {}).get("phase", "")
+    return phase

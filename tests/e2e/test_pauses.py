@@ -1,0 +1,63 @@
+"""A session that takes long: the event loop goes on turning, so the lease is renewed and /metrics answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+from tests.e2e.cluster import LEASES, RENEW_DEADLINE, RETRY_PERIOD, Cluster, until
+
+SECONDS = float(os.environ.get("VCD_TEST_SLOW_SESSION", "3"))
+"""How long the slow plugin holds a session; 10 is what the daemon is held to."""
+LONGEST_PAUSE = 0.1
+ATTEMPTS = 3
+"""A busy machine may stop any process for that long; not three times in a row, each within seconds."""
+SLOW = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: slow
+  - name: predicates
+  - name: nodeorder
+"""
+
+
+async def slow_session(folder: Path) -> tuple[float, float, float]:
+    """Run one; the loop's longest pause, the longest time between two renewals, and that of a metrics page."""
+    folder.mkdir()
+    file, pauses = folder / "scheduler.conf", folder / "pauses"
+    file.write_text(SLOW)
+    async with Cluster(folder) as cluster:
+        cluster.add_nodes(20)
+        flags = {"E2E_SLOW_PLUGIN": str(SECONDS), "E2E_PAUSES": str(pauses)}
+        daemon = await cluster.started("a", f"--scheduler-conf={file}", **flags)
+        began, wall = time.monotonic(), time.time()
+        keys = cluster.submit("gang", 8)
+        answers: list[float] = []
+        while not cluster.bound(keys):
+            asked = time.monotonic()
+            assert asked - began < 3 * SECONDS + 10
+            await daemon.metrics()
+            answers.append(time.monotonic() - asked)
+        ended = time.monotonic()
+        assert ended - began > SECONDS
+        renewals = [made.at for made in cluster.calls(daemon, "update", since=began) if made.call.resource == LEASES]
+        gaps = [after - before for before, after in zip([began, *renewals], [*renewals, ended], strict=True)]
+        found = [json.loads(line) for line in pauses.read_text().splitlines()]
+    longest = max((each["seconds"] for each in found if each["at"] > wall), default=0.0)
+    return longest, max(gaps), max(answers)
+
+
+async def test_a_slow_session_does_not_stop_the_event_loop(tmp_path: Path) -> None:
+    longest = []
+    for attempt in range(ATTEMPTS):
+        pause, gap, answer = await slow_session(tmp_path / str(attempt))
+        longest.append(pause)
+        assert gap < RENEW_DEADLINE
+        assert answer < RENEW_DEADLINE
+        if pause < LONGEST_PAUSE and gap < RETRY_PERIOD + 1 and answer < 1:
+            return
+    assert min(longest) < LONGEST_PAUSE, longest

@@ -1,0 +1,104 @@
+"""A configuration that changes while the daemon runs (pains 13): a good one comes into force, a bad one is told of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, until
+from vcd.model.events import PolicyLoaded
+
+GOOD = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: nodeorder
+"""
+TYPO = GOOD.replace("allocate", "allocat")
+OTHER = GOOD.replace("nodeorder", "binpack")
+
+
+async def configured(cluster: Cluster, folder: Path) -> tuple[Daemon, Path]:
+    """A daemon with a configuration file, and one node."""
+    cluster.add_nodes(1, 16)
+    file = folder / "scheduler.conf"
+    file.write_text(GOOD)
+    return await cluster.started("a", f"--scheduler-conf={file}"), file
+
+
+async def in_force(daemon: Daemon) -> list[str]:
+    """The digests that the metrics page shows."""
+    return [name for name, value in (await daemon.metrics()).items() if name.startswith("vcd_policy_info") and value]
+
+
+def policies(daemon: Daemon) -> list[str]:
+    """The texts in the log, in order."""
+    return [event.text for event in daemon.events("policy") if isinstance(event, PolicyLoaded)]
+
+
+async def test_a_typo_is_refused_in_the_log_with_what_was_meant(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        file.write_text(TYPO)
+        await until(lambda: daemon.lines("configuration refused; the one in force stays"))
+        line = daemon.lines("configuration refused; the one in force stays")[0]
+        assert line["level"] == "error"
+        assert "did you mean allocate?" in line["reason"]
+
+
+async def test_a_typo_is_counted_and_the_version_in_force_stays_visible(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        before = await in_force(daemon)
+        file.write_text(TYPO)
+        await until(lambda: daemon.lines("configuration refused; the one in force stays"))
+        assert (await daemon.metrics())["vcd_policy_reload_errors_total"] == 1
+        assert await in_force(daemon) == before
+        assert len(before) == 1
+
+
+async def test_a_typo_becomes_an_event(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        file.write_text(TYPO)
+        await until(lambda: [e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration"])
+        event = next(e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration")
+        assert event["type"] == "Warning"
+        assert event["involvedObject"]["kind"] == "ConfigMap"
+        assert "did you mean allocate?" in event["message"]
+        assert daemon.running
+
+
+async def test_after_a_typo_the_old_configuration_goes_on_to_schedule(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        file.write_text(TYPO)
+        await until(lambda: daemon.lines("configuration refused; the one in force stays"))
+        await cluster.until_bound(cluster.submit("gang", 8))
+        assert policies(daemon) == [GOOD]
+        assert len({session.policy for session in daemon.sessions()}) == 1
+
+
+async def test_a_good_configuration_comes_into_force(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        await cluster.until_bound(cluster.submit("first", 4))
+        before = await in_force(daemon)
+        file.write_text(OTHER)
+        await until(lambda: daemon.lines("configuration reloaded"))
+        await cluster.until_bound(cluster.submit("second", 4))
+        assert policies(daemon) == [GOOD, OTHER]
+        assert len({session.policy for session in daemon.sessions()}) == 2
+        assert await in_force(daemon) != before
+
+
+async def test_a_bad_configuration_at_the_start_ends_the_program(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        file = tmp_path / "scheduler.conf"
+        file.write_text(TYPO)
+        daemon = await cluster.start("a", f"--scheduler-conf={file}")
+        assert await daemon.ended() == 2
+        assert "did you mean allocate?" in daemon.lines("stopped")[0]["reason"]

@@ -1,0 +1,64 @@
+"""The fast core equals the slow reference on random clusters: binds, pipelined pods and phases.
+
+Which predicates, scores, plugins, actions and flags are on comes from the case. ``VCD_SEEDS`` asks for more blocks, or
+for a range of seeds: ``VCD_SEEDS=100000`` takes the seeds below it, ``VCD_SEEDS=5000:6000`` those from 5000 on.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+import vcd
+from tests.parity.cases import NOW
+from tests.reference import decide
+from tests.reference.clusters import RandomCase, random_case
+
+BLOCK = 50
+COMPARED = ("binds", "pipelined", "phases")
+
+
+def seeds() -> range:
+    """The seeds to try: a thousand unless the environment says otherwise."""
+    first, _, last = os.environ.get("VCD_SEEDS", "1000").rpartition(":")
+    return range(int(first or 0), int(last))
+
+
+def blocks() -> list[range]:
+    """The seeds in blocks, each one test."""
+    wanted = seeds()
+    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
+
+
+def differences(case: RandomCase) -> dict[str, dict[str, tuple[Any, Any]]]:
+    """What the two decide differently: by kind of outcome and object, reference first."""
+    slow, fast = decide(case.objects, case.conf, NOW), vcd.plan(case.objects, case.conf, NOW)
+    found = {}
+    for kind in COMPARED:
+        left, right = getattr(slow, kind), getattr(fast, kind)
+        keys = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+        if keys:
+            found[kind] = {key: (left.get(key), right.get(key)) for key in keys}
+    return found
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_decides_as_the_reference(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := differences(random_case(seed)))}
+    assert wrong == {}
+
+
+def test_the_cases_place_wait_and_refuse() -> None:
+    """That the comparison is about something: of a hundred clusters many bind, some wait, some are refused."""
+    results = [decide(case.objects, case.conf, NOW) for case in map(random_case, range(100))]
+    assert sum(bool(result.binds) for result in results) > 40
+    assert sum(bool(result.pipelined) for result in results) > 5
+    assert {phase for result in results for phase in result.phases.values()} == {
+        "Pending",
+        "Inqueue",
+        "Running",
+        "Unknown",
+        "Completed",
+    }

@@ -1,0 +1,65 @@
+"""Removes what has ended some time ago, as whoever sends pods and PodGroups to a cluster does in the long run."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from vcd.embedded.controllers.base import (
+    DELETED,
+    PODGROUPS,
+    PODS,
+    Controller,
+    Key,
+    Manager,
+    Obj,
+    annotations_of,
+    controller_of,
+    key_of,
+)
+from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
+from vcd.embedded.controllers.pods import TERMINAL, phase_of
+
+
+class FinishedController(Controller):
+    """Deletes pods ``after`` cluster seconds from their end, and each PodGroup with its last pod.
+
+    What a controller owns is left to that. Keys are (resource, namespace, name).
+    """
+
+    name: ClassVar[str] = "finished"
+    resources = (PODS, PODGROUPS)
+
+    def __init__(self, manager: Manager, after: float) -> None:
+        super().__init__(manager)
+        self._after = after
+        self._members: dict[Key, set[str]] = {}
+
+    def observe(self, event: str, resource: str, obj: Obj) -> None:
+        """A pod that nobody owns: whether it ended, and what its group has left."""
+        if resource != PODS or controller_of(obj) is not None:
+            return
+        namespace, name = key_of(obj)
+        group = annotations_of(obj).get(GROUP_ANNOTATION)
+        if group:
+            members = self._members.setdefault((PODGROUPS, namespace, group), set())
+            if event != DELETED:
+                members.add(name)
+            else:
+                members.discard(name)
+                self.enqueue((PODGROUPS, namespace, group))
+        if event != DELETED and phase_of(obj) in TERMINAL:
+            # time never jumps for this: it happens along with what comes next
+            self.enqueue_at((PODS, namespace, name), self.clock.now() + self._after, background=True)
+
+    def reconcile(self, key: Key) -> None:
+        """Delete a pod that has ended, or a group that has no pods left."""
+        resource, namespace, name = key
+        if resource == PODGROUPS:
+            if self._members.get(key):
+                return
+            self._members.pop(key, None)
+        obj = self.find(resource, namespace, name)
+        if obj is None or controller_of(obj) is not None:
+            return
+        if resource == PODGROUPS or phase_of(obj) in TERMINAL:
+            self.remove(resource, obj)
