@@ -159,12 +159,16 @@ async def test_a_plan_whose_epoch_ended_while_deciding_is_dropped(
     assert (replica.log.sessions, replica.handed) == ([], [])
 
 
-async def test_nothing_is_logged_when_nothing_changed(replica: Replica) -> None:
-    await replica.happen(gang("g", 1, cpu=99))
+async def test_nothing_is_logged_when_all_is_shown_as_decided(replica: Replica) -> None:
+    """A gang runs, and group and queues show it: another node changes no decision."""
+    shown = list(gang("g", 1, on=["n"], cpu=1, phase="Running"))
+    reason = "tasks in gang are ready to be scheduled"
+    shown[0]["status"] |= {"running": 1, "conditions": [{"type": "Scheduled", "status": "True", "reason": reason}]}
+    usage = {"state": "Open", "allocated": {"cpu": "1", "pods": "1"}}
+    await replica.happen(shown, *[{**queue, "status": usage} for queue in default_queues([])])
+    await replica.happen(node("m"))
     await replica.cycle.once(1)
-    await replica.cycle.once(1)
-    await replica.cycle.once(1)
-    assert len(replica.log.sessions) == 1
+    assert replica.log.sessions == []
 
 
 async def test_a_session_without_a_decision_is_handed_over_without_a_record(replica: Replica) -> None:

@@ -66,12 +66,12 @@ def test_the_event_of_a_file_carries_its_text_digest_and_the_settings(follower: 
 
 def test_a_typo_at_the_start_is_an_error_that_names_line_and_key(follower: Follower) -> None:
     follower.write(TYPO)
-    with pytest.raises(PolicyError, match="line 1: actions.*allocat"):
+    with pytest.raises(PolicyError, match=r"line 1: actions.*allocat"):
         follower.file.load()
 
 
 def test_a_file_that_is_missing_at_the_start_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="none.conf"):
+    with pytest.raises(ConfigurationError, match=r"none\.conf"):
         PolicyFile(tmp_path / "none.conf", Settings()).load()
 
 

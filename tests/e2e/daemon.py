@@ -1,6 +1,6 @@
 """``python -m tests.e2e.daemon run ...``: the command ``vcd run``, with what a test does to its process.
 
-``E2E_SLOW_PLUGIN`` (seconds) adds the plugin "slow", which holds each session that has pods to place for so long.
+``E2E_SLOW_PLUGIN`` (seconds) has the plugin gang hold each session that knows of a group for so long.
 ``E2E_PAUSES`` (a path) has each pause of the event loop of more than 20 ms written there, as a JSON line.
 ``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
@@ -20,32 +20,31 @@ import numpy as np
 
 from vcd.cli import main
 from vcd.daemon.metrics import Metrics
-from vcd.scheduling import registry
 from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.registry import plugins
 from vcd.scheduling.session import Session
 
 
-class Slow(Plugin):
-    """Takes its time: half of it in Python, which keeps the interpreter's lock, half in numpy on large columns."""
-
-    name = "slow"
-
-    def open(self, session: Session) -> None:
-        seconds = float(os.environ["E2E_SLOW_PLUGIN"])
-        if all(not job.pending() for job in session.viewed_jobs()):
-            return
-        half = time.monotonic() + seconds / 2
-        count = 0
-        while time.monotonic() < half:
-            count += sum(range(1000))
-        column = np.arange(2_000_000, dtype=np.int64)
-        while time.monotonic() < half + seconds / 2:
-            column = np.sort(column[::-1]) + count % 2
+def _hold(seconds: float) -> None:
+    """Compute for so long: half in Python, which keeps the interpreter's lock, half in numpy on a large column."""
+    began = time.monotonic()
+    count = 0
+    while time.monotonic() < began + seconds / 2:
+        count += sum(range(1000))
+    column = np.arange(2_000_000, dtype=np.int64)
+    while time.monotonic() < began + seconds:
+        column = np.sort(column[::-1]) + count % 2
 
 
-def _add_slow_plugin() -> None:
-    known = {**registry.plugins(), Slow.name: Slow}
-    registry.plugins = lambda: known  # type: ignore[assignment]
+def _slow_down(plugin: type[Plugin], seconds: float) -> None:
+    opened = plugin.open
+
+    def slowly(self: Plugin, session: Session) -> None:
+        if session.jobs.keys:
+            _hold(seconds)
+        opened(self, session)
+
+    plugin.open = slowly  # type: ignore[method-assign]
 
 
 def _write_pauses(path: Path) -> None:
@@ -68,7 +67,7 @@ def _keep_house_each(seconds: float) -> None:
 
 if __name__ == "__main__":
     if "E2E_SLOW_PLUGIN" in os.environ:
-        _add_slow_plugin()
+        _slow_down(plugins()["gang"], float(os.environ["E2E_SLOW_PLUGIN"]))
     if "E2E_PAUSES" in os.environ:
         _write_pauses(Path(os.environ["E2E_PAUSES"]))
     if "E2E_HOUSEKEEPING" in os.environ:

@@ -14,26 +14,16 @@ SECONDS = float(os.environ.get("VCD_TEST_SLOW_SESSION", "3"))
 LONGEST_PAUSE = 0.1
 ATTEMPTS = 3
 """A busy machine may stop any process for that long; not three times in a row, each within seconds."""
-SLOW = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: gang
-  - name: slow
-  - name: predicates
-  - name: nodeorder
-"""
 
 
 async def slow_session(folder: Path) -> tuple[float, float, float]:
     """Run one; the loop's longest pause, the longest time between two renewals, and that of a metrics page."""
     folder.mkdir()
-    file, pauses = folder / "scheduler.conf", folder / "pauses"
-    file.write_text(SLOW)
+    pauses = folder / "pauses"
     async with Cluster(folder) as cluster:
         cluster.add_nodes(20)
         flags = {"E2E_SLOW_PLUGIN": str(SECONDS), "E2E_PAUSES": str(pauses)}
-        daemon = await cluster.started("a", f"--scheduler-conf={file}", **flags)
+        daemon = await cluster.started("a", **flags)
         began, wall = time.monotonic(), time.time()
         keys = cluster.submit("gang", 8)
         answers: list[float] = []

@@ -138,6 +138,14 @@ async def test_a_cluster_scoped_object_has_its_events_in_default(f: Fixture) -> 
     }
 
 
+async def test_an_event_may_be_about_a_config_map_which_is_not_watched(f: Fixture) -> None:
+    await f.record("m", subject=("ConfigMap", "vcd/conf", ""))
+    (call,) = f.server.calls("POST")
+    assert call.path == "/api/v1/namespaces/vcd/events"
+    involved = {"apiVersion": "v1", "kind": "ConfigMap", "name": "conf", "uid": "", "namespace": "vcd"}
+    assert call.body["involvedObject"] == involved
+
+
 async def test_long_messages_are_cut(f: Fixture) -> None:
     await f.record("x" * 2000)
     assert len(f.posts()[0]["message"]) == 1024

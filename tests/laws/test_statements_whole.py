@@ -52,7 +52,7 @@ class Late(History):
         plan = plan_of(self.session)
         for _ in range(self.changes):
             self.random.choice((self.vanish, self.shrink, self.node_goes, self.elsewhere, self.recreate))()
-        stale = stale_statements(plan, self.maker.snapshot())
+        stale = stale_statements(plan, self.maker.snapshot(), snapshot)
         accounts, pending, number = Accounts(self.state), self._pending(), self.state.session + 1
         digest, encoded = self.policy.digest, ev.encode_plan(plan)
         self.happen(ev.SessionDecided(number, snapshot.sequence, digest, self.now, 0, 1, {}, encoded, stale))

@@ -44,7 +44,7 @@ def condition(*objects: Any, configuration: str = CONF, name: str = "g") -> tupl
     return None
 
 
-# --- validity ---------------------------------------------------------------------------------------------------------
+# --- validity -------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_with_fewer_pods_than_its_minimum_is_not_valid() -> None:
@@ -95,7 +95,7 @@ def test_an_invalid_job_is_not_tried_and_says_why() -> None:
     assert result.why["default/g"][0]["reason"] == "NotEnoughTasks"
 
 
-# --- ready and pipelined ----------------------------------------------------------------------------------------------------
+# --- ready and pipelined --------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_ready_at_its_minimum() -> None:
@@ -173,7 +173,7 @@ def test_a_job_may_not_wait_before_each_role_does() -> None:
 
 @pytest.mark.parametrize("flag", ["enableJobReady", "enableJobPipelined"])
 def test_a_flag_that_is_off_takes_the_gang_out_of_that_question(flag: str) -> None:
-    """Without job_ready each placement is ready by itself; without job_pipelined an unready one is kept all the same."""
+    """Without job_ready each placement is ready by itself; without job_pipelined an unready one is kept."""
     configuration = conf("gang", actions="allocate") + f"    {flag}: false\n"
     session = session_after(node("n", cpu=2), gang("g", 3, cpu=1), conf=configuration)
     placed = session.nodes.usage.used[0, 0]
@@ -188,7 +188,7 @@ def test_a_job_starves_below_its_minimum() -> None:
     assert not plugin(session).job_starving(job)
 
 
-# --- order --------------------------------------------------------------------------------------------------------------------
+# --- order ----------------------------------------------------------------------------------------------------------
 
 
 def test_broken_gangs_come_first_then_waiting_then_ready_ones() -> None:
@@ -214,7 +214,7 @@ def test_job_order_off_leaves_it_to_age() -> None:
     assert [job.name for job in jobs] == ["ready", "broken"]
 
 
-# --- victims ------------------------------------------------------------------------------------------------------------------
+# --- victims --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["preemptable", "reclaimable"])
@@ -240,7 +240,7 @@ def test_victims_are_counted_job_by_job() -> None:
     assert named(plugin(session).preemptable(task_of(session, "want-0"), candidates)) == ["a-0", "b-0"]
 
 
-# --- conditions ---------------------------------------------------------------------------------------------------------------
+# --- conditions -----------------------------------------------------------------------------------------------------
 
 
 def test_a_job_with_its_minimum_gets_the_condition_scheduled() -> None:

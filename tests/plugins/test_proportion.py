@@ -48,7 +48,7 @@ def deserved(*objects: Any, room: int = 8) -> dict[str, float]:
     return {name: round(cpus(session, "deserved", name), 3) for name in sorted(session.queues) if name.startswith("q")}
 
 
-# --- deserved -----------------------------------------------------------------------------------------------------------
+# --- deserved -------------------------------------------------------------------------------------------------------
 
 
 def test_the_cluster_is_divided_by_weight() -> None:
@@ -69,6 +69,12 @@ def test_the_rounds_go_on_until_nothing_is_left_to_give() -> None:
 
 def test_a_queue_without_jobs_takes_no_part() -> None:
     assert deserved(queue("q1"), queue("q2", weight=7), wants("q1", 9)) == {"q1": 8, "q2": 0}
+
+
+@pytest.mark.parametrize("weight", [0, -1, -5])
+def test_a_queue_without_weight_takes_nothing_from_the_others(weight: int) -> None:
+    objects = [queue("q1", weight=weight), queue("q2"), wants("q1", 9), wants("q2", 9)]
+    assert deserved(*objects) == {"q1": 0, "q2": 8}
 
 
 def test_a_queue_deserves_no_more_than_its_capability() -> None:
@@ -137,7 +143,7 @@ def test_each_resource_is_divided_by_itself() -> None:
     assert gauge(session, "deserved_memory_bytes", "q2") == pytest.approx(8 * GI, rel=1e-4)
 
 
-# --- order ----------------------------------------------------------------------------------------------------------------
+# --- order ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_queue_with_the_smaller_share_comes_first() -> None:
@@ -178,7 +184,7 @@ def test_something_of_a_resource_that_is_not_deserved_is_a_share_of_one() -> Non
     assert gauge(session, "share", "q") == 1.0
 
 
-# --- overused and allocatable ------------------------------------------------------------------------------------------------
+# --- overused and allocatable ---------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_overused_when_it_has_all_it_deserves() -> None:
@@ -240,7 +246,7 @@ def test_tasks_together_stay_within_what_the_queue_deserves() -> None:
     assert plugin(session).preemptive(q, three) is not None
 
 
-# --- enqueue --------------------------------------------------------------------------------------------------------------------
+# --- enqueue --------------------------------------------------------------------------------------------------------
 
 
 def vote(*objects: Any, room: int = 10) -> Vote | Refusal:
@@ -329,7 +335,7 @@ def test_the_refusal_names_all_quantities() -> None:
     )
 
 
-# --- victims ------------------------------------------------------------------------------------------------------------------
+# --- victims --------------------------------------------------------------------------------------------------------
 
 
 def reclaimed(*objects: Any, names: tuple[str, ...]) -> list[str]:
@@ -348,7 +354,7 @@ def test_nothing_is_reclaimed_from_a_queue_within_what_it_deserves() -> None:
     assert reclaimed(*objects, names=("q1-0", "q1-1")) == []
 
 
-# --- accounts -------------------------------------------------------------------------------------------------------------------
+# --- accounts -------------------------------------------------------------------------------------------------------
 
 
 def test_accounts_follow_placements_and_their_reverse() -> None:

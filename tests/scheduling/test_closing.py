@@ -102,7 +102,7 @@ def test_a_group_that_shows_all_of_it_already_is_not_written() -> None:
     assert statuses(node("n"), shown, pod("p", group="g", on="n")) == {}
 
 
-# --- statements -----------------------------------------------------------------------------------------------------------
+# --- statements -----------------------------------------------------------------------------------------------------
 
 
 def test_statements_come_in_the_order_of_their_commits_then_who_waits() -> None:
@@ -123,7 +123,7 @@ def test_statements_come_in_the_order_of_their_commits_then_who_waits() -> None:
     ]
 
 
-# --- queues ---------------------------------------------------------------------------------------------------------------------
+# --- queues ---------------------------------------------------------------------------------------------------------
 
 
 def usage(*objects: Any) -> dict[str, dict[str, str]]:
@@ -172,7 +172,7 @@ def test_a_usage_that_nobody_can_read_is_written_anew() -> None:
     assert usage(node("n"), shown, gang("g", 1, queue="q", on=["n"], cpu=1))["q"]["cpu"] == "1"
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------------------
+# --- waiting --------------------------------------------------------------------------------------------------------
 
 
 def test_reasons_are_told_when_they_change_only() -> None:

@@ -65,7 +65,7 @@ def snapshot_of(manifests: list[Manifest]) -> Snapshot:
     return SnapshotMaker(arrived(manifests)).snapshot()
 
 
-# --- law 5 ------------------------------------------------------------------------------------------------------------
+# --- law 5 ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_order_of_arrival_changes_no_byte() -> None:
@@ -135,7 +135,7 @@ def test_the_hash_seed_changes_no_byte() -> None:
     assert len(digests.pop()) == 64
 
 
-# --- memory -------------------------------------------------------------------------------------------------------------
+# --- memory ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
@@ -148,7 +148,7 @@ def test_memory_of_other_sessions_changes_no_byte(seed: int) -> None:
         assert plan_bytes(snapshot, case.conf, memory=memory) == plan_bytes(snapshot, case.conf)
 
 
-# --- plugins that fail ----------------------------------------------------------------------------------------------------
+# --- plugins that fail ----------------------------------------------------------------------------------------------
 
 
 class _Failing(Plugin):
@@ -207,7 +207,7 @@ def test_a_plugin_that_works_takes_part(monkeypatch: pytest.MonkeyPatch) -> None
     offered(monkeypatch, Answers)
     plan = decide(snapshot_of(flat([node("n"), gang("g", 1, cpu=1)])), read_policy(WITH), NOW_NS, 0)
     assert plan.statements == ()
-    assert [(w.plugin, w.reason) for w in plan.waiting][0] == ("failing", "not today")
+    assert next((w.plugin, w.reason) for w in plan.waiting) == ("failing", "not today")
 
 
 @pytest.mark.parametrize("plugin", [FailsToOpen, FailsToClose, FailsToOrder, FailsInTrial, FailsToMake])
@@ -237,7 +237,7 @@ def test_an_error_that_no_plugin_made_is_raised(monkeypatch: pytest.MonkeyPatch)
         decide(snapshot_of(cluster()), read_policy(CONF), NOW_NS, 0)
 
 
-# --- run ------------------------------------------------------------------------------------------------------------------
+# --- run ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_parts_of_a_session_are_told_as_they_end() -> None:

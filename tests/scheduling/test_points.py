@@ -58,7 +58,7 @@ def test_public_methods_of_plugins_that_take_part_are_points(name: str) -> None:
     assert {key for key in named if not key.startswith("_")} <= POINTS.keys()
 
 
-# --- how answers combine ----------------------------------------------------------------------------------------------------
+# --- how answers combine --------------------------------------------------------------------------------------------
 
 
 def session_with(monkeypatch: pytest.MonkeyPatch, point: str, tiers: list[list[Any]], flags: str = "") -> Session:

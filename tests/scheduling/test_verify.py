@@ -25,7 +25,8 @@ def evict(name: str, uid: str = "") -> ev.Operation:
 
 
 def verdict(state: World, *statements: tuple[ev.Operation, ...]) -> dict[int, str]:
-    plan = ev.Plan(statements=tuple(ev.Statement("default/g", "allocate", operations) for operations in statements))
+    parts = [ev.Statement(f"default/group-{number}", "allocate", part) for number, part in enumerate(statements)]
+    plan = ev.Plan(statements=tuple(parts))
     return dict(stale_statements(plan, state.maker.snapshot()))
 
 

@@ -111,7 +111,7 @@ class Cycle:
         stopwatch.restart()
         stale: tuple[tuple[int, str], ...] = ()
         if self._keeper.state.sequence != snapshot.sequence:
-            stale = stale_statements(plan, self._maker.snapshot())
+            stale = stale_statements(plan, self._maker.snapshot(), snapshot)
         stopwatch("verify")
         record = ev.SessionDecided(
             session=self._keeper.log.last_session + 1,

@@ -27,6 +27,9 @@ COMBINED = "(combined from similar events): "
 
 MESSAGE_LIMIT = 1024
 
+_UNWATCHED = {"ConfigMap": "v1"}
+"""Kinds, all in namespaces, that Events are about although vcd does not read them, and their API versions."""
+
 V = TypeVar("V")
 _encode = msgspec.json.Encoder().encode
 
@@ -240,14 +243,13 @@ class Recorder:
 
     def _body(self, identity: _Identity, series: _Series, namespace: str) -> bytes:
         subject = identity.subject
-        kind = KINDS[subject.kind]
         involved = {
-            "apiVersion": f"{kind.group}/{kind.version}" if kind.group else kind.version,
-            "kind": kind.name,
+            "apiVersion": _api_version(subject.kind),
+            "kind": subject.kind,
             "name": subject.key.rpartition("/")[2],
             "uid": subject.uid,
         }
-        if kind.namespaced:
+        if "/" in subject.key:
             involved["namespace"] = namespace
         event = {
             "apiVersion": "v1",
@@ -264,6 +266,13 @@ class Recorder:
             "count": series.count,
         }
         return _encode(event)
+
+
+def _api_version(kind: str) -> str:
+    if kind in _UNWATCHED:
+        return _UNWATCHED[kind]
+    known = KINDS[kind]
+    return f"{known.group}/{known.version}" if known.group else known.version
 
 
 def _namespace(subject: Subject) -> str:

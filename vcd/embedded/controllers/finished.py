@@ -48,6 +48,9 @@ class FinishedController(Controller):
                 members.discard(name)
                 self.enqueue((PODGROUPS, namespace, group))
         if event != DELETED and phase_of(obj) in TERMINAL:
+            if not self._after:
+                self.enqueue((PODS, namespace, name))
+                return
             # time never jumps for this: it happens along with what comes next
             self.enqueue_at((PODS, namespace, name), self.clock.now() + self._after, background=True)
 

@@ -39,10 +39,12 @@ class _Share:
         "real_capability",
         "request",
         "share",
+        "weight",
     )
 
     def __init__(self, queue: Queue, width: int) -> None:
         self.queue = queue
+        self.weight = max(queue.weight, 0)  # a negative one would take the others' share from them
         self.allocated: list[int] = [0] * width
         self.deserved: Amounts = np.zeros(width)
         self.deserved_list: list[float] = []
@@ -140,14 +142,14 @@ class ProportionPlugin(Plugin):
         satisfied: dict[int, bool] = {}
         while True:
             unsatisfied = [account for index, account in self._shares.items() if index not in satisfied]
-            weights = sum(account.queue.weight for account in unsatisfied)
+            weights = sum(account.weight for account in unsatisfied)
             if weights == 0:
                 return
             before = remaining
             gained, lost = np.zeros(self._width), np.zeros(self._width)
             for account in unsatisfied:
                 old = account.deserved
-                grown = old + remaining * (account.queue.weight / weights)
+                grown = old + remaining * (account.weight / weights)
                 grown = np.minimum(np.minimum(grown, account.real_capability), account.request)
                 account.deserved = np.maximum(grown, account.guarantee)
                 reached = bool(np.all(account.request < account.deserved + TOLERANCE))
@@ -298,10 +300,11 @@ class ProportionPlugin(Plugin):
             ):
                 yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, values)
             yield Gauge("volcano_queue_weight", label, queue.weight)
+            yield Gauge("volcano_queue_share", label, 0.0 if account is None else account.share)
+            overused = account is not None and self.overused(queue) is not None
+            yield Gauge("volcano_queue_overused", label, float(overused))
             if account is None:
                 continue
-            yield Gauge("volcano_queue_share", label, account.share)
-            yield Gauge("volcano_queue_overused", label, float(self.overused(queue) is not None))
             for series, amounts in (("capacity", account.capability), ("real_capacity", account.real_capability)):
                 finite = [(name, value) for name, value in zip(resources, amounts, strict=True) if np.isfinite(value)]
                 names, shown = [name for name, _ in finite], [float(value) for _, value in finite]

@@ -1,0 +1,195 @@
+"""``vcd sim``: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from vcd.cli import simview
+from vcd.cli.sim import sim
+from vcd.cli.simulation import Plan, Simulation
+from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
+
+TRACE = Path(__file__).parents[1] / "data" / "trace"
+SMALL = ("--nodes", "3", "--mix", "gangs=2,jobs=0,deployments=0,pods=2,size=2-3,run=20-60")
+MANIFESTS = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: huge, namespace: default}
+spec:
+  schedulerName: volcano
+  containers: [{name: main, image: registry.example/work:1, resources: {requests: {cpu: "500"}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost, namespace: nowhere}
+spec:
+  schedulerName: volcano
+  containers: [{name: main, image: registry.example/work:1}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Temporary logs in the test's folder, and structlog's settings put back."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(sim, [str(argument) for argument in arguments])
+
+
+def summary(*arguments: object) -> dict[str, Any]:
+    result = call(*arguments, "--exit-when-idle", "-o", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_the_summary_counts_the_pods_that_ran() -> None:
+    found = summary(*SMALL)
+    assert found["pods"] == {"Succeeded": found["binds"]}
+    assert found["binds"] >= 6
+
+
+def test_the_log_is_told_and_kept() -> None:
+    found = summary(*SMALL)
+    assert Path(found["event_log"]).stat().st_size == found["log_bytes"] > 0
+
+
+def test_the_log_goes_where_it_is_told_to(tmp_path: Path) -> None:
+    assert summary(*SMALL, "--event-log", tmp_path / "mine.sqlite")["event_log"] == str(tmp_path / "mine.sqlite")
+
+
+def test_the_summary_for_people_names_log_and_binds(tmp_path: Path) -> None:
+    result = call(*SMALL, "--exit-when-idle", "--event-log", tmp_path / "events.sqlite")
+    assert str(tmp_path / "events.sqlite") in result.stdout
+    assert "binds on 3 nodes" in result.stdout
+
+
+def test_a_pod_that_found_no_place_is_named_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(MANIFESTS)
+    [pod] = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")["never_bound"]
+    assert pod["name"] == "default/huge"
+    assert "larger than the largest node" in pod["reason"]
+
+
+def test_an_object_that_was_refused_is_named(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(MANIFESTS)
+    [refused] = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")["refused"]
+    assert refused["name"] == "pods/nowhere/lost"
+
+
+def test_it_ends_after_the_duration_though_pods_still_run() -> None:
+    deployments = "gangs=0,jobs=0,deployments=1,pods=0"
+    result = call("--nodes", "3", "--mix", deployments, "--jump", "--duration", "90", "-o", "json")
+    assert json.loads(result.stdout)["cluster_seconds"] == 90
+
+
+def test_it_ends_on_time_though_pods_end_later() -> None:
+    result = call("--nodes", "3", "--mix", "gangs=2,run=500-500,every=0", "--exit-when-idle", "--duration", "90")
+    assert "for 00:01:30" in result.stdout
+
+
+def test_queues_get_the_weights_that_are_asked_for() -> None:
+    found = summary(*SMALL, "--queues", "research:2,serving")
+    assert found["refused"] == []
+    assert found["waiting"] == []
+
+
+def test_a_trace_runs_with_its_own_nodes_and_queues() -> None:
+    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv")
+    assert (found["nodes"], found["binds"]) == (12, 11)
+
+
+def test_ended_pods_are_removed_after_the_time_given() -> None:
+    found = summary(*SMALL, "--remove-after", "1")
+    assert found["pods"] == {"Succeeded": found["binds"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes", "3*cpu=lots"], "lots"),
+        (["--queues", "research:0"], "research:0"),
+        (["--mix", "gang=2"], "mix has no 'gang'"),
+        (["--serve", "here"], "HOST:PORT"),
+        (["--jump", "--speed", "2"], "--jump and --speed exclude each other"),
+        (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
+        (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
+        (["--trace-nodes", TRACE / "missing.csv"], "does not exist"),
+        (["--trace-nodes", Path(sys.executable).resolve()], "not UTF-8"),
+        (["--workload", "missing.yaml"], "missing.yaml"),
+        (["--event-log", TRACE / "pods.csv"], "is there already"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_line(arguments: list[object], words: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_bad_configuration_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text('actions: "enqueue, allocat"\n')
+    result = call(*SMALL, "--scheduler-conf", tmp_path / "conf.yaml")
+    assert (result.exit_code, "did you mean" in result.stderr) == (2, True)
+
+
+def test_an_address_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = call(*SMALL, "--serve", address)
+    assert result.exit_code == 2
+    assert address in result.stderr
+    assert "in use" in result.stderr
+
+
+def test_ctrl_c_ends_it_with_the_summary(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vcd", "sim", "--nodes", "2", "--serve", "127.0.0.1:0", "-o", "json"]
+    running = subprocess.Popen(
+        [*command, "--mix", "gangs=1", "--event-log", str(tmp_path / "log")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr is not None
+    assert "API server at http://127.0.0.1:" in running.stderr.readline()
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=20)
+    assert running.returncode == 0, errors
+    assert json.loads(output)["event_log"] == str(tmp_path / "log")
+
+
+async def _pictured(log: Path) -> str:
+    plan = Plan(log, parse_nodes("2*cpu=8,memory=32Gi"), parse_queues("research:3"))
+    plan.arrivals = generate(parse_mix("gangs=3,jobs=0,deployments=0,pods=0,every=0,size=8-8,cpu=2-2"), ["research"], 1)
+    async with Simulation(plan) as simulation:
+        await simulation.wait(idle=True, seconds=5)
+        console = Console(width=150, record=True, file=(log.parent / "screen").open("w"))
+        console.print(simview.tables(simulation))
+        console.file.close()
+        return console.export_text()
+
+
+def test_the_live_view_shows_queues_jobs_and_nodes(tmp_path: Path) -> None:
+    screen = asyncio.run(_pictured(tmp_path / "log"))
+    lines = [" ".join(line.split()) for line in screen.splitlines()]
+    assert any(line.startswith("research 3 cpu 16") for line in lines), screen
+    assert any(line.startswith("default/gang-") and line.endswith("research Running 8/8") for line in lines), screen
+    assert any(line.startswith("node-0 ████████████████████ 100%") for line in lines), screen

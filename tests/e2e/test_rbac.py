@@ -1,0 +1,91 @@
+"""deploy/'s roles against what the daemon asks for: nothing more is used, and nothing is granted that nobody uses.
+
+Every test in this folder holds the server to the roles (`Cluster.check_laws`); here is the other direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.deploy.rbac import Grant, allows
+from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Made, Obj, failed, granted, is_bind, node, request_of, until
+from vcd.embedded.request import Call
+
+NOT_USED_YET = {
+    Grant("delete", "", "pods", "", ""): "evictions, which no action of today makes",
+    **{
+        Grant(verb, group, resource, "", ""): f"the plugin {plugin}, which is not there yet"
+        for group, resource, plugin in (("policy", "poddisruptionbudgets", "pdb"), ("", "resourcequotas", "resourcequota"))
+        for verb in ("list", "watch")
+    },
+}
+"""Rights that no call needs so far, and what they are for."""
+
+
+def used(made: Iterable[Made]) -> set[Grant]:
+    """The rights without which these calls would have been refused."""
+    rights: set[Grant] = set()
+    for each in made:
+        asked = request_of(each.call, each.name)
+        rights.update(right for right in granted() if allows({right}, asked))
+    return rights
+
+
+async def exercise(cluster: Cluster) -> None:
+    """Have one daemon do all that a daemon does."""
+    cluster.add_nodes(1, 4)
+    in_doubt: list[str] = []
+
+    def once(request: web.Request) -> web.Response | None:
+        if is_bind(request) and not in_doubt:
+            in_doubt.append(request.path)
+            return failed(500, "InternalError")
+        return None
+
+    await cluster.started("a")
+    with cluster.faults(once):
+        await cluster.until_bound(cluster.submit("fits", 4))
+    waiting = cluster.submit("waits", 2)
+    await until(lambda: _events(cluster, "waits-0"), what="an Event tells why it waits")
+    await until(lambda: _wrote(cluster, "patch", "pods", "status"), what="its condition is written")
+    for cordoned in (True, False):  # another reason, and then the first one again: its Event is counted up
+        seen = len(_events(cluster, "waits-0"))
+        cluster.store.patch("nodes", None, "node-00", {"spec": {"unschedulable": cordoned}})
+        await until(lambda seen=seen: len(_events(cluster, "waits-0")) > seen or _wrote(cluster, "patch", "events", ""))
+    cluster.store.create("nodes", node("node-99", 4))
+    await cluster.until_bound(waiting)
+    await until(lambda: _wrote(cluster, "patch", "queues.scheduling.volcano.sh", "status"))
+
+
+def _events(cluster: Cluster, name: str) -> list[Obj]:
+    return [each for each in cluster.store.list("events", "default") if each["involvedObject"]["name"] == name]
+
+
+def _wrote(cluster: Cluster, verb: str, resource: str, part: str) -> bool:
+    return any((m.call.verb, m.call.resource, m.call.subresource) == (verb, resource, part) for m in cluster.made)
+
+
+async def test_every_right_is_used_or_its_use_is_named(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        await exercise(cluster)
+        assert granted() - used(cluster.made) == set(NOT_USED_YET)
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (Call("list", "secrets", "", None), ""),
+        (Call("update", "pods", "", "default"), "p"),
+        (Call("create", "pods", "eviction", "default"), "p"),
+        (Call("update", LEASES, "", NAMESPACE), "another"),
+        (Call("delete", LEASES, "", NAMESPACE), "volcano"),
+    ],
+)
+def test_the_server_of_these_tests_refuses_what_is_not_granted(tmp_path: Path, call: Call, name: str) -> None:
+    cluster = Cluster(tmp_path)
+    assert not cluster._authorize("a", call, name)
+    assert cluster.refused

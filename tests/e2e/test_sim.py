@@ -1,0 +1,166 @@
+"""Whole simulations: cluster, API server over HTTP, and daemon; what was done, and what the log holds of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from vcd.cli.simulation import Plan, Simulation
+from vcd.embedded import trace
+from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, PODGROUPS, PODS, Obj
+from vcd.embedded.controllers.pods import node_of, phase_of
+from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.timetravel.logfile import verify
+from vcd.timetravel.replay import replay
+
+TRACE = Path(__file__).parents[1] / "data" / "trace"
+NOWHERE = {"t-10"}
+"""The task of the small trace that asks for more GPUs than any node of its model has."""
+
+
+@dataclass
+class Run:
+    """A simulation that has ended: what the store saw happen and holds, and the log."""
+
+    log: Path
+    over: list[str] = field(default_factory=list)
+    bound: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    left: dict[str, list[Obj]] = field(default_factory=dict)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    sessions: int = 0
+
+    def outcomes(self) -> Counter[tuple[str, str]]:
+        """How often each pod's bind had which outcome, by the log."""
+        plans: dict[int, ev.Plan] = {}
+        found: Counter[tuple[str, str]] = Counter()
+        with LogReader(self.log) as reader:
+            for logged in reader.read():
+                if isinstance(logged.event, ev.SessionDecided):
+                    plans[logged.event.session] = ev.decode_plan(logged.event.plan)
+                elif isinstance(logged.event, ev.OperationDone):
+                    done = logged.event
+                    operation = plans[done.session].statements[done.statement].operations[done.operation]
+                    found[operation.key, done.result] += 1
+        return found
+
+
+async def _run(plan: Plan) -> Run:
+    simulation = Simulation(plan)
+    run = Run(plan.event_log)
+    nodes: dict[str, str] = {}
+
+    def note(event: str, _: str, pod: Obj) -> None:
+        name = pod["metadata"]["name"]
+        run.names.add(name)
+        if node_of(pod) and nodes.get(pod["metadata"]["uid"]) != node_of(pod):
+            nodes[pod["metadata"]["uid"]] = node_of(pod)
+            run.bound[name] += 1
+        run.over.extend(f"{node}: {use.over()}" for node, use in simulation.tally.nodes.items() if use.over())
+
+    simulation.store.subscribe([PODS], note)
+    async with simulation:
+        await asyncio.wait_for(simulation.wait_idle(), 60)
+        run.sessions = simulation.sessions
+        run.refused = simulation.feeder.refused
+        run.left = {kind: simulation.store.list(kind) for kind in (PODS, PODGROUPS, JOBS, DEPLOYMENTS)}
+    return run
+
+
+def _trace_plan(log: Path, compression: float = 1.0) -> Plan:
+    tasks = trace.read_tasks(TRACE / "pods.csv")
+    arrivals = trace.arrivals(tasks, compression=compression)
+    return Plan(log, trace.read_nodes(TRACE / "nodes.csv"), trace.queues_of(tasks), arrivals)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A mix of all kinds of workloads, more than the nodes hold at a time."""
+    mix = parse_mix("gangs=4,jobs=3,deployments=2,pods=6,every=3,size=2-6,run=20-120")
+    plan = Plan(tmp_path_factory.mktemp("mixed") / "log", parse_nodes("4*cpu=32,memory=256Gi"))
+    plan.queues, plan.seed = parse_queues("research:2,serving"), 11
+    plan.arrivals = generate(mix, ["research", "serving"], 11)
+    return asyncio.run(_run(plan))
+
+
+@pytest.fixture(scope="module", params=[1.0, 300.0], ids=["as recorded", "compressed"])
+def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The small trace."""
+    return asyncio.run(_run(_trace_plan(tmp_path_factory.mktemp("trace") / "log", request.param)))
+
+
+def _ran(run: Run, prefix: str) -> Iterator[str]:
+    return (phase_of(pod) for pod in run.left[PODS] if pod["metadata"]["name"].startswith(prefix))
+
+
+@pytest.mark.parametrize("kind", ["gang-", "pod-"])
+def test_gangs_and_bare_pods_run_to_their_end(mixed: Run, kind: str) -> None:
+    assert set(_ran(mixed, kind)) == {"Succeeded"}
+
+
+def test_volcano_jobs_complete(mixed: Run) -> None:
+    assert [job["status"]["state"]["phase"] for job in mixed.left[JOBS]] == ["Completed"] * 3
+
+
+def test_deployments_have_all_their_replicas(mixed: Run) -> None:
+    have = [deployment["status"].get("readyReplicas") for deployment in mixed.left[DEPLOYMENTS]]
+    assert have == [deployment["spec"]["replicas"] for deployment in mixed.left[DEPLOYMENTS]]
+
+
+def test_nothing_of_a_mix_is_refused(mixed: Run) -> None:
+    assert mixed.refused == []
+
+
+def test_no_node_ever_holds_more_than_it_has(mixed: Run) -> None:
+    assert mixed.over == []
+
+
+def test_each_pod_of_a_mix_is_bound_exactly_once(mixed: Run) -> None:
+    assert mixed.bound == dict.fromkeys(mixed.names, 1)
+
+
+def test_the_log_of_a_mix_is_sound(mixed: Run) -> None:
+    assert list(verify(mixed.log)) == []
+
+
+def test_all_sessions_of_a_mix_replay_identically(mixed: Run) -> None:
+    replayed = list(replay(mixed.log))
+    assert [one.session for one in replayed if one.difference is not None] == []
+    assert len(replayed) == mixed.sessions > 0
+
+
+def test_each_task_of_a_trace_that_fits_is_bound_exactly_once(traced: Run) -> None:
+    assert traced.bound == dict.fromkeys(traced.names - NOWHERE, 1)
+
+
+def test_the_log_knows_of_one_bind_a_task_and_of_no_failure(traced: Run) -> None:
+    assert traced.outcomes() == {(f"default/{name}", "done"): 1 for name in traced.bound}
+
+
+def test_no_node_of_a_trace_ever_holds_more_than_it_has(traced: Run) -> None:
+    assert traced.over == []
+
+
+def test_the_log_of_a_trace_is_sound(traced: Run) -> None:
+    assert list(verify(traced.log)) == []
+
+
+def test_all_sessions_of_a_trace_replay_identically(traced: Run) -> None:
+    assert [one.session for one in replay(traced.log) if one.difference is not None] == []
+
+
+def test_tasks_of_a_trace_are_gone_when_they_are_to_be_removed(tmp_path: Path) -> None:
+    plan = _trace_plan(tmp_path / "log")
+    plan.remove_after = 0.0
+    run = asyncio.run(_run(plan))
+    left = itertools.chain(run.left[PODS], run.left[PODGROUPS])
+    assert {obj["metadata"]["name"] for obj in left} == NOWHERE
+    assert run.bound == dict.fromkeys(run.names - NOWHERE, 1)
