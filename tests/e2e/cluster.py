@@ -88,7 +88,7 @@ def node(name: str, cpu: int = 8) -> Obj:
     }
 
 
-def pod(name: str, group: str, cpu: int = 1) -> Obj:
+def pod(name: str, group: str, cpu: int = 1, **spec: Any) -> Obj:
     requests = {"cpu": str(cpu), "memory": "64Mi"}
     return {
         "kind": "Pod",
@@ -97,7 +97,7 @@ def pod(name: str, group: str, cpu: int = 1) -> Obj:
         },
         "spec": {
             "schedulerName": "volcano", "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "c", "image": "pause", "resources": {"requests": requests}}],
+            "containers": [{"name": "c", "image": "pause", "resources": {"requests": requests}}], **spec,
         },
     }  # fmt: skip
 
@@ -377,15 +377,15 @@ class Cluster:
         for number in range(count):
             self.store.create("nodes", node(f"node-{number:02}", cpu))
 
-    def submit(self, name: str, size: int, *, minimum: int | None = None, cpu: int = 1) -> list[str]:
-        """A gang of ``size`` pods; their keys."""
+    def submit(self, name: str, size: int, *, minimum: int | None = None, cpu: int = 1, **spec: Any) -> list[str]:
+        """A gang of ``size`` pods; their keys. ``spec`` adds to that of the pods."""
         group = {
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"minMember": size if minimum is None else minimum, "queue": "default"},
         }
         self.store.create(GROUPS, group)
         for number in range(size):
-            self.store.create("pods", pod(f"{name}-{number}", name, cpu))
+            self.store.create("pods", pod(f"{name}-{number}", name, cpu, **spec))
         return [f"default/{name}-{number}" for number in range(size)]
 
     @property

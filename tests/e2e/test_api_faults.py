@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -207,6 +208,29 @@ async def test_a_gang_that_was_let_in_only_in_part_comes_first(tmp_path: Path) -
             refusing[0] = False
             await cluster.until_bound(keys)
         assert not cluster.bound(later)
+
+
+async def test_a_pod_that_cannot_be_bound_is_not_tried_all_the_time(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 4)
+        daemon = await cluster.started("a")
+        asked: list[float] = []
+
+        def refuse(request: web.Request) -> web.Response | None:
+            if not is_bind(request) or "/bad-0/" not in request.path:
+                return None
+            asked.append(time.monotonic())
+            return failed(403, "Forbidden")
+
+        with cluster.faults(refuse):
+            cluster.submit("bad", 1)
+            for number in range(8):  # there is always something else to decide on
+                await cluster.until_bound(cluster.submit(f"good-{number}", 1, cpu=0))
+            await until(lambda: len(asked) == 4)
+        gaps = [after - before for before, after in itertools.pairwise(asked)]
+        assert gaps == sorted(gaps)
+        assert gaps[0] > 0.1
+        assert len(daemon.sessions()) < 40
 
 
 async def test_a_phase_that_could_not_be_written_for_long_is_written_in_the_end(tmp_path: Path) -> None:

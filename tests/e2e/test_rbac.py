@@ -37,7 +37,7 @@ def used(made: Iterable[Made]) -> set[Grant]:
 
 async def exercise(cluster: Cluster) -> None:
     """Have one daemon do all that a daemon does."""
-    cluster.add_nodes(1, 4)
+    cluster.add_nodes(1, 8)
     in_doubt: list[str] = []
 
     def once(request: web.Request) -> web.Response | None:
@@ -49,13 +49,13 @@ async def exercise(cluster: Cluster) -> None:
     await cluster.started("a")
     with cluster.faults(once):
         await cluster.until_bound(cluster.submit("fits", 4))
-    waiting = cluster.submit("waits", 2)
-    await until(lambda: _events(cluster, "waits-0"), what="an Event tells why it waits")
+    waiting = cluster.submit("waits", 2, nodeSelector={"kubernetes.io/hostname": "node-99"})
+    await until(lambda: _events(cluster, "waits"), what="an Event tells why it waits")
     await until(lambda: _wrote(cluster, "patch", "pods", "status"), what="its condition is written")
     for cordoned in (True, False):  # another reason, and then the first one again: its Event is counted up
-        seen = len(_events(cluster, "waits-0"))
+        seen = len(_events(cluster, "waits"))
         cluster.store.patch("nodes", None, "node-00", {"spec": {"unschedulable": cordoned}})
-        await until(lambda seen=seen: len(_events(cluster, "waits-0")) > seen or _wrote(cluster, "patch", "events", ""))
+        await until(lambda seen=seen: len(_events(cluster, "waits")) > seen or _wrote(cluster, "patch", "events", ""))
     cluster.store.create("nodes", node("node-99", 4))
     await cluster.until_bound(waiting)
     await until(lambda: _wrote(cluster, "patch", "queues.scheduling.volcano.sh", "status"))

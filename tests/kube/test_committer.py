@@ -221,7 +221,22 @@ async def test_what_surely_never_happened_has_failed() -> None:
         f.server.on("POST", "binding", failure(429, "TooManyRequests", ""))
         assert [result for result, _ in await f.commit(BIND)] == ["failed"]
         assert f.binds() == 5
-        assert f.clock.slept == sorted(f.clock.slept)
+        assert f.clock.slept[:4] == sorted(f.clock.slept[:4])
+
+
+async def test_a_pod_that_fails_again_and_again_is_told_of_ever_later(f: Fixture) -> None:
+    f.server.on("POST", "binding", failure(403, "Forbidden", ""))
+    for _ in range(9):
+        await f.commit(BIND)
+    assert f.clock.slept[:3] == pytest.approx([0.1875, 0.375, 0.75])
+    assert f.clock.slept[-1] == pytest.approx(0.75 * 15)
+
+
+async def test_a_success_ends_the_ever_longer_pauses(f: Fixture) -> None:
+    f.server.on("POST", "binding", failure(403, "Forbidden", ""), failure(403, "Forbidden", ""), BOUND, failure(403, "", ""))
+    for _ in range(4):
+        await f.commit(BIND)
+    assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.1875])
 
 
 async def test_without_the_lease_no_call_is_made(f: Fixture) -> None:

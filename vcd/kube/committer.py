@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -26,6 +26,9 @@ log = structlog.get_logger(__name__)
 
 POD = KINDS["Pod"]
 UNSCHEDULABLE_REASON = "SchedulerError"
+_LONGEST_PATIENCE = 15.0
+"""Seconds."""
+_REMEMBERED_FAILURES = 4096
 
 Fence = Callable[[int], bool]
 """Whether this replica still holds the Lease under the given epoch."""
@@ -105,6 +108,7 @@ class Committer:
         self._concurrency = concurrency
         self._clock = clock
         self._random = rand
+        self._patience = _Patience(rand)
 
     async def commit(self, record: SessionDecided, plan: Plan) -> None:
         """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
@@ -139,6 +143,10 @@ class Committer:
         call: _Call = _Bind(operation) if operation.verb == "bind" else _Evict(operation, self._clock)
         outcome = await self._attempt(call, fence)
         self._announce(operation, outcome)
+        if outcome.result == "failed" and fence():
+            await self._clock.sleep(self._patience.pause(operation.uid))
+        else:
+            self._patience.forget(operation.uid)
         return outcome
 
     async def _attempt(self, call: _Call, fence: Callable[[], bool]) -> Outcome:
@@ -321,6 +329,29 @@ class _Evict:
         target = Condition("DisruptionTarget", "True", "PreemptionByScheduler", _evict_message(self.operation), since)
         # the UID in a patch is a precondition: the server refuses another pod of that name
         return _encode({"metadata": {"uid": self.operation.uid}, "status": {"conditions": [ready, target]}})
+
+
+class _Patience:
+    """Ever longer pauses before it is told that an operation on the same pod has failed again.
+
+    Whoever is told may decide the same at once, and would do so as fast as the server can refuse it.
+    """
+
+    def __init__(self, rand: Random) -> None:
+        self._random = rand
+        self._pauses: OrderedDict[str, Backoff] = OrderedDict()
+
+    def pause(self, uid: str) -> float:
+        """Seconds to wait after a failure."""
+        backoff = self._pauses.setdefault(uid, Backoff(0.25, _LONGEST_PATIENCE, self._random))
+        self._pauses.move_to_end(uid)
+        if len(self._pauses) > _REMEMBERED_FAILURES:
+            self._pauses.popitem(last=False)
+        return backoff.next()
+
+    def forget(self, uid: str) -> None:
+        """The operation did not fail this time."""
+        self._pauses.pop(uid, None)
 
 
 class _Outcomes:

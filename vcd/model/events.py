@@ -81,10 +81,21 @@ class Answered(_Event, frozen=True, tag="answer"):
     answer: bytes
 
 
+class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
+
+    ``claim`` is the claim's key, ``uid`` the claim's.
+    """
+
+    claim: str
+    volume: str = ""
+    uid: str = ""
+
+
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call that a statement intends: bind ``key`` to ``node``, evict it, or hold room on ``node`` for it.
 
-    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom.
+    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom; ``volumes`` are to be bound before the pod.
     """
 
     verb: Verb
@@ -92,6 +103,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str
     node: str = ""
     reason: str = ""
+    volumes: tuple[VolumeChoice, ...] = ()
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,7 +23,7 @@ class Combine(enum.Enum):
     ALL_OF_FIRST_TIER = "all of the first tier that answers must agree"
     VOTE = "one reject rejects; a tier with a permit decides; all abstaining permits"
     FIRST = "the first plugin that answers decides"
-    COLLECT = "every contribution counts: predicates filter, scores add up"
+    COLLECT = "every contribution counts: predicates filter, scores add up, volumes are bound"
     NOTIFY = "all are told"
 
 
@@ -76,6 +76,7 @@ _ALL = (
     Point("unified_evictable", None, Combine.INTERSECTION, "(context, tasks) -> list[Task] | None"),
     Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
     Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
+    Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
     # what happens in a trial ----------------------------------------------------------------------------------------
     Point("on_allocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
     Point("on_deallocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.events import Waiting
+from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Pod, PriorityClass
 from vcd.model.quantity import format_resource
 from vcd.model.status import (
@@ -581,6 +581,10 @@ class Session:
                 if row is not None:
                     return row
         return candidates.best()
+
+    def pre_bind(self, task: Task, row: int) -> tuple[VolumeChoice, ...]:
+        """What is to be done for a task before it is bound to the node it was placed on."""
+        return tuple([choice for method in self._flat["pre_bind"] for choice in method(task, row)])
 
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
         """The node that an earlier preemption made room on for a task, where it still passes."""

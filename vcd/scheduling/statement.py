@@ -28,6 +28,7 @@ class _Done:
     status_before: int
     node_before: int
     reason: str
+    volumes: tuple[ev.VolumeChoice, ...] = ()
 
 
 class Statement:
@@ -119,6 +120,7 @@ class Statement:
         for done in self._done:
             if done.verb == "bind" and done.task.status == _ALLOCATED:
                 done.task.job.moved(done.task, _BINDING)
+                done.volumes = self._session.pre_bind(done.task, done.node)
         self._session.statements.append(self)
 
     def keep(self) -> None:
@@ -129,7 +131,7 @@ class Statement:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
         names = self._session.nodes.facts.names
         return tuple(
-            ev.Operation(done.verb, done.task.key, done.task.uid, names[done.node], done.reason)
+            ev.Operation(done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes)
             for done in self._done
             if done.verb == "evict"
             or (done.verb == "bind" and done.task.status == _BINDING)

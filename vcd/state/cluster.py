@@ -79,6 +79,8 @@ class ClusterState:
         self.schedulers: Interner[str] = Interner()
 
         self.intents: dict[str, Intent] = {}
+        self.intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}
+        """Of the intents that bind volumes, what they bind, by pod."""
         self.intended_status: dict[str, ev.GroupStatus] = {}
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
@@ -312,7 +314,7 @@ class ClusterState:
             return
         self._remember_intent(
             operation.key,
-            Intent(session, statement, position, operation.verb, operation.uid, operation.node),
+            Intent(session, statement, position, operation.verb, operation.uid, operation.node, operation.volumes),
         )
         self._place(operation.key, row)
 
@@ -348,10 +350,13 @@ class ClusterState:
     def _remember_intent(self, key: str, intent: Intent) -> None:
         self._forget_intent(key)
         self.intents[key] = intent
+        if intent.volumes:
+            self.intended_volumes[key] = intent.volumes
         self._intent_of_call[intent.session, intent.statement, intent.operation] = key
 
     def _forget_intent(self, key: str) -> None:
         intent = self.intents.pop(key, None)
+        self.intended_volumes.pop(key, None)
         if intent is not None:
             del self._intent_of_call[intent.session, intent.statement, intent.operation]
 
@@ -403,6 +408,7 @@ class ClusterState:
                 waiting=dict(self.waiting),
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
+                intended_volumes=dict(self.intended_volumes),
             ),
         )
 
@@ -412,7 +418,7 @@ class ClusterState:
         dump = msgspec.msgpack.decode(data, type=_Dump)
         state = cls()
         for key, fields in dump.intents.items():
-            state._remember_intent(key, Intent(*fields))
+            state._remember_intent(key, Intent(*fields, dump.intended_volumes.get(key, ())))
         for kind, key, payload, digest in dump.objects:
             if payload:
                 state._put(kind, key, payload)
@@ -447,6 +453,7 @@ class _Dump(msgspec.Struct):
     waiting: dict[str, tuple[ev.Waiting, ...]]
     stranded: dict[str, int]
     decided_at: int
+    intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none in the checkpoints of earlier versions
 
 
 class Frozen:

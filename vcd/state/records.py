@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vcd.model.codec import BadObject
+from vcd.model.events import VolumeChoice
 from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import is_best_effort, node_allocatable, pod_requests, resource_values, score_requests
@@ -204,11 +205,15 @@ class Settings:
 
 @dataclass(slots=True)
 class Intent:
-    """What a session decided about a pod and the API server has not shown yet."""
+    """What a session decided about a pod and the API server has not shown yet.
+
+    ``volumes`` are what the pod's unbound claims are to get before it is bound.
+    """
 
     session: int
     statement: int
     operation: int
     verb: str
     uid: str
-    node: str = field(default="")
+    node: str = ""
+    volumes: tuple[VolumeChoice, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.events import Waiting
+from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
@@ -46,7 +46,7 @@ class Snapshot:
 
     ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
     nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
-    the numbers in the columns of ``tasks``.
+    the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims.
     """
 
     sequence: int
@@ -65,6 +65,7 @@ class Snapshot:
     answers: Mapping[str, bytes]
     waiting: Mapping[str, tuple[Waiting, ...]]
     stranded: Mapping[str, int]
+    volumes: Mapping[str, tuple[VolumeChoice, ...]]
     settings: Settings
 
 
@@ -118,6 +119,7 @@ class SnapshotMaker:
             answers=dict(state.answers),
             waiting=dict(state.waiting),
             stranded=dict(state.stranded),
+            volumes=dict(state.intended_volumes),
             settings=state.settings,
         )
 

@@ -53,17 +53,18 @@ class EnqueueAction(Action):
 
 
 def _larger_than_any_node(session: Session, job: Job) -> Refusal | None:
-    """A minimum above minMember times the largest node needs a pod that no node holds."""
+    """When even the mean of the minimum over its pods is above the largest node, some pod fits nowhere."""
     largest = session.nodes.largest
-    needed = session.jobs.min_resources[job.index]
-    over = needed > max(1, job.min_available) * largest
+    members = max(1, job.min_available)
+    a_pod = -(-session.jobs.min_resources[job.index] // members)
+    over = a_pod > largest
     over[session.nodes.column_of["pods"]] = False
     if not over.any():
         return None
     return Refusal(
         "a pod of the group is larger than the largest node",
         {
-            **{f"needs {name}": text for name, text in session.amounts(needed * over).items()},
+            **{f"needs {name}": text for name, text in session.amounts(a_pod * over).items()},
             **{f"largest node {name}": text for name, text in session.amounts(largest * over).items()},
         },
     )
