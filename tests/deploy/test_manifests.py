@@ -62,6 +62,8 @@ WRITES = {
     Grant("create", "", "pods/binding", "", ""),
     Grant("delete", "", "pods", "", ""),
     Grant("patch", "", "pods/status", "", ""),
+    Grant("patch", "", "persistentvolumeclaims", "", ""),
+    Grant("patch", "", "persistentvolumes", "", ""),
     Grant("patch", "scheduling.volcano.sh", "podgroups", "", ""),
     Grant("patch", "scheduling.volcano.sh", "queues/status", "", ""),
     Grant("create", "", "events", "", ""),
@@ -71,6 +73,7 @@ WRITES = {
 }
 READ_TO_WRITE = {
     *(Grant("get", "", "pods", "", ""), Grant("get", "coordination.k8s.io", "leases", NAMESPACE, "volcano")),
+    *(Grant("get", "", resource, "", "") for resource in ("persistentvolumeclaims", "persistentvolumes")),
     *(Grant("get", "scheduling.volcano.sh", resource, "", "") for resource in ("podgroups", "queues")),
 }
 

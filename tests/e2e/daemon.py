@@ -1,13 +1,16 @@
 """``python -m tests.e2e.daemon run ...``: the command ``vcd run``, with what a test does to its process.
 
 ``E2E_SLOW_PLUGIN`` (seconds) has the plugin gang hold each session that knows of a group for so long.
-``E2E_PAUSES`` (a path) has each pause of the event loop of more than 20 ms written there, as a JSON line.
+``E2E_PAUSES`` (a path) has each pause of the event loop of more than 20 ms written there, as a JSON line,
+with the part of it in which the process wanted to go on and other processes had the machine.
 ``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
+``E2E_SILENCE`` (seconds) is after how long a silent watch counts as stalled.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -20,6 +23,7 @@ import numpy as np
 
 from vcd.cli import main
 from vcd.daemon.metrics import Metrics
+from vcd.kube.watcher import Watcher
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.registry import plugins
 from vcd.scheduling.session import Session
@@ -50,13 +54,30 @@ def _slow_down(plugin: type[Plugin], seconds: float) -> None:
 def _write_pauses(path: Path) -> None:
     observe = Metrics.observe_pause
     file = path.open("a", buffering=1)
+    before = [_waited_for_cpu()]
 
     def written(self: Metrics, seconds: float) -> None:
         observe(self, seconds)
+        waited, before[0] = _waited_for_cpu() - before[0], _waited_for_cpu()
         if seconds > 0.02:
-            file.write(json.dumps({"at": time.time(), "seconds": seconds}) + "\n")
+            file.write(json.dumps({"at": time.time(), "seconds": seconds, "waited": waited}) + "\n")
 
     Metrics.observe_pause = written  # type: ignore[method-assign]
+
+
+def _waited_for_cpu() -> float:
+    """Seconds that this process's threads were ready and had no CPU, because other processes had them all."""
+    waited = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            waited += int((task / "schedstat").read_text().split()[1])
+    return waited / 1e9
+
+
+def _notice_silence_after(seconds: float) -> None:
+    defaults = Watcher.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["idle_timeout"] = seconds
 
 
 def _keep_house_each(seconds: float) -> None:
@@ -72,6 +93,8 @@ if __name__ == "__main__":
         _write_pauses(Path(os.environ["E2E_PAUSES"]))
     if "E2E_HOUSEKEEPING" in os.environ:
         _keep_house_each(float(os.environ["E2E_HOUSEKEEPING"]))
+    if "E2E_SILENCE" in os.environ:
+        _notice_silence_after(float(os.environ["E2E_SILENCE"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -155,6 +155,15 @@ async def test_after_watches_were_cut_nothing_is_missed(tmp_path: Path) -> None:
         await cluster.until_bound(cluster.submit("gang", 16))
 
 
+async def test_watches_that_fall_silent_are_noticed(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.started("a", E2E_SILENCE="2")
+        assert cluster.server.stall_watches() > 5
+        await cluster.until_bound(cluster.submit("gang", 16))
+        assert (await daemon.metrics())['vcd_watch_stalls_total{kind="Pod"}'] == 1
+
+
 async def test_a_deletion_while_disconnected_is_found_although_the_history_is_gone(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
@@ -228,8 +237,7 @@ async def test_a_pod_that_cannot_be_bound_is_not_tried_all_the_time(tmp_path: Pa
                 await cluster.until_bound(cluster.submit(f"good-{number}", 1, cpu=0))
             await until(lambda: len(asked) == 4)
         gaps = [after - before for before, after in itertools.pairwise(asked)]
-        assert gaps == sorted(gaps)
-        assert gaps[0] > 0.1
+        assert all(gap >= least for gap, least in zip(gaps, (0.125, 0.25, 0.5), strict=False))
         assert len(daemon.sessions()) < 40
 
 

@@ -16,6 +16,9 @@ from vcd.timetravel.logfile import verify
 ALONE = "--identity=alone"
 """A replica that comes back under the name that it led by need not wait until its own lease has run out."""
 ROUNDS, GANGS, GANG = 8, 6, 8
+CHECKPOINTS = "--checkpoint-interval=100"
+LIMIT, GANGS_ENOUGH = "500000", 24
+"""Bytes that the log's files may have, and gangs of 32 whose events are more than that."""
 
 
 async def test_kills_at_random_moments_leave_every_gang_bound_once(tmp_path: Path) -> None:
@@ -23,7 +26,7 @@ async def test_kills_at_random_moments_leave_every_gang_bound_once(tmp_path: Pat
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(ROUNDS * GANGS, GANG)
         keys: list[str] = []
-        daemon = await cluster.started("a", ALONE)
+        daemon = await cluster.started("a", ALONE, CHECKPOINTS, E2E_HOUSEKEEPING="0.1")
         for round_ in range(ROUNDS):
             for number in range(GANGS):
                 keys += cluster.submit(f"gang-{round_}-{number}", GANG)
@@ -31,7 +34,7 @@ async def test_kills_at_random_moments_leave_every_gang_bound_once(tmp_path: Pat
             await until(lambda wanted=wanted: len(cluster.binds) >= wanted)  # type: ignore[misc]
             await daemon.kill()
             assert verify(daemon.log) == []
-            daemon = await cluster.started("a", ALONE, log=daemon.log)
+            daemon = await cluster.started("a", ALONE, CHECKPOINTS, log=daemon.log, E2E_HOUSEKEEPING="0.1")
         await cluster.until_bound(keys)
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys)
 
@@ -82,9 +85,9 @@ async def test_a_bind_whose_answer_was_never_read_is_known_after_the_restart(tmp
 async def test_a_full_disk_stops_the_scheduling(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(40, 50)
-        daemon = await cluster.started("a", E2E_FILE_LIMIT="1000000")
+        daemon = await cluster.started("a", E2E_FILE_LIMIT=LIMIT)
         number = 0
-        while daemon.running and number < 60:
+        while daemon.running and number < GANGS_ENOUGH:
             number += 1
             keys = cluster.submit(f"gang-{number}", 32)
             await until(lambda keys=keys: cluster.bound(keys) or not daemon.running)  # type: ignore[misc]
@@ -96,8 +99,8 @@ async def test_a_full_disk_stops_the_scheduling(tmp_path: Path) -> None:
 async def test_after_a_full_disk_the_log_goes_on_with_nothing_lost(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(40, 50)
-        daemon = await cluster.started("a", ALONE, E2E_FILE_LIMIT="1000000")
-        keys = [key for number in range(60) for key in cluster.submit(f"gang-{number}", 32)]
+        daemon = await cluster.started("a", ALONE, E2E_FILE_LIMIT=LIMIT)
+        keys = [key for number in range(GANGS_ENOUGH) for key in cluster.submit(f"gang-{number}", 32)]
         await daemon.ended(30)
         outcomes = _outcomes(daemon)
         await cluster.started("a", ALONE, log=daemon.log)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.dsl import gang, group, node
+from tests.laws.answering import Answering
 from tests.laws.histories import History, sessions
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
@@ -50,3 +52,15 @@ def test_each_session_is_decided_again_from_a_checkpoint_and_the_tail(batch: int
                 again = decided_again(history, session, state)
                 assert again == session.plan, f"seed {seed}, session {session.session}, checkpoint {middle}"
         assert folded(log, state, len(log)).dump() == history.state.dump(), f"seed {seed}, checkpoint {middle}"
+
+
+def test_a_resource_that_is_nowhere_any_more_changes_no_plan() -> None:
+    """A state that saw it knows its name, one loaded from a checkpoint does not."""
+    world = Answering(node("n", gpu=1), gang("g", 1, cpu=1, gpu=1, phase="Pending", minimum={"cpu": 1}))
+    world.rest()
+    world.remove("Pod", "default/g-0")
+    world.put(node("n"), group("g", phase="Pending"))
+    world.rest()
+    loaded = ClusterState.load(world.state.dump())
+    plans = [decide(SnapshotMaker(state).snapshot(), world.policy, world.now, 0) for state in (world.state, loaded)]
+    assert ev.encode_plan(plans[0]) == ev.encode_plan(plans[1])

@@ -53,3 +53,11 @@ def test_a_job_of_the_same_priority_is_still_kept_out() -> None:
     world.rest()
     assert world.placed("late") == {}
     assert world.why("late")[0].plugin == "overcommit"
+
+
+def test_a_high_job_of_the_same_queue_runs_too() -> None:
+    world = many_low_jobs()
+    world.rest()
+    world.put(job("high", "node-2", 4, "q-low", "high", 5000))
+    world.rest()
+    assert world.placed("high") == {"high-0": "node-2"}

@@ -10,7 +10,7 @@ from tests.dsl import NOW_NS, node, pod, session_of
 from tests.predicates.asking import PREDICATES, applies, named, passing, pending, reasons, refusal, with_arguments
 from tests.predicates.storage import capacity, claim, csi_driver, csi_node, storage_class, using, volume
 from vcd.api import read_policy
-from vcd.model.status import TaskStatus
+from vcd.model import events as ev
 from vcd.scheduling.decide import run
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -281,11 +281,11 @@ def test_pods_that_share_a_claim_share_its_volume() -> None:
 def test_a_pod_that_an_earlier_session_placed_keeps_its_volume_until_it_is_bound() -> None:
     claims = [claim("x"), claim("y")]
     state = state_of([*NODES, storage_class(), *claims, volume("v"), user("first", "x"), user("second", "y")])
-    snapshot = SnapshotMaker(state).snapshot()
-    first = snapshot.tasks.keys.index("default/first")
-    snapshot.tasks.status[first] = TaskStatus.BINDING
-    snapshot.tasks.node[first] = snapshot.facts.row_of["a"]
-    session = run(snapshot, read_policy(PREDICATES), NOW_NS, 0)
+    chosen = (ev.VolumeChoice("default/x", "v", "uid-x"),)
+    bind = ev.Operation("bind", "default/first", "uid-default-first", "a", volumes=chosen)
+    plan = ev.encode_plan(ev.Plan((ev.Statement("default/first", "allocate", (bind,)),)))
+    state.apply(state.sequence + 1, ev.SessionDecided(1, 0, "", 0, 0, 1, {}, plan))
+    session = run(SnapshotMaker(state).snapshot(), read_policy(PREDICATES), NOW_NS, 0)
     assert session.placements == 0
     assert reasons(session, "VolumeBinding") == {"node(s) didn't find available persistent volumes to bind": 3}
 

@@ -128,7 +128,7 @@ class _Share:
     allocated: Resource = field(default_factory=Resource)
     request: Resource = field(default_factory=Resource)
     elastic: Resource = field(default_factory=Resource)
-    inqueue: Resource = field(default_factory=Resource)
+    inqueue: dict[int, Resource] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -157,7 +157,9 @@ def proportion(session: Session, arguments: Arguments) -> None:
         if not session.cluster.queues[job.queue].open:
             job.notes["gate"] = {"proportion": ["queue is not open"]}
             return REJECT
-        wanted = job.min_request.add(attr.allocated).add(attr.inqueue).sub(attr.elastic)
+        least = job.priority if session.pains else min([job.priority, *attr.inqueue])
+        ahead = total(amount for priority, amount in sorted(attr.inqueue.items()) if priority >= least)
+        wanted = job.min_request.add(attr.allocated).add(ahead).sub(attr.elastic)
         short = wanted.exceeding_requested(attr.real_capability, job.min_request)
         if short:
             job.notes["gate"] = {"proportion": short}
@@ -165,7 +167,7 @@ def proportion(session: Session, arguments: Arguments) -> None:
 
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
-            shares[job.queue].inqueue.add(job.without_gated(job.min_request))
+            _reserve(shares[job.queue], job, job.min_request)
 
     def allocate(task: Task) -> None:
         shares[session.cluster.jobs[task.job].queue].allocated.add(task.request)
@@ -213,9 +215,14 @@ def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
         if job.min_resources is not None and (
             job.phase == "Inqueue" or (job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available)
         ):
-            attr.inqueue.add(job.without_gated(job.outstanding()))
+            _reserve(attr, job, job.outstanding())
         attr.elastic.add(job.allocated.minus_floor(job.min_request))
     return shares
+
+
+def _reserve(attr: _Share, job: Job, amount: Resource) -> None:
+    """Note what an admitted job may still take, by its priority."""
+    attr.inqueue.setdefault(job.priority, Resource()).add(job.without_gated(amount))
 
 
 def _divide(shares: dict[str, _Share], everything: Resource) -> None:

@@ -51,11 +51,17 @@ class Keeper:
         """Fold what is durable, as far as no earlier event is missing."""
         while self._next in self._durable:
             events, folded = self._durable.pop(self._next)
-            for event in events:
-                self.state.apply(self._next, event)
-                self._next += 1
-                self.observe(event)
-                if not isinstance(event, _QUIET) and not (isinstance(event, OperationDone) and event.result == "done"):
-                    self.changed.set()
-            if not folded.done():
-                folded.set_result(None)
+            try:
+                for event in events:
+                    self._fold_one(event)
+            except Exception as error:  # noqa: BLE001 - a defect; who put the event is told, and the program stops
+                folded.set_exception(error)
+                return
+            folded.set_result(None)
+
+    def _fold_one(self, event: Event) -> None:
+        self.state.apply(self._next, event)
+        self._next += 1
+        self.observe(event)
+        if not isinstance(event, _QUIET) and not (isinstance(event, OperationDone) and event.result == "done"):
+            self.changed.set()

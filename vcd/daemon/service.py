@@ -34,9 +34,10 @@ from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
 from vcd.model.objects import Condition
+from vcd.model.status import TaskStatus
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import plugins
-from vcd.scheduling.session import Session
+from vcd.scheduling.session import Job, Session
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)
@@ -208,7 +209,7 @@ class Service:
             task.add_done_callback(self._commit_ended)
         self.statuses.submit_groups(plan.groups, f"session-{record.session}")
         self.statuses.submit_queues(plan.queues)
-        self._tell_waiting(plan)
+        self._tell_waiting(plan, session)
         _log.debug(
             "session",
             statements=len(plan.statements),
@@ -221,22 +222,31 @@ class Service:
         if not task.cancelled() and task.exception() is not None:
             _log.error("commit failed", error=repr(task.exception()))
 
-    def _tell_waiting(self, plan: ev.Plan) -> None:
-        """Conditions of pods that found no place, and an Event for each group that waits for a new reason."""
+    def _tell_waiting(self, plan: ev.Plan, session: Session) -> None:
+        """A condition on every pod that waits, so that autoscalers see it, and Events for new reasons."""
+        by_group: dict[str, list[ev.Waiting]] = {}
         for waiting in plan.waiting:
-            if not waiting.gate:
-                continue
-            words = in_words(waiting)
-            group = self.keeper.state.groups.get(waiting.group)
+            if waiting.gate:
+                by_group.setdefault(waiting.group, []).append(waiting)
+        for key, reasons in by_group.items():
+            words = "; ".join(in_words(waiting) for waiting in reasons)
+            group = self.keeper.state.groups.get(key)
             if group is not None:
-                meta = group.group.metadata
-                self.recorder.record("PodGroup", waiting.group, meta.uid, "Warning", "Unschedulable", words)
-            for key in waiting.pods:
-                pod = self.keeper.state.pod(key)
-                if pod is not None:
-                    condition = Condition("PodScheduled", "False", "Unschedulable", words)
-                    self.statuses.submit_pod_condition(key, pod.metadata.uid, condition)
-                    self.recorder.record("Pod", key, pod.metadata.uid, "Warning", "FailedScheduling", words)
+                self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
+            index = session.jobs.index_of.get(key)
+            if index is not None:
+                self._tell_pods(session.job(index), reasons, words)
+
+    def _tell_pods(self, job: Job, reasons: list[ev.Waiting], words: str) -> None:
+        own = {pod: in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+        for task in job.pending():
+            if task.status != TaskStatus.PENDING:
+                continue
+            message = own.get(task.key, words)
+            condition = Condition("PodScheduled", "False", "Unschedulable", message)
+            self.statuses.submit_pod_condition(task.key, task.uid, condition)
+            if task.key in own:
+                self.recorder.record("Pod", task.key, task.uid, "Warning", "FailedScheduling", message)
 
     def _observe(self, event: ev.Event) -> None:
         self._folded.set()

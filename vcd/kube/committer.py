@@ -17,6 +17,7 @@ import structlog
 
 from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Unanswered, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
 from vcd.model.kinds import KINDS
@@ -83,7 +84,8 @@ class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
     ``attempts`` bounds the calls for one operation (not the looks at what became of it), ``concurrency`` the operations of one session under way at once
-    (the client's admission bounds all sessions together).
+    (the client's admission bounds all sessions together). A bind that has volumes to bind before waits for them beside
+    those, for ``bind_timeout`` seconds at most.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Committer:
         conditions: ConditionWriter | None = None,
         attempts: int = 5,
         concurrency: int = 64,
+        bind_timeout: float = BIND_TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
@@ -109,6 +112,9 @@ class Committer:
         self._clock = clock
         self._random = rand
         self._patience = _Patience(rand)
+        self._volumes = VolumeBinder(
+            client, timeout=bind_timeout, attempts=attempts, concurrency=concurrency, clock=clock, rand=rand
+        )
 
     async def commit(self, record: SessionDecided, plan: Plan) -> None:
         """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
@@ -117,23 +123,28 @@ class Committer:
         Raises an ExceptionGroup of what the sink raises.
         """
         stale = {index for index, _ in record.stale}
-        work = deque(
+        wanted = [
             (statement, index, operation)
             for statement, index, operation in _operations(plan)
             if statement not in stale and operation.verb != "pipeline"
-        )
+        ]
+        work = deque(each for each in wanted if not each[2].volumes)
         outcomes = _Outcomes(self._sink)
         fence = _EpochFence(self._fence, record.epoch)
 
+        async def carry_out(statement: int, index: int, operation: Operation) -> None:
+            outcome = await self._perform(operation, fence)
+            outcomes.put(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
+
         async def worker() -> None:
             while work:
-                statement, index, operation = work.popleft()
-                outcome = await self._perform(operation, fence)
-                outcomes.put(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
+                await carry_out(*work.popleft())
 
         async with asyncio.TaskGroup() as group:
             flusher = group.create_task(outcomes.run())
             workers = [group.create_task(worker()) for _ in range(min(self._concurrency, len(work)))]
+            # what waits for its volumes holds up nothing else
+            workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
             if workers:
                 await asyncio.wait(workers)
             outcomes.close()
@@ -141,13 +152,30 @@ class Committer:
 
     async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
         call: _Call = _Bind(operation) if operation.verb == "bind" else _Evict(operation, self._clock)
-        outcome = await self._attempt(call, fence)
+        outcome = await self._bind_volumes(call, fence) if operation.volumes else None
+        outcome = outcome or await self._attempt(call, fence)
         self._announce(operation, outcome)
         if outcome.result == "failed" and fence():
             await self._clock.sleep(self._patience.pause(operation.uid))
         else:
             self._patience.forget(operation.uid)
         return outcome
+
+    async def _bind_volumes(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
+        """Bind what the pod's claims were promised; None when it is the pod's turn."""
+
+        async def check_pod() -> None:
+            verdict = await self._look(call, fence)
+            if verdict is not None:
+                raise NotBound(verdict.result, verdict.detail)
+
+        try:
+            await self._volumes.bind(call.operation, fence, check_pod)
+        except NotBound as error:
+            return Outcome(error.result, error.detail)
+        except Fenced as error:
+            return Outcome("failed", str(error))
+        return None
 
     async def _attempt(self, call: _Call, fence: Callable[[], bool]) -> Outcome:
         """Call until the outcome is known; look before calling again when it is in doubt."""

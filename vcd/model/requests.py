@@ -103,7 +103,8 @@ def is_best_effort(requests: Mapping[str, int]) -> bool:
 def score_requests(spec: PodSpec) -> tuple[int, int]:
     """Cpu (milli) and memory (bytes) that a pod counts in kube-scheduler's scores, with defaults where unset.
 
-    Each container that asks for none counts the default; where the pod as a whole asks, only the pod does.
+    Each container that asks for none counts the default; where the pod as a whole asks for anything, only when the pod
+    with its overhead comes to nothing (kube-scheduler ``getNonMissingContainerRequests``). Raises QuantityError.
     """
     return (
         _score_request(spec, CPU, DEFAULT_MILLI_CPU),
@@ -114,7 +115,7 @@ def score_requests(spec: PodSpec) -> tuple[int, int]:
 def _score_request(spec: PodSpec, name: str, default: int) -> int:
     whole = {} if spec.resources is None else spec.resources.requests
     by_pod = any(_is_pod_level(resource) for resource in whole)
-    for_container = 0 if by_pod else default
+    for_container = 0 if by_pod and pod_requests(spec).get(name) else default
 
     def of(container: Container) -> int:
         text = container.resources.requests.get(name)
@@ -132,8 +133,6 @@ def _score_request(spec: PodSpec, name: str, default: int) -> int:
     total = max(total, largest_step)
     if name in whole:
         total = resource_value(name, whole[name])
-    elif by_pod and not total:
-        total = default
     overhead = spec.overhead.get(name)
     return total + (resource_value(name, overhead) if overhead is not None else 0)
 

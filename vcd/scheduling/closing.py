@@ -108,16 +108,14 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     np.add.at(sums, session.jobs.queue, allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated
-        amounts = {
-            name: int(value)
-            for name, value in zip(session.nodes.resources, total, strict=True)
-            if value or name in shown
-        }
+        amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}
         try:
-            same = resource_values(shown) == amounts
+            known = resource_values(shown)
         except QuantityError:
-            same = False  # what nobody can read is written anew
-        if not same:
+            known = None  # what nobody can read is written anew
+        # zero where the queue shows it, also of a resource that nothing has any more: the columns may have forgotten it
+        amounts = {**dict.fromkeys(known or (), 0), **amounts}
+        if amounts != known:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, value) for name, value in amounts.items()})
 
 

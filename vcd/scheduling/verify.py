@@ -11,13 +11,15 @@ from vcd.model.events import Operation, Plan
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints, fits, room_needed
+from vcd.scheduling.predicates.claims import outdated
 from vcd.state.snapshot import Snapshot
 
 
 def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -> tuple[tuple[int, str], ...]:
     """The statements of a plan that no longer hold, as pairs of index and reason.
 
-    A bind needs its pod pending under the same UID, and its node there with room left by the statements before it;
+    A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
+    the volumes chosen for it free;
     an eviction needs its pod placed under the same UID. One operation that does not hold drops its statement whole,
     and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
 
@@ -145,6 +147,10 @@ class _Head:
         request = self._requests[tasks.shape[row]]
         if not fits(room_needed(request), self._idle[node][:, None])[0]:
             return f"node {operation.node} has no room left"
+        for choice in operation.volumes:
+            reason = outdated(choice, operation.node, self._head.others)
+            if reason:
+                return reason
         left = self._left_of(row)
         if any(value > left.get(name, value) for name, value in self._asked(row)):
             return "its queue has no room left within its capability"

@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
-from vcd.model.objects import Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
+from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.interning import Interner, Rows
@@ -438,7 +438,7 @@ class ClusterState:
         return state
 
 
-class _Dump(msgspec.Struct):
+class _Dump(msgspec.Struct, omit_defaults=True):
     sequence: int
     session: int
     epoch: int
@@ -453,7 +453,7 @@ class _Dump(msgspec.Struct):
     waiting: dict[str, tuple[ev.Waiting, ...]]
     stranded: dict[str, int]
     decided_at: int
-    intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none in the checkpoints of earlier versions
+    intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
 
 
 class Frozen:
@@ -500,9 +500,14 @@ def _on_node(pod: Pod, node_name: str) -> Pod:
 
 
 def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
+    conditions = record.group.status.conditions
+    if intended.condition is not None:
+        kind, state, reason, message = intended.condition
+        others = tuple(shown for shown in conditions if shown.type != kind)
+        conditions = (*others, Condition(kind, state, reason, message))
     status = PodGroupStatus(
         phase=intended.phase,
-        conditions=record.group.status.conditions,
+        conditions=conditions,
         running=intended.running,
         succeeded=intended.succeeded,
         failed=intended.failed,

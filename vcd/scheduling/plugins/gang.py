@@ -98,6 +98,8 @@ class GangPlugin(Plugin):
         for job in session.unsettled_jobs(SCHEDULED):
             if not job.task_count:
                 continue
+            if session.more and not (job.touched or job.why):
+                continue  # it was not tried yet: the next cycle follows at once
             if job.is_ready():
                 job.condition = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
             elif not _only_waits_for_leavers(job, int(leaving[job.index])):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.plugin import Predicate, Refusal
@@ -175,6 +176,10 @@ class PredicatesPlugin(FollowsPods):
         if refusal is None and self.is_on("NodeVolumeLimits"):
             refusal = limits_refusal(storage, task)
         return refusal
+
+    def pre_bind(self, task: Task, row: int) -> Iterable[VolumeChoice]:
+        """The volumes that the task's unbound claims get on the node."""
+        return () if self._storage is None else self._storage.reserved(task)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """A task was placed on a node, or waits for room there: it, and its volumes, are there from now on."""

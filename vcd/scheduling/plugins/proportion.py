@@ -24,7 +24,7 @@ class _Share:
     """One queue's account; amounts are float64 in the order of the session's resources.
 
     ``deserved`` by weight, never above ``real_capability``; ``elastic`` is what jobs hold above their minimum;
-    ``inqueue`` what admitted jobs may still take of theirs.
+    ``inqueue`` what admitted jobs may still take of theirs, one row per priority of jobs, ascending.
     """
 
     __slots__ = (
@@ -65,7 +65,8 @@ class ProportionPlugin(Plugin):
       the queue's request, and is never below its guarantee;
     - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
-    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability;
+    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
+      inqueue leaves out groups of lower priority than the one that asks (docs/differences.md);
     - tasks of a queue above its deserved amount may be reclaimed.
 
     Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
@@ -101,14 +102,17 @@ class ProportionPlugin(Plugin):
         waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
         inqueue = np.where(waits[:, None], missing, 0) + session.reserved_by_running()
         allocated, pending = self._by_queue(jobs.allocated), self._by_queue(jobs.pending)
-        by_queue = {"elastic": self._by_queue(elastic), "inqueue": self._by_queue(inqueue)}
+        elastic = self._by_queue(elastic)
+        self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
+        reserved_by = np.zeros((len(session.queue_list), len(self._priorities), self._width))
+        np.add.at(reserved_by, (jobs.queue, rank), inqueue)
         guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
         reserved = sum(guarantees.values(), np.zeros(self._width))
         for index, account in self._shares.items():
             account.allocated = allocated[index].tolist()
             account.request = (allocated[index] + pending[index]).astype(np.float64)
-            account.elastic = by_queue["elastic"][index].astype(np.float64)
-            account.inqueue = by_queue["inqueue"][index].astype(np.float64)
+            account.elastic = elastic[index].astype(np.float64)
+            account.inqueue = reserved_by[index]
             account.guarantee = guarantees[index]
             account.capability = self._capability(account.queue)
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
@@ -233,7 +237,8 @@ class ProportionPlugin(Plugin):
             return Vote.PERMIT
         account = self._shares[queue.index]
         needed = self._session.jobs.min_resources[job.index]
-        after = needed + np.array(account.allocated) + account.inqueue - account.elastic
+        ahead = account.inqueue[self._rank(job) :].sum(axis=0)
+        after = needed + np.array(account.allocated) + ahead - account.elastic
         over = (needed > 0) & (after > account.real_capability)
         over[self._pods] = False
         if not over.any():
@@ -253,8 +258,10 @@ class ProportionPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
         if job.record.min_resources is not None:
-            account = self._shares[job.queue.index]
-            account.inqueue = account.inqueue + self._session.ungated_minimum(job)
+            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.ungated_minimum(job)
+
+    def _rank(self, job: Job) -> int:
+        return int(np.searchsorted(self._priorities, job.priority))
 
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
         """Tasks of queues that hold more than they deserve, as long as they do."""
@@ -295,7 +302,7 @@ class ProportionPlugin(Plugin):
             for series, values in (
                 ("allocated", none if account is None else account.allocated),
                 ("request", none if account is None else account.request.tolist()),
-                ("inqueue", none if account is None else account.inqueue.tolist()),
+                ("inqueue", none if account is None else account.inqueue.sum(axis=0).tolist()),
                 ("deserved", none if account is None else account.deserved_list),
             ):
                 yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, values)

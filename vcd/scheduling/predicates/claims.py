@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.events import VolumeChoice
 from vcd.model.objects import (
     CSIDriver,
     CSINode,
@@ -92,11 +93,18 @@ class Found:
     choices: tuple[Choice, ...]
 
 
-class _Reserved(NamedTuple):
-    """What a placement spoke for: volumes with the claims that get them, and claims to be made on the node."""
+@dataclass(slots=True)
+class _Assumed:
+    """What placements assume of a claim: the volume that it gets, by number in its class, or the node it is made on.
 
-    volumes: list[tuple[ClassVolumes, int, str]]
-    claims: list[str]
+    ``taken`` is the volume's class where the volume was free before; ``users`` counts the pods that rely on it.
+    """
+
+    volume: str
+    node: str
+    number: int
+    taken: ClassVolumes | None
+    users: int = 0
 
 
 def has_claims(spec: PodSpec) -> bool:
@@ -130,8 +138,8 @@ class Storage:
         self._wanted: dict[Hashable, Wanted] = {}
         self._provision: dict[tuple[str, int | None], tuple[Mask, Mask]] = {}
         self._found: dict[Wanted, tuple[int, Found]] = {}
-        self._assumed: dict[str, str] = {}
-        self._reserved: dict[str, _Reserved] = {}
+        self._assumed: dict[str, _Assumed] = {}
+        self._reserved: dict[str, tuple[VolumeChoice, ...]] = {}
         self._changes = 0
         self._assume_binding()
 
@@ -217,7 +225,8 @@ class Storage:
         conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         choices: list[Choice] = []
         for claim in wanted.delayed:
-            selected = self._assumed.get(claim.key) or claim.metadata.annotations.get(SELECTED_NODE)
+            assumed = self._assumed.get(claim.key)
+            selected = assumed.node if assumed is not None else claim.metadata.annotations.get(SELECTED_NODE)
             if selected:
                 to_provision = np.array([name == selected for name in self._facts.names], np.bool_)
                 conflict |= ~to_provision
@@ -299,38 +308,90 @@ class Storage:
 
     def unreserve(self, task: Task) -> None:
         """Take back what a task's placement had spoken for."""
-        reserved = self._reserved.pop(task.key, None)
-        if reserved is not None:
-            for volumes, number, claim in reserved.volumes:
-                volumes.release(number, claim)
-            for claim in reserved.claims:
-                del self._assumed[claim]
-            self._changes += 1
+        for choice in self._reserved.pop(task.key, ()):
+            self._release(choice.claim)
+
+    def reserved(self, task: Task) -> tuple[VolumeChoice, ...]:
+        """What a placed task's unbound claims get."""
+        return self._reserved.get(task.key, ())
 
     def _reserve(self, key: str, wanted: Wanted, row: int) -> None:
-        reserved = _Reserved([], [])
+        choices, node = [], self._facts.names[row]
         for claim, volumes, chosen in self.find(wanted).choices:
+            assumed = self._assumed.get(claim)
             number = int(chosen[row])
-            if volumes is None or number == NONE:
-                if claim not in self._assumed:
-                    self._assumed[claim] = self._facts.names[row]
-                    reserved.claims.append(claim)
-            elif volumes.is_free(number):
-                volumes.assume(number, claim)
-                reserved.volumes.append((volumes, number, claim))
-        if reserved.volumes or reserved.claims:
-            self._reserved[key] = reserved
+            if assumed is None:
+                assumed = self._assume(claim, NONE if volumes is None else number, volumes, node)
+            assumed.users += 1
+            choices.append(VolumeChoice(claim, assumed.volume, self.claims[claim].metadata.uid))
+        self._reserved[key] = tuple(choices)
+
+    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Assumed:
+        """A claim gets a volume, or, without a number, one that is made on a node."""
+        self._changes += 1
+        if volumes is None or number == NONE:
+            found = _Assumed("", node, NONE, None)
+        else:
+            taken = volumes if volumes.is_free(number) else None
+            if taken is not None:
+                taken.assume(number, claim)
+            found = _Assumed(volumes.names[number], "", number, taken)
+        self._assumed[claim] = found
+        return found
+
+    def _release(self, claim: str) -> None:
+        assumed = self._assumed[claim]
+        assumed.users -= 1
+        if not assumed.users:
+            del self._assumed[claim]
+            if assumed.taken is not None:
+                assumed.taken.release(assumed.number, claim)
             self._changes += 1
 
     def _assume_binding(self) -> None:
-        """Pods that an earlier session placed, and that are not bound yet, keep what they spoke for."""
-        tasks = self._session.snapshot.tasks
-        flags = self._session.shape_flags(lambda shape: has_claims(shape.spec))
-        rows = np.flatnonzero((tasks.status == TaskStatus.BINDING) & (tasks.node >= 0) & flags[tasks.shape]).tolist()
-        for key, row in sorted((tasks.keys[row] or "", row) for row in rows):
-            wanted = self.wanted_by(cast(Pod, tasks.pods[row]))
-            if wanted.delayed:
-                self._reserve(key, wanted, int(tasks.node[row]))
+        """Claims of pods that an earlier session placed, and that are not bound yet, get what was chosen then."""
+        snapshot = self._session.snapshot
+        node_of = dict(zip(snapshot.tasks.keys, snapshot.tasks.node.tolist(), strict=True))
+        for key in sorted(snapshot.volumes):
+            for choice in snapshot.volumes[key]:
+                claim = self.claims.get(choice.claim)
+                if claim is None or is_bound(claim) or node_of[key] < 0:
+                    continue
+                if choice.claim not in self._assumed:
+                    self._assume_chosen(choice, claim, self._facts.names[node_of[key]])
+
+    def _assume_chosen(self, choice: VolumeChoice, claim: PersistentVolumeClaim, node: str) -> None:
+        """Nobody takes it back in this session: it has a user for good."""
+        volumes = self._volumes_of(class_of(claim)) if choice.volume else None
+        number = NONE if volumes is None else volumes.number_of(choice.volume)
+        if number != NONE or not choice.volume:
+            self._assume(choice.claim, number, volumes, node).users += 1
+
+
+def outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
+    """Why a claim can no longer get what was chosen for it on a node, empty while it can; ``others`` as in a snapshot."""
+    claim = cast(PersistentVolumeClaim | None, others.get("PersistentVolumeClaim", {}).get(choice.claim))
+    if claim is None or claim.metadata.uid != choice.uid or claim.metadata.deletion_timestamp:
+        return f"claim {choice.claim} is gone"
+    bound = claim.spec.volume_name
+    if bound and bound != choice.volume:
+        return f"claim {choice.claim} was bound to volume {bound}"
+    if bound:
+        return ""
+    if not choice.volume:
+        selected = claim.metadata.annotations.get(SELECTED_NODE, node)
+        return "" if selected == node else f"claim {choice.claim} is to be provisioned on node {selected}"
+    volume = cast(PersistentVolume | None, others.get("PersistentVolume", {}).get(choice.volume))
+    if volume is None or volume.metadata.deletion_timestamp:
+        return f"volume {choice.volume} is gone"
+    return "" if _can_be_bound(volume, claim) else f"volume {choice.volume} is no longer available"
+
+
+def _can_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference, meta = volume.spec.claim_ref, claim.metadata
+    if reference is None:
+        return volume.status.phase == "Available"
+    return (reference.namespace, reference.name) == (meta.namespace, meta.name) and reference.uid in ("", meta.uid)
 
 
 def claim_fault(claim: PersistentVolumeClaim) -> str | None:

@@ -50,6 +50,7 @@ class ClassVolumes:
         self._facts = facts
         sized = sorted((size, volume.metadata.name, volume) for size, volume in _readable(volumes))
         self.names = [name for _, name, _ in sized]
+        self._number_of = {name: number for number, name in enumerate(self.names)}
         self._volumes = [volume for _, _, volume in sized]
         self._sizes: Ints = np.array([size for size, _, _ in sized], np.int64)
         self._free: Mask = np.array(
@@ -92,6 +93,10 @@ class ClassVolumes:
         """It is not, after all."""
         self._free[number] = True
         self._meant[claim].remove(number)
+
+    def number_of(self, name: str) -> int:
+        """The number of a volume, NONE where it is none of these."""
+        return self._number_of.get(name, NONE)
 
     def is_free(self, number: int) -> bool:
         """Whether a volume is meant for no claim."""

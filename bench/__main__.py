@@ -1,0 +1,36 @@
+"""All benchmarks in one table: ``python -m bench [NAME ...]``, each NAME one of those below."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+
+import click
+
+from bench.table import Row, show
+
+BENCHES = ("session", "endtoend", "restart", "eventlog", "trace")
+"""Modules of this package with a ``run()`` that gives rows."""
+
+
+def known() -> list[str]:
+    """Those of them that there are."""
+    return [name for name in BENCHES if importlib.util.find_spec(f"bench.{name}") is not None]
+
+
+@click.command()
+@click.argument("names", metavar="[NAME ...]", nargs=-1, type=click.Choice(known()))
+def main(names: tuple[str, ...]) -> None:
+    """Run the benchmarks, all unless some are named, and print their figures beside Volcano's and the goals."""
+    rows: list[Row] = []
+    for name in names or known():
+        began = time.monotonic()
+        click.echo(f"{name} ...", err=True)
+        rows += importlib.import_module(f"bench.{name}").run()
+        click.echo(f"{name}: {time.monotonic() - began:.0f} s", err=True)
+    show(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,364 @@
+"""Writes the parts of the documentation that follow from the code: flags, metrics, plugins, what commands print.
+
+``python docs/generate.py`` writes them; with ``--check`` it writes nothing, and exits with 1 naming the files that are
+not current. A part lies between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``; docs/plugins/ is written whole.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from vcd.daemon import families
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
+from vcd.daemon.series import Family
+from vcd.model.events import SessionDecided, encode_plan
+from vcd.scheduling.action import Action
+from vcd.scheduling.arguments import Argument, format_duration
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.points import POINTS
+from vcd.scheduling.registry import actions, plugins, read_policy
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "plugins"
+_MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")
+_HEAD = "<!-- Written by docs/generate.py from {source}; edit that, not this. -->\n\n"
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    columns = list(columns)
+    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def code(text: object) -> str:
+    """A word as code; nothing for an empty one."""
+    return f"`{text}`" if str(text) else ""
+
+
+# --- flags ------------------------------------------------------------------------------------------------------------
+
+
+def flags() -> str:
+    """The flags that have an effect."""
+    return table(
+        ("flag", "environment", "default", "meaning"),
+        ((code(flag.written), code(flag.variable), code(flag.default), _meaning(flag)) for flag in FLAGS if not flag.idle),
+    )
+
+
+def _meaning(flag: Flag) -> str:
+    limits = [f"at least {flag.low:g}"] if flag.low is not None else []
+    limits += [f"more than {flag.above:g}"] if flag.above is not None else []
+    return f"{flag.doc.removesuffix('.')} ({flag.kind}{''.join(f', {limit}' for limit in limits)})."
+
+
+def flags_without_effect() -> str:
+    """Those that are taken for vc-scheduler's sake."""
+    return table(("flag", "why it has no effect"), ((code(flag.written), f"{flag.idle}.") for flag in WITHOUT_EFFECT))
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+_SPECIMEN: list[dict[str, Any]] = [
+    {
+        "kind": "Node",
+        "metadata": {"name": "node"},
+        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"}},
+    },
+    {
+        "kind": "Queue",
+        "metadata": {"name": "research"},
+        "spec": {
+            "capability": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"},
+            "guarantee": {"resource": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}},
+        },
+    },
+    *(
+        {
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"minMember": minimum, "queue": "research"},
+            "status": {"phase": "Inqueue"},
+        }
+        for name, minimum in (("placed", 1), ("waits", 2))
+    ),
+    *(
+        {
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "annotations": {"scheduling.k8s.io/group-name": name},
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}}}]},
+        }
+        for name in ("placed", "waits")
+    ),
+]
+"""A cluster that makes every plugin give every gauge that it has."""
+
+
+@cache
+def given() -> Mapping[str, tuple[frozenset[str], str]]:
+    """The gauges that a session of all plugins gives: name -> (labels, the plugin that gives it or "")."""
+    policy = read_policy(
+        json.dumps({"actions": ", ".join(ours(actions())), "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}]})
+    )
+    session = run(SnapshotMaker(state_of(_SPECIMEN)).snapshot(), policy, 0, 0)
+    plan = plan_of(session)
+    metrics = Metrics()
+    record = SessionDecided(1, session.snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan))
+    metrics.observe_session(session, plan, record, {})
+    plugin_of = {gauge.name: plugin.name for plugin in session.plugins for gauge in plugin.gauges()}
+    page = text_string_to_metric_families(metrics.render().decode())
+    samples = [sample for family in page for sample in family.samples]
+    labels: dict[str, frozenset[str]] = {}
+    for sample in samples:
+        labels[sample.name] = labels.get(sample.name, frozenset()) | sample.labels.keys()
+    declared = {family.name for family in declared_families()}
+    undeclared = {name for name in labels if name in families.DOCS or name in plugin_of} - declared
+    return {name: (labels[name], plugin_of.get(name, "")) for name in sorted(undeclared)}
+
+
+def declared_families() -> list[Family]:
+    """The families of vcd.daemon.families, in its order."""
+    found: list[Family] = []
+    for value in vars(families).values():
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
+        found += [value] if isinstance(value, Family) else [item for item in items if isinstance(item, Family)]
+    return found
+
+
+def metrics(prefix: str) -> str:
+    """Every series whose name begins with ``prefix``."""
+    rows = [(one.name, one.kind, one.labels, one.doc) for one in declared_families()]
+    for name, (labels, plugin) in given().items():
+        source = f" Given by the plugin {plugin}." if plugin else ""
+        rows.append((name, "gauge", tuple(sorted(labels)), families.DOCS.get(name, "") + source))
+    chosen = sorted(row for row in rows if row[0].startswith(prefix))
+    shown = ((code(name), kind, ", ".join(map(code, labels)), doc) for name, kind, labels, doc in chosen)
+    return table(("series", "type", "labels", "meaning"), shown)
+
+
+# --- plugins and actions ----------------------------------------------------------------------------------------------
+
+
+def ours(found: Mapping[str, type[Any]]) -> list[str]:
+    """The names of what is in this repository; an installed distribution may offer more."""
+    return [name for name, kind in found.items() if kind.__module__.startswith("vcd.")]
+
+
+def prose(kind: type[Any]) -> str:
+    """A class's docstring as Markdown, without the papers that this repository does not hold."""
+    text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
+    text = re.sub(r",?\s*seed\s+\d+(\s+s\.[\d.]*\d)?,?", ",", text)
+    text = re.sub(r"Source:(,|\s)*", "Source: ", text)
+    text = re.sub(r"\s*,\s*\.", ".", text)
+    text = re.sub(r"\s*Source: *\.?\s*$", "", text)
+    return text.replace("docs/differences.md", "[differences](../differences.md)").strip()
+
+
+def summary(kind: type[Any]) -> str:
+    """The first sentence of a class's docstring."""
+    return re.split(r"(?<=\.)\s", " ".join(prose(kind).split("\n\n")[0].split()))[0]
+
+
+def arguments_table(arguments: tuple[Argument, ...]) -> str:
+    """Keys, what they take, defaults and meaning."""
+    rows = ((code(one.key), one.allowed, code(_default(one)), one.doc) for one in arguments)
+    return table(("argument", "value", "default", "meaning"), rows)
+
+
+def _default(argument: Argument) -> str:
+    value = argument.default
+    if value is None or value == ():
+        return ""
+    if argument.kind == "duration":
+        return format_duration(value)
+    return ", ".join(value) if isinstance(value, tuple) else json.dumps(value) if not isinstance(value, str) else value
+
+
+def points_table(kind: type[Plugin]) -> str:
+    """The extension points that a plugin implements, in the order of their declaration."""
+    rows = []
+    for name, point in POINTS.items():
+        method = inspect.getattr_static(kind, name, None)
+        if method is not None:
+            doc = " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
+            rows.append((code(name), code(point.flag or ""), doc))
+    return table(("extension point", "turned off by", "what it answers"), rows)
+
+
+def plugin_page(kind: type[Plugin]) -> str:
+    """A plugin's page."""
+    path = inspect.getfile(kind)
+    source = Path(path).relative_to(ROOT).as_posix()
+    parts = [_HEAD.format(source=source) + f"# {kind.name}\n", f"{prose(kind)}\n", f"Code: [{source}](../../{source})\n"]
+    parts.append(f"## Extension points\n\n{points_table(kind)}")
+    if kind.arguments:
+        parts.append(f"## Arguments\n\n{arguments_table(kind.arguments)}\n{_example(kind)}")
+    else:
+        parts.append("## Arguments\n\nNone.\n")
+    reads = ", ".join(map(code, kind.kinds)) or "none"
+    parts.append(f"## What it reads\n\nKinds beside Pod, Node, PodGroup and Queue: {reads}.\n")
+    if kind.annotations:
+        parts.append(f"Annotations and labels: {', '.join(map(code, kind.annotations))}.\n")
+    gauges = [name for name, (_, plugin) in given().items() if plugin == kind.name]
+    if gauges:
+        listed = "".join(f"- {code(name)}\n" for name in gauges)
+        parts.append(f"## Series\n\nTold of in [operations](../operations.md#metrics).\n\n{listed}")
+    return "\n".join(parts)
+
+
+def _example(kind: type[Plugin]) -> str:
+    fixed = [one for one in kind.arguments if not one.is_dynamic and _default(one)]
+    lines = "".join(f"      {one.key}: {_default(one)}\n" for one in fixed)
+    return (
+        "The defaults, as a configuration file has them:\n\n```yaml\ntiers:\n- plugins:\n"
+        f"  - name: {kind.name}\n    arguments:\n{lines}```\n"
+    )
+
+
+def index_page() -> str:
+    """docs/plugins/README.md: plugins, actions, extension points."""
+    known, acts = plugins(), actions()
+    parts = [_HEAD.format(source="vcd/scheduling/") + "# Plugins and actions\n"]
+    rows = [(f"[{name}]({name}.md)", summary(known[name])) for name in ours(known)]
+    parts.append(f"## Plugins\n\n{table(('plugin', 'what it does'), rows)}")
+    parts.append(f"## Actions\n\n{table(('action', 'what it does'), ((code(n), summary(acts[n])) for n in ours(acts)))}")
+    for name in ours(acts):
+        action: type[Action] = acts[name]
+        if action.arguments:
+            parts.append(f"Arguments of `{name}`, under `configurations`:\n\n{arguments_table(action.arguments)}")
+    parts.append(
+        "## Extension points\n\nWhat actions ask the plugins, and how the answers of several become one. A flag of a "
+        f"plugin's entry in the configuration file takes the plugin out of a point.\n\n{_all_points()}"
+    )
+    return "\n".join(parts)
+
+
+def _all_points() -> str:
+    known = plugins()
+    rows = []
+    for name, point in POINTS.items():
+        users = [f"[{one}]({one}.md)" for one in ours(known) if hasattr(known[one], name)]
+        flag = code(point.flag or "") + ("" if point.default else " (off unless set)")
+        rows.append((code(name), flag, point.combine.value, ", ".join(users)))
+    return table(("extension point", "flag", "how answers are combined", "plugins"), rows)
+
+
+# --- what commands print ----------------------------------------------------------------------------------------------
+
+
+def printed(*commands: str) -> str:
+    """What ``vcd`` commands print on standard output, run one after the other in the repository's root."""
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            words = [sys.executable, "-m", "vcd", *shlex.split(command)[1:]]
+            words = [f"{folder}/{word}" if word.endswith(".sqlite") else word for word in words]
+            environment = {**os.environ, "NO_COLOR": "1"}
+            done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+            if done.returncode:
+                raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr}")
+            text = "\n".join(line.rstrip() for line in done.stdout.replace(f"{folder}/", "").splitlines())
+            parts.append(f"$ {command}\n{text}\n")
+    return "```console\n" + "\n".join(parts) + "```\n"
+
+
+def first_plan() -> str:
+    """The README's plan."""
+    return printed("vcd plan -f examples/gang.yaml")
+
+
+def first_explanation() -> str:
+    """The README's explanation."""
+    log = "events.sqlite"
+    sim = f"vcd sim --nodes cpu=1,memory=1Gi --workload examples/gang.yaml --exit-when-idle --event-log {log}"
+    text = printed(sim, f"vcd explain job train --event-log {log}", f"vcd explain job evaluate --event-log {log}")
+    return re.sub(r"(\$ vcd sim [^\n]*\n).*?\n(?=\$ )", r"\1...\n\n", text, count=1, flags=re.DOTALL)  # it tells seconds
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "flags": flags,
+    "flags-without-effect": flags_without_effect,
+    "volcano-metrics": lambda: metrics("volcano_"),
+    "vcd-metrics": lambda: metrics("vcd_"),
+    "plan": first_plan,
+    "explanation": first_explanation,
+}
+"""The generated parts of pages, by name."""
+
+
+def timeless(text: str) -> str:
+    """A text without the times of day in it, which differ each time that it is made."""
+    return _TIME.sub("TIME", text)
+
+
+def with_parts(text: str) -> str:
+    """A page with its marked parts made anew; one that differs in times of day only stays. KeyError: no such part."""
+
+    def part(match: re.Match[str]) -> str:
+        made = f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
+        return match[0] if timeless(made) == timeless(match[0]) else made
+
+    return _MARKED.sub(part, text)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Every page that holds something generated, as it should be."""
+    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+        yield path, with_parts(path.read_text(encoding="utf-8"))
+    yield PAGES / "README.md", index_page()
+    for name in ours(plugins()):
+        yield PAGES / f"{name}.md", plugin_page(plugins()[name])
+
+
+def stale() -> list[tuple[Path, str | None]]:
+    """The pages that are not current, with what they should hold (None: nothing generates it any more)."""
+    wanted = dict(pages())
+    found: list[tuple[Path, str | None]] = [
+        (path, text) for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
+    return found + [(path, None) for path in sorted(PAGES.glob("*.md")) if path not in wanted]
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code."""
+    old = stale()
+    for path, text in old:
+        if arguments == ["--check"]:
+            sys.stdout.write(f"{path.relative_to(ROOT)} is not current; run: python docs/generate.py\n")
+        elif text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return 1 if old and arguments == ["--check"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,237 @@
+"""What the documentation says holds: generated parts are current, commands parse, links and paths lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from vcd.cli import main
+from vcd.daemon import families, waiting
+from vcd.daemon.options import normalise_arguments
+from vcd.scheduling.registry import read_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "deploy").rglob("*.md"), ROOT / "tests" / "reference" / "README.md"]
+)
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SUFFIXES = (".py", ".md", ".sql", ".yaml", ".yml", ".toml", ".txt", ".sh", ".json")
+
+per_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
+@cache
+def generator() -> ModuleType:
+    """docs/generate.py, which is a program and in no package."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- generated parts --------------------------------------------------------------------------------------------------
+
+
+def test_generated_parts_are_current() -> None:
+    assert [path.relative_to(ROOT).as_posix() for path, _ in generator().stale()] == [], "run: python docs/generate.py"
+
+
+def test_a_changed_part_is_found() -> None:
+    text = "<!-- begin: flags -->\n--nothing\n<!-- end: flags -->"
+    assert "--leader-elect-lease-duration" in generator().with_parts(text)
+
+
+def test_every_gauge_of_a_session_is_described() -> None:
+    assert set(families.DOCS) == set(generator().given())
+
+
+def test_every_gate_is_described() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ", (DOCS / "operations.md").read_text().split("<!-- gates -->")[1], re.MULTILINE)
+    assert set(rows) == waiting._GATES
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The ``vcd`` command lines of a page's blocks, as words."""
+    for _, language, block in FENCED.findall(text):
+        if language not in ("sh", "console", ""):
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            if language == "console" and not line.startswith("$ "):
+                continue
+            for part in _simple_commands(line.removeprefix("$ ")):
+                if "vcd" in part[:1] or ("--" in part and part[part.index("--") + 1 :][:1] == ["vcd"]):
+                    yield part[part.index("vcd") + 1 :]
+
+
+def _simple_commands(line: str) -> Iterator[list[str]]:
+    """The commands that a shell would run for a line, each as words; nothing for what is no command."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:
+        return
+    part: list[str] = []
+    for word in [*words, ";"]:
+        if re.fullmatch(r"[;|&]+", word):
+            yield part
+            part = []
+        else:
+            part.append(word)
+
+
+def found(words: list[str]) -> tuple[click.Command, list[str], click.Context]:
+    """The command that words name, and the words after its name. Raises UsageError where there is none."""
+    command: click.Command = main
+    context = click.Context(main, info_name="vcd")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, inner, words = command.resolve_command(context, words)
+        assert name is not None and inner is not None
+        command, context = inner, click.Context(inner, info_name=name, parent=context)
+    return command, words, context
+
+
+def mistake(words: list[str], *, whole: bool) -> str | None:
+    """What is wrong with a ``vcd`` command line; one that is not ``whole`` may leave out what is required."""
+    try:
+        command, rest, context = found(list(words))
+        if command.name == "run":
+            rest = normalise_arguments(rest)
+        if whole:
+            command.parse_args(context, rest)
+        elif not isinstance(command, click.Group):
+            command.make_parser(context).parse_args(rest)
+    except click.NoSuchOption as error:
+        return error.format_message()
+    except click.UsageError as error:
+        return error.format_message()
+    except click.exceptions.Exit:
+        return None  # --help, --version
+    return None
+
+
+@per_page
+def test_commands_in_blocks_are_taken(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    wrong = {shlex.join(words): mistake(words, whole=True) for words in commands(page.read_text())}
+    assert {line: error for line, error in wrong.items() if error} == {}
+
+
+@per_page
+def test_commands_in_sentences_are_taken(page: Path) -> None:
+    lines = [code for code in INLINE.findall(FENCED.sub("", page.read_text())) if re.match(r"vcd [a-z-]", code)]
+    wrong = {line: mistake(shlex.split(line)[1:], whole=False) for line in lines}
+    assert {line: error for line, error in wrong.items() if error} == {}
+
+
+def test_the_pages_hold_commands() -> None:
+    lines = [words for page in PAGES for words in commands(page.read_text())]
+    assert {"plan", "explain", "replay", "log", "conf"} <= {words[0] for words in lines}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["explian", "job", "x"], "explian"),
+        (["explain", "job", "x", "--event-lag", "f"], "--event-lag"),
+        (["explain", "job", "x"], "--event-log"),
+        (["run", "--leader-elects"], "--leader-elects"),
+        (["log", "ls", "f", "--type", "nothing"], "nothing"),
+    ],
+    ids=["command", "option", "required", "flag", "choice"],
+)
+def test_a_wrong_command_is_found(words: list[str], said: str) -> None:
+    assert said in str(mistake(words, whole=True))
+
+
+def test_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`?\bmake ([a-z-]+)\b(?=`|$|\s+#)", page.read_text(), re.MULTILINE)}
+    assert named - targets == set()
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def configurations() -> list[tuple[str, str]]:
+    """The configuration files that pages show: page, text."""
+    return [
+        (page.relative_to(ROOT).as_posix(), block)
+        for page in PAGES
+        for _, language, block in FENCED.findall(page.read_text())
+        if language == "yaml" and re.search(r"^tiers:", block, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("text", [text for _, text in configurations()], ids=[page for page, _ in configurations()])
+def test_a_configuration_is_read_without_a_warning(text: str) -> None:
+    parsed: dict[str, Any] = yaml.safe_load(text)
+    parsed.setdefault("actions", "enqueue, allocate, backfill")
+    assert read_policy(yaml.safe_dump(parsed)).warnings == ()
+
+
+# --- links and paths --------------------------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@per_page
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Every file and folder (with a slash) of the repository's own, from its root."""
+    tops = ("vcd", "tests", "docs", "deploy", "bench", "examples", "migrations", "grafana", ".ci")
+    paths = [path for top in tops for path in (ROOT / top, *(ROOT / top).rglob("*"))]
+    paths += [path for path in ROOT.iterdir() if path.is_file()]
+    return tuple(path.relative_to(ROOT).as_posix() + ("/" if path.is_dir() else "") for path in paths)
+
+
+def exists(named: str, page: Path) -> bool:
+    """Whether a path is one from the root, from the page, or the end of one (``actions/enqueue.py``)."""
+    if (ROOT / named).exists() or (page.parent / named).exists():
+        return True
+    return any(f"/{path}".endswith(f"/{named}") for path in files())
+
+
+@per_page
+def test_paths_exist(page: Path) -> None:
+    named = {
+        code
+        for code in INLINE.findall(FENCED.sub("", page.read_text()))
+        if re.fullmatch(r"[\w.][\w./-]*", code)
+        and "NNNN" not in code
+        and (code.endswith(SUFFIXES) or code.endswith("/") or code.partition("/")[0] in ("vcd", "tests", "deploy", "docs"))
+    }
+    assert {path for path in named if not exists(path, page)} == set()
