@@ -5,13 +5,13 @@ STAMP  := .venv/.stamp
 PIP    := -m pip --disable-pip-version-check --no-input
 
 # Program and Debian's package of each thing beside Python that the external tests drive.
-EXTERNAL := kubectl:kubernetes-client prometheus:prometheus chromium:chromium
-SOURCES  := vcd tests $(wildcard bench examples)
+EXTERNAL := kubectl:kubernetes-client prometheus:prometheus
+SOURCES  := vcd tests $(wildcard bench docs examples)
 
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 
-.PHONY: help demo test test-external external-tools bench lint format lock clean
+.PHONY: help demo test test-external external-tools bench docs lint format lock clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -33,7 +33,7 @@ demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the
 test: $(STAMP)  ## the tests that need Python alone
 	$(BIN)/python -m pytest -n 2 -m "not external" $(PYTEST_ARGS)
 
-test-external: $(STAMP) external-tools  ## the tests that drive kubectl, Prometheus and Chromium
+test-external: $(STAMP) external-tools  ## the tests that drive kubectl and Prometheus
 	$(BIN)/python -m pytest -m external $(PYTEST_ARGS)
 
 external-tools:  ## install (as root, by apt-get) what test-external drives; fail where something is missing
@@ -50,6 +50,9 @@ external-tools:  ## install (as root, by apt-get) what test-external drives; fai
 
 bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plugins and commands
+	$(BIN)/python docs/generate.py
 
 lint: $(STAMP)  ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check $(SOURCES)

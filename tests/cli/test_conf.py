@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from vcd.api import read_policy
 from vcd.cli.conf import conf
+from vcd.eventlog.log import EventLog
+from vcd.model.events import PolicyLoaded
 from vcd.scheduling import registry
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
@@ -206,3 +210,24 @@ def test_show_of_a_bad_file_prints_the_problems(file: Path) -> None:
 
 def test_show_of_a_missing_file_exits_with_2(file: Path) -> None:
     assert run("show", file).exit_code == 2
+
+
+def test_show_tells_the_version_in_force_in_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite"
+    text = DEFAULT_POLICY.replace("enqueue, allocate, backfill", "enqueue, allocate")
+
+    async def write() -> None:
+        async with EventLog.open(path) as log:
+            for loaded in (DEFAULT_POLICY, text):
+                await log.append([PolicyLoaded(read_policy(loaded).digest, loaded)])
+
+    asyncio.run(write())
+    result = CliRunner().invoke(conf, ["show", "--event-log", str(path), "-o", "json"])
+    assert result.exit_code == 0
+    assert [action["name"] for action in json.loads(result.stdout)["actions"]] == ["enqueue", "allocate"]
+
+
+def test_a_missing_log_is_a_clear_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(conf, ["show", "--event-log", str(tmp_path / "none.sqlite")])
+    assert result.exit_code == 2
+    assert "none.sqlite" in result.stderr

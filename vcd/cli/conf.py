@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vcd.api import Policy, PolicyError, Problem, RegistryError, describe_policy, read_policy
+from vcd.api import LogError, Policy, PolicyError, Problem, RegistryError, describe_policy, logfile, read_policy
 
 _WIDTH_OF_A_PIPE = 160
 
@@ -67,14 +67,20 @@ def check(file: str, output: str) -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
+@click.option("--event-log", type=click.Path(), help="Show the policy in force in this event log.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def show(file: str | None, output: str) -> None:
+def show(file: str | None, event_log: str | None, output: str) -> None:
     """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
+
+    With --event-log, the version in force: the one that the scheduler which writes the log decides under.
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
     try:
-        policy = _policy(None if file is None else _text(file))
+        if event_log is not None:
+            policy, file = _policy(_logged(event_log)), f"in force in {event_log}"
+        else:
+            policy = _policy(None if file is None else _text(file))
     except PolicyError as error:
         raise _Invalid(str(file), error) from None
     described = describe_policy(policy)
@@ -86,6 +92,16 @@ def show(file: str | None, output: str) -> None:
         _print_policy(file or "compiled-in default", described)
         for warning in policy.warnings:
             click.echo(_line(str(file), "warning", warning), err=True)
+
+
+def _logged(event_log: str) -> str:
+    try:
+        text = logfile.policy_in_force(event_log)
+    except LogError as error:
+        raise _Unusable(str(error)) from None
+    if text is None:
+        raise _Unusable(f"{event_log}: no configuration was loaded yet")
+    return text
 
 
 def _text(file: str) -> str:

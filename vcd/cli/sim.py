@@ -26,7 +26,7 @@ from vcd.embedded.errors import ApiError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 
 _SHAPE = "cpu=32,memory=256Gi"
-_REMOVE_AFTER = 3600.0
+_REMOVE_AFTER = 60.0
 _REFRESH = 0.5
 """Real seconds between two pictures of the live view."""
 _PROGRESS = 5.0

@@ -1,7 +1,8 @@
 """Doing what a session intends: binds and evictions as API calls, and what became of each as an event.
 
 An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
-server error the pod is looked at first, until it can be seen (design.md, law 3). Every call is fenced by the session's epoch (law 4).
+server error the pod is looked at first, until it can be seen (design.md, law 3). Every call is fenced by the session's
+epoch (law 4).
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ _encode = msgspec.json.Encoder().encode
 class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
-    ``attempts`` bounds the calls for one operation (not the looks at what became of it), ``concurrency`` the operations of one session under way at once
-    (the client's admission bounds all sessions together). A bind that has volumes to bind before waits for them beside
-    those, for ``bind_timeout`` seconds at most.
+    ``attempts`` bounds the calls for one operation (not the looks at what became of it), ``concurrency`` the operations
+    of one session under way at once (the client's admission bounds all sessions together). A bind that has volumes to
+    bind before waits for them beside those, for ``bind_timeout`` seconds at most.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 
 from vcd import eventlog
 from vcd.eventlog import LogError, Logged, LogReader, Written
+from vcd.model.events import PolicyLoaded
 from vcd.state.cluster import ClusterState
 
 __all__ = [
@@ -115,6 +117,17 @@ def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
     except msgspec.MsgspecError as error:
         raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
     return state.dump()
+
+
+def policy_in_force(path: str | Path) -> str | None:
+    """The text of the configuration that a log was last decided under, None where it holds none. Raises LogError."""
+    with LogReader(path) as reader:
+        loaded = deque(reader.find(type="policy"), maxlen=1)
+        if loaded and isinstance(loaded[0].event, PolicyLoaded):
+            return loaded[0].event.text
+        base = reader.latest_checkpoint()
+    policy = None if base is None else ClusterState.load(base.state).policy
+    return None if policy is None else policy.text
 
 
 def compact(path: str | Path, max_age: int | None = None, max_bytes: int | None = None) -> Compacted:

@@ -87,7 +87,7 @@ class PredicatesPlugin(FollowsPods):
         _switch("DynamicResourceAllocationEnable", False, "Accepted; ResourceClaims are not read, so it does nothing."),
         _switch("GPUSharingEnable", False, "Accepted; shared GPUs are the plugin deviceshare's."),
         _switch("GPUNumberEnable", False, "Accepted; whole GPUs are the plugin deviceshare's."),
-        Argument("volumebinding.bindTimeoutSeconds", "int", 600, "Accepted; calls have their own time-outs."),
+        Argument("volumebinding.bindTimeoutSeconds", "int", 600, "Accepted; a pod's volumes may always take 600 s."),
         Argument("volumebinding.weight", "int", 1, "Accepted; kube-scheduler's score of it is off by default, too."),
         Argument("volumebinding.shape", "list", (), "Accepted; kube-scheduler's score of it is off by default, too."),
         Argument("dynamicresources.filterTimeoutSeconds", "int", 10, "Accepted; ResourceClaims are not read."),

@@ -369,7 +369,7 @@ class Storage:
 
 
 def outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
-    """Why a claim can no longer get what was chosen for it on a node, empty while it can; ``others`` as in a snapshot."""
+    """Why a claim can no longer get what was chosen for it on a node, empty while it can (``others``: a snapshot's)."""
     claim = cast(PersistentVolumeClaim | None, others.get("PersistentVolumeClaim", {}).get(choice.claim))
     if claim is None or claim.metadata.uid != choice.uid or claim.metadata.deletion_timestamp:
         return f"claim {choice.claim} is gone"
