@@ -1,4 +1,4 @@
-"""The published GPU cluster trace, whole, through ``vcd sim``: cluster, API server and daemon in one process, over HTTP.
+"""The published GPU cluster trace, whole, through ``vcd sim``: cluster, API server (HTTP) and daemon in one process.
 
 ``python -m bench.trace [--compress N]... [--limit N] [--no-replay]`` prints what a run cost, and whether its log
 replays identically. Without --compress it runs the trace as it was recorded, and with arrivals compressed 300-fold.

@@ -60,16 +60,18 @@ def code(text: object) -> str:
 
 def flags() -> str:
     """The flags that have an effect."""
-    return table(
-        ("flag", "environment", "default", "meaning"),
-        ((code(flag.written), code(flag.variable), code(flag.default), _meaning(flag)) for flag in FLAGS if not flag.idle),
+    rows = (
+        (code(flag.written), _takes(flag), code(flag.default), flag.doc, code(flag.variable))
+        for flag in FLAGS
+        if not flag.idle
     )
+    return table(("flag", "takes", "default", "meaning", "environment"), rows)
 
 
-def _meaning(flag: Flag) -> str:
+def _takes(flag: Flag) -> str:
     limits = [f"at least {flag.low:g}"] if flag.low is not None else []
     limits += [f"more than {flag.above:g}"] if flag.above is not None else []
-    return f"{flag.doc.removesuffix('.')} ({flag.kind}{''.join(f', {limit}' for limit in limits)})."
+    return ", ".join([flag.kind.removesuffix("s"), *limits])
 
 
 def flags_without_effect() -> str:
@@ -123,7 +125,9 @@ _SPECIMEN: list[dict[str, Any]] = [
 def given() -> Mapping[str, tuple[frozenset[str], str]]:
     """The gauges that a session of all plugins gives: name -> (labels, the plugin that gives it or "")."""
     policy = read_policy(
-        json.dumps({"actions": ", ".join(ours(actions())), "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}]})
+        json.dumps(
+            {"actions": ", ".join(ours(actions())), "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}]}
+        )
     )
     session = run(SnapshotMaker(state_of(_SPECIMEN)).snapshot(), policy, 0, 0)
     plan = plan_of(session)
@@ -214,7 +218,11 @@ def plugin_page(kind: type[Plugin]) -> str:
     """A plugin's page."""
     path = inspect.getfile(kind)
     source = Path(path).relative_to(ROOT).as_posix()
-    parts = [_HEAD.format(source=source) + f"# {kind.name}\n", f"{prose(kind)}\n", f"Code: [{source}](../../{source})\n"]
+    parts = [
+        _HEAD.format(source=source) + f"# {kind.name}\n",
+        f"{prose(kind)}\n",
+        f"Code: [{source}](../../{source})\n",
+    ]
     parts.append(f"## Extension points\n\n{points_table(kind)}")
     if kind.arguments:
         parts.append(f"## Arguments\n\n{arguments_table(kind.arguments)}\n{_example(kind)}")
@@ -246,7 +254,9 @@ def index_page() -> str:
     parts = [_HEAD.format(source="vcd/scheduling/") + "# Plugins and actions\n"]
     rows = [(f"[{name}]({name}.md)", summary(known[name])) for name in ours(known)]
     parts.append(f"## Plugins\n\n{table(('plugin', 'what it does'), rows)}")
-    parts.append(f"## Actions\n\n{table(('action', 'what it does'), ((code(n), summary(acts[n])) for n in ours(acts)))}")
+    parts.append(
+        f"## Actions\n\n{table(('action', 'what it does'), ((code(n), summary(acts[n])) for n in ours(acts)))}"
+    )
     for name in ours(acts):
         action: type[Action] = acts[name]
         if action.arguments:
@@ -279,7 +289,9 @@ def printed(*commands: str) -> str:
             words = [sys.executable, "-m", "vcd", *shlex.split(command)[1:]]
             words = [f"{folder}/{word}" if word.endswith(".sqlite") else word for word in words]
             environment = {**os.environ, "NO_COLOR": "1"}
-            done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
+            done = subprocess.run(
+                words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
+            )
             if done.returncode:
                 raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr}")
             text = "\n".join(line.rstrip() for line in done.stdout.replace(f"{folder}/", "").splitlines())
@@ -297,7 +309,9 @@ def first_explanation() -> str:
     log = "events.sqlite"
     sim = f"vcd sim --nodes cpu=1,memory=1Gi --workload examples/gang.yaml --exit-when-idle --event-log {log}"
     text = printed(sim, f"vcd explain job train --event-log {log}", f"vcd explain job evaluate --event-log {log}")
-    return re.sub(r"(\$ vcd sim [^\n]*\n).*?\n(?=\$ )", r"\1...\n\n", text, count=1, flags=re.DOTALL)  # it tells seconds
+    return re.sub(
+        r"(\$ vcd sim [^\n]*\n).*?\n(?=\$ )", r"\1...\n\n", text, count=1, flags=re.DOTALL
+    )  # it tells seconds
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -19,11 +19,17 @@ from vcd.cli import main
 from vcd.daemon import families, waiting
 from vcd.daemon.options import normalise_arguments
 from vcd.scheduling.registry import read_policy
+from vcd.state.records import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "deploy").rglob("*.md"), ROOT / "tests" / "reference" / "README.md"]
+    [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "deploy").rglob("*.md"),
+        ROOT / "tests" / "reference" / "README.md",
+    ]
 )
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
@@ -62,6 +68,10 @@ def test_every_gauge_of_a_session_is_described() -> None:
 def test_every_gate_is_described() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ", (DOCS / "operations.md").read_text().split("<!-- gates -->")[1], re.MULTILINE)
     assert set(rows) == waiting._GATES
+
+
+def test_the_time_until_a_part_of_a_gang_is_released_is_the_real_one() -> None:
+    assert f"evicts what is placed after {Settings().release_after} s" in (DOCS / "operations.md").read_text()
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -118,8 +128,8 @@ def mistake(words: list[str], *, whole: bool) -> str | None:
             command.parse_args(context, rest)
         elif not isinstance(command, click.Group):
             command.make_parser(context).parse_args(rest)
-    except click.NoSuchOption as error:
-        return error.format_message()
+    except click.BadOptionUsage as error:
+        return error.format_message() if whole or isinstance(error, click.NoSuchOption) else None  # a value left out
     except click.UsageError as error:
         return error.format_message()
     except click.exceptions.Exit:
@@ -163,7 +173,11 @@ def test_a_wrong_command_is_found(words: list[str], said: str) -> None:
 
 def test_make_targets_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`?\bmake ([a-z-]+)\b(?=`|$|\s+#)", page.read_text(), re.MULTILINE)}
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`?\bmake ([a-z-]+)\b(?=`|$|\s+#)", page.read_text(), re.MULTILINE)
+    }
     assert named - targets == set()
 
 
@@ -232,6 +246,10 @@ def test_paths_exist(page: Path) -> None:
         for code in INLINE.findall(FENCED.sub("", page.read_text()))
         if re.fullmatch(r"[\w.][\w./-]*", code)
         and "NNNN" not in code
-        and (code.endswith(SUFFIXES) or code.endswith("/") or code.partition("/")[0] in ("vcd", "tests", "deploy", "docs"))
+        and (
+            code.endswith(SUFFIXES)
+            or code.endswith("/")
+            or code.partition("/")[0] in ("vcd", "tests", "deploy", "docs")
+        )
     }
     assert {path for path in named if not exists(path, page)} == set()

@@ -234,6 +234,11 @@ class Daemon:
             return [logged.event for logged in reader.find(type=type)]
 
 
+def _started(command: list[str], output: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    with output.open("wb") as file:
+        return subprocess.Popen(command, stderr=file, stdout=file, cwd=ROOT, env={**os.environ, **environment})
+
+
 def _free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -346,7 +351,8 @@ class Cluster:
         on_it = {
             each["metadata"]["uid"]: each
             for each in [*self.store.list("pods"), newest]
-            if each["spec"].get("nodeName") == name and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            if each["spec"].get("nodeName") == name
+            and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         }
         used = sum(_cpu(each) for each in on_it.values())
         nodes = [each for each in self.store.list("nodes") if each["metadata"]["name"] == name]
@@ -444,9 +450,9 @@ class Cluster:
             f"--listen-address={metrics}", f"--healthz-address={health}",
             "--log-format=json", *(SHORT if short else ()), *flags,
         ]  # fmt: skip
-        with output.open("wb") as file:
-            process = subprocess.Popen(command, stderr=file, stdout=file, cwd=ROOT, env={**os.environ, **environment})
-        daemon = Daemon(name, process, path, output, wire, f"http://{metrics}", f"http://{health}")
+        daemon = Daemon(
+            name, _started(command, output, environment), path, output, wire, f"http://{metrics}", f"http://{health}"
+        )
         self.daemons.append(daemon)
         return daemon
 
@@ -504,5 +510,12 @@ def is_bind(request: web.Request) -> bool:
 
 def failed(code: int, reason: str, message: str = "injected", **headers: str) -> web.Response:
     """A Status with an error."""
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message}
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
     return web.json_response(body, status=code, headers=headers)

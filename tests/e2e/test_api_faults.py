@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, REQUEST_TIMEOUT, Cluster, Daemon, failed, is_bind, pod, until
+from tests.e2e.cluster import GROUPS, Cluster, Daemon, failed, is_bind, until
 from vcd.model import events as ev
 
 Hook = Callable[[web.Request], web.Response | None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.e2e.cluster import Cluster, Daemon, failed, is_bind, until
+from tests.e2e.cluster import Cluster, Daemon, is_bind, until
 from vcd.eventlog import LogReader
 from vcd.model.events import OperationDone
 from vcd.timetravel.logfile import verify

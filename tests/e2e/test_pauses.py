@@ -7,7 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from tests.e2e.cluster import LEASES, RENEW_DEADLINE, RETRY_PERIOD, Cluster, until
+import pytest
+
+from tests.e2e.cluster import LEASES, RENEW_DEADLINE, RETRY_PERIOD, Cluster
 
 SECONDS = float(os.environ.get("VCD_TEST_SLOW_SESSION", "3"))
 """How long the slow plugin holds a session; 10 is what the daemon is held to."""
@@ -17,8 +19,7 @@ ATTEMPTS = 3
 
 
 async def slow_session(folder: Path) -> tuple[float, float, float]:
-    """Run one; the loop's longest pause that is our own, the longest time between two renewals, and that of a metrics page."""
-    folder.mkdir()
+    """Run one; the loop's longest pause that is our own, the longest time between renewals, and that of a page."""
     pauses = folder / "pauses"
     async with Cluster(folder) as cluster:
         cluster.add_nodes(20)
@@ -41,10 +42,10 @@ async def slow_session(folder: Path) -> tuple[float, float, float]:
     return longest, max(gaps), max(answers)
 
 
-async def test_a_slow_session_does_not_stop_the_event_loop(tmp_path: Path) -> None:
-    longest = []
+async def test_a_slow_session_does_not_stop_the_event_loop(tmp_path_factory: pytest.TempPathFactory) -> None:
+    longest: list[float] = []
     for attempt in range(ATTEMPTS):
-        pause, gap, answer = await slow_session(tmp_path / str(attempt))
+        pause, gap, answer = await slow_session(tmp_path_factory.mktemp(f"attempt-{attempt}"))
         longest.append(pause)
         assert gap < RENEW_DEADLINE
         assert answer < RENEW_DEADLINE

@@ -19,7 +19,10 @@ NOT_USED_YET = {
     Grant("delete", "", "pods", "", ""): "evictions, which no action of today makes",
     **{
         Grant(verb, group, resource, "", ""): f"the plugin {plugin}, which is not there yet"
-        for group, resource, plugin in (("policy", "poddisruptionbudgets", "pdb"), ("", "resourcequotas", "resourcequota"))
+        for group, resource, plugin in (
+            ("policy", "poddisruptionbudgets", "pdb"),
+            ("", "resourcequotas", "resourcequota"),
+        )
         for verb in ("list", "watch")
     },
 }
@@ -58,7 +61,24 @@ async def exercise(cluster: Cluster) -> None:
         await until(lambda seen=seen: len(_events(cluster, "waits")) > seen or _wrote(cluster, "patch", "events", ""))
     cluster.store.create("nodes", node("node-99", 4))
     await cluster.until_bound(waiting)
+    _add_volumes(cluster)
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("chosen", "made")]
+    await cluster.until_bound(cluster.submit("stores", 1, volumes=volumes))
+    await until(lambda: _wrote(cluster, "update", LEASES, ""), what="the Lease is renewed")
     await until(lambda: _wrote(cluster, "patch", "queues.scheduling.volcano.sh", "status"))
+
+
+def _add_volumes(cluster: Cluster) -> None:
+    """A claim that a volume has to be chosen for, and one for which a volume is made, both once a pod has a node."""
+    common = {"accessModes": ["ReadWriteOnce"]}
+    for name, provisioner in (("chosen", "kubernetes.io/no-provisioner"), ("made", "disk.example")):
+        kind = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+        cluster.store.create("storageclasses.storage.k8s.io", {"metadata": {"name": name}, **kind})
+        asked = {**common, "storageClassName": name, "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {"metadata": {"name": name, "namespace": "default"}, "spec": asked}
+        cluster.store.create("persistentvolumeclaims", claim)
+    given = {**common, "storageClassName": "chosen", "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    cluster.store.create("persistentvolumes", {"metadata": {"name": "volume"}, "spec": given})
 
 
 def _events(cluster: Cluster, name: str) -> list[Obj]:

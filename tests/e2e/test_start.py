@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, is_bind, until
+from tests.e2e.cluster import REQUEST_TIMEOUT, Cluster, is_bind, until
 
 ALONE = "--identity=alone"
 LISTED = {
@@ -99,10 +99,13 @@ async def test_a_bind_in_flight_at_the_takeover_is_not_missed(tmp_path: Path) ->
             first.signal(signal.SIGSTOP)
             second = await cluster.start("b")
             await until(lambda: cluster.leader() is not None and second.lines("leading"))
+            taken = time.monotonic()
             late.set()  # within the request time-out that the new leader waits out
         more = cluster.submit("second", 4)
         await cluster.until_leading(second)
         await until(lambda: _waits(cluster, "second-0"), what="the second gang is told why it waits")
+        lists = [made.at for made in cluster.calls(second, "list", since=taken) if made.call.resource == "pods"]
+        assert lists[0] - taken > 0.9 * REQUEST_TIMEOUT
         assert cluster.bound(keys)
         assert not cluster.bound(more)
 

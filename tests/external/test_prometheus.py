@@ -73,6 +73,11 @@ class Prometheus:
         return found
 
 
+def _started(command: list[str], output: Path) -> subprocess.Popen[bytes]:
+    with output.open("wb") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file)
+
+
 @asynccontextmanager
 async def scraping(daemon: Daemon, folder: Path) -> AsyncIterator[Prometheus]:
     """A Prometheus that scrapes a daemon each second."""
@@ -80,14 +85,15 @@ async def scraping(daemon: Daemon, folder: Path) -> AsyncIterator[Prometheus]:
     target = daemon.metrics_url.removeprefix("http://")
     job = {"job_name": "vcd", "static_configs": [{"targets": [target]}]}
     conf = folder / "prometheus.yml"
-    conf.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]}))
+    conf.write_text(
+        yaml.safe_dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]})
+    )
     command = [
         program("prometheus"), f"--config.file={conf}", f"--storage.tsdb.path={folder / 'tsdb'}",
         f"--web.listen-address={address}", "--log.level=warn",
     ]  # fmt: skip
     output = folder / "prometheus.log"
-    with output.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file)
+    process = _started(command, output)
     try:
         async with aiohttp.ClientSession() as http:
             prometheus = Prometheus(f"http://{address}", http)
@@ -143,9 +149,7 @@ async def test_queue_series_have_volcanos_names_and_labels(tmp_path: Path) -> No
 
 async def test_scheduling_series_have_volcanos_names_and_labels(tmp_path: Path) -> None:
     async with scraped(tmp_path) as (_, _, prometheus):
-        await prometheus.until(
-            "volcano_schedule_attempts_total", lambda found: ({"result": "scheduled"}, 3.0) in found
-        )
+        await prometheus.until("volcano_schedule_attempts_total", lambda found: ({"result": "scheduled"}, 3.0) in found)
         for expression, labels in (
             ("volcano_e2e_scheduling_latency_milliseconds_count", {}),
             ('volcano_action_scheduling_latency_milliseconds_count{action="allocate"}', {"action": "allocate"}),
@@ -154,11 +158,26 @@ async def test_scheduling_series_have_volcanos_names_and_labels(tmp_path: Path) 
                 'volcano_plugin_scheduling_latency_milliseconds_count{plugin="proportion",OnSession="OnSessionOpen"}',
                 {"plugin": "proportion", "OnSession": "OnSessionOpen"},
             ),
-            ("volcano_job_share", {"job_ns": "default", "job_id": "train"}),
+            (
+                "volcano_e2e_job_scheduling_start_time",
+                {"job_name": "train", "queue": QUEUE, "job_namespace": "default"},
+            ),
         ):
             found = await prometheus.until(expression, lambda found: bool(found))
             assert [labels for labels, _ in found] == [labels]
             assert found[0][1] > 0
+
+
+@pytest.mark.xfail(strict=True, reason="drf gives the shares of the jobs only that the last session looked at")
+async def test_a_jobs_share_is_there_while_the_job_is(tmp_path: Path) -> None:
+    async with scraped(tmp_path) as (cluster, _, prometheus):
+        more = cluster.submit("later", 1)
+        await cluster.until_bound(more)
+        await prometheus.until(
+            'volcano_queue_pod_group_running_count{queue_name="default"}',
+            lambda found: found == [({"queue_name": "default"}, 1.0)],
+        )
+        assert await prometheus.series('volcano_job_share{job_id="train"}')
 
 
 async def test_series_of_a_deleted_queue_vanish(tmp_path: Path) -> None:
@@ -179,7 +198,12 @@ async def test_promtool_finds_no_error_on_the_page(tmp_path: Path) -> None:
         async with prometheus.http.get(f"{daemon.metrics_url}/metrics") as answer:
             page = await answer.read()
         done = await asyncio.to_thread(
-            subprocess.run, [program("promtool"), "check", "metrics"], input=page, capture_output=True, timeout=60, check=False
+            subprocess.run,
+            [program("promtool"), "check", "metrics"],
+            input=page,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         said = (done.stdout + done.stderr).decode().splitlines()
         # 1 is a page that cannot be read, 3 one with names that promtool would choose otherwise: Volcano's are its own

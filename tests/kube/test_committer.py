@@ -233,7 +233,9 @@ async def test_a_pod_that_fails_again_and_again_is_told_of_ever_later(f: Fixture
 
 
 async def test_a_success_ends_the_ever_longer_pauses(f: Fixture) -> None:
-    f.server.on("POST", "binding", failure(403, "Forbidden", ""), failure(403, "Forbidden", ""), BOUND, failure(403, "", ""))
+    f.server.on(
+        "POST", "binding", failure(403, "Forbidden", ""), failure(403, "Forbidden", ""), BOUND, failure(403, "", "")
+    )
     for _ in range(4):
         await f.commit(BIND)
     assert f.clock.slept == pytest.approx([0.1875, 0.375, 0.1875])

@@ -1,4 +1,4 @@
-"""What a pod's unbound claims get: in the plan, in later sessions until the pod is bound, and against the head state."""
+"""What a pod's unbound claims get: in the plan, in sessions until the pod is bound, and against the head state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def user(name: str, *claims: str, **options: Any) -> list[Manifest]:
 
 
 def world(*objects: Manifest | list[Manifest], **arguments: Any) -> World:
-    return World(*NODES, *objects, conf=with_arguments("predicates", arguments))
+    return World(*NODES, *objects, conf=with_arguments("predicates", arguments) + "  - name: gang\n")
 
 
 def binds(plan: ev.Plan) -> dict[str, ev.Operation]:

@@ -166,7 +166,8 @@ def random_events(seed: int) -> list[ev.Event]:
                 events.append(put(group(rand.choice("gh"), phase=rand.choice(["Pending", "Inqueue", "Running"]))))
             case 6:
                 session += 1
-                operation = ev.Operation("bind", f"default/{name}", f"uid-default-{name}", "n0")
+                chosen = (ev.VolumeChoice("default/c", rand.choice(["", "v"]), "u"),) if session % 3 == 0 else ()
+                operation = ev.Operation("bind", f"default/{name}", f"uid-default-{name}", "n0", volumes=chosen)
                 status = ev.GroupStatus("default/g", "Inqueue", was="Pending")
                 waiting = ev.Waiting("default/h", rand.choice(["", "enqueue"]), reason="r")
                 events.append(decided(operation, session=session, groups=(status,), waiting=(waiting,)))
@@ -193,3 +194,48 @@ def test_objects_added_in_any_order_give_the_same_state() -> None:
     for seed in range(10):
         random.Random(seed).shuffle(objects)
         assert folded(*objects).dump() == expected
+
+
+# --- volumes that are bound before their pod --------------------------------------------------------------------------
+
+CHOSEN = (ev.VolumeChoice("default/data", "v", "uid-data"), ev.VolumeChoice("default/scratch", "", "uid-scratch"))
+BIND_WITH_VOLUMES = ev.Operation("bind", "default/a", "uid-default-a", "n1", volumes=CHOSEN)
+
+
+def volumes_of(state: ClusterState) -> dict[str, tuple[ev.VolumeChoice, ...]]:
+    return dict(SnapshotMaker(state).snapshot().volumes)
+
+
+def test_what_a_pods_claims_get_is_remembered_until_the_pod_is_bound() -> None:
+    state = folded(*BASE, decided(BIND_WITH_VOLUMES))
+    assert volumes_of(state) == {"default/a": CHOSEN}
+    folded(put(pod("a", group="g", cpu=1, on="n1")), state=state)
+    assert volumes_of(state) == {}
+
+
+@pytest.mark.parametrize(
+    "end", [ev.OperationDone(1, 0, 0, "failed"), ev.ObjectGone("Pod", "default/a")], ids=["failed", "gone"]
+)
+def test_what_a_pods_claims_were_to_get_is_forgotten_when_it_is_not_bound(end: ev.Event) -> None:
+    assert volumes_of(folded(*BASE, decided(BIND_WITH_VOLUMES), end)) == {}
+
+
+def test_a_new_decision_replaces_what_a_pods_claims_get() -> None:
+    again = ev.Operation("bind", "default/a", "uid-default-a", "n2")
+    assert volumes_of(folded(*BASE, decided(BIND_WITH_VOLUMES), decided(again, session=2))) == {}
+
+
+def test_volumes_of_a_stale_statement_are_not_remembered() -> None:
+    assert volumes_of(folded(*BASE, decided(BIND_WITH_VOLUMES, stale=((0, "volume gone"),)))) == {}
+
+
+def test_a_checkpoint_holds_the_volumes_that_are_being_bound() -> None:
+    state = folded(*BASE, decided(BIND_WITH_VOLUMES))
+    assert volumes_of(ClusterState.load(state.dump())) == {"default/a": CHOSEN}
+
+
+def test_a_checkpoint_of_a_version_that_knew_no_volumes_is_what_it_was() -> None:
+    """Its bytes are compared with those of the fold."""
+    plain = folded(*BASE, decided(BIND)).dump()
+    assert b"intended_volumes" not in plain
+    assert ClusterState.load(plain).dump() == plain
