@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.contract.server import LIMIT, Obj, Server
-from tests.kube.scripted import running
+from tests.kube.scripted import running, until
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient
 from vcd.kube.lease import LeaderElector
 from vcd.kube.recorder import Recorder
@@ -80,8 +80,7 @@ async def test_one_of_two_candidates_leads_and_renews(server: Server, client: Ku
         won = (await server.get("Lease", "election"))["spec"]
         async with running(second.run()):
             renewed = await server.until("Lease", "election", lambda obj: obj["spec"]["renewTime"] > won["renewTime"])
-            while not second.holder:
-                await server.get("Lease", "election")
+            await until(lambda: second.holder)
         assert (second.holder, second.is_leader(), first.is_leader()) == ("first", False, True)
         assert renewed["spec"]["leaseTransitions"] == won["leaseTransitions"]
 

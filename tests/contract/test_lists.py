@@ -58,7 +58,7 @@ async def test_pages_have_the_items_in_order_under_one_version(server: Server) -
     for name in "dbeac":
         await server.pod(name)
     pages = [page async for page in server.client.pages(server.path("Pod"), limit=2)]
-    assert [json.loads(item)["metadata"]["name"] for page in pages for item in page.items] == list("abcde")
+    assert [json.loads(bytes(item))["metadata"]["name"] for page in pages for item in page.items] == list("abcde")
     assert [page.first for page in pages] == [True, False, False]
     assert len({page.resource_version for page in pages}) == 1
 

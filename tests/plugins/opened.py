@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
 
 P = TypeVar("P", bound=Plugin)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from vcd.scheduling.plugin import Predicate
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 
 
 def with_arguments(plugin: str, arguments: Mapping[str, Any] | None = None) -> str:

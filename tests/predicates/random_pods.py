@@ -16,8 +16,9 @@ from tests.reference import model
 from tests.reference.predicates import Reason
 from vcd.scheduling.plugin import Predicate, Score
 from vcd.scheduling.podindex import index_of
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Task
 
 Reasoner = Callable[[model.Task, model.Node], Reason | None]
 

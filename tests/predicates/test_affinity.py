@@ -11,7 +11,8 @@ from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, 
 from tests.reference.predicates import pod_affinity
 from vcd.scheduling.podindex import index_of
 from vcd.scheduling.predicates.affinity import ANTI_AFFINITY, NO_AFFINITY, OPPOSED, InterPodAffinity
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 
 WEB, DB = {"app": "web"}, {"app": "db"}
 ZONES = [

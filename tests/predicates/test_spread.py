@@ -11,7 +11,8 @@ from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, 
 from tests.reference.predicates import topology_spread
 from vcd.scheduling.podindex import index_of
 from vcd.scheduling.predicates.spread import SKEWED, UNLABELLED, PodTopologySpread
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 
 WEB = {"app": "web"}
 ZONES = [

@@ -12,8 +12,9 @@ from tests.dsl import gang, node, session_of
 from vcd.scheduling.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Task
 
 
 class EvenCpu(Predicate):

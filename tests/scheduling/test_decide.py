@@ -23,7 +23,8 @@ from vcd.scheduling import registry
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.plugin import Plugin, Refusal
-from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of

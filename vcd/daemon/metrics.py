@@ -28,7 +28,8 @@ from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.session import JobColumns, Session
+from vcd.scheduling.jobs import JobColumns
+from vcd.scheduling.session import Session
 
 _log = structlog.get_logger(__name__)
 

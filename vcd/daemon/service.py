@@ -37,7 +37,8 @@ from vcd.model.objects import Condition
 from vcd.model.status import TaskStatus
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import plugins
-from vcd.scheduling.session import Job, Session
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)

@@ -22,7 +22,8 @@ from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
 
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""

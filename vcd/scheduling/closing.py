@@ -11,7 +11,8 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Job, Session
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"

@@ -20,7 +20,8 @@ from vcd.scheduling.gauges import Gauge
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
 
 Mask = npt.NDArray[np.bool_]
 Scores = npt.NDArray[np.float64]

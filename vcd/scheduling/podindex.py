@@ -23,7 +23,8 @@ from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

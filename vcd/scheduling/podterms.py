@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
 from vcd.scheduling.podindex import Domains, Held, PodIndex, Scope, Sums, domains_of
-from vcd.scheduling.session import Task
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 

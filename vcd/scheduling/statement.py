@@ -12,7 +12,8 @@ from vcd.model import events as ev
 from vcd.model.status import TaskStatus
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Job, Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Job, Task
 
 _ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)

@@ -19,7 +19,7 @@ from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Task
+    from vcd.scheduling.views import Task
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""

@@ -8,10 +8,12 @@ from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.candidates import Candidates
+from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.session import Job, Queue, Session, Task, has_gate
+from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Job, Queue, Task
 
 PREDICATE_ERROR_CACHE = Argument(
     "predicateErrorCacheEnable",

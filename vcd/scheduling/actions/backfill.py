@@ -6,8 +6,9 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, is_held, place
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
-from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Job, Queue, Task
 
 
 class BackfillAction(Action):

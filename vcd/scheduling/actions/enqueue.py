@@ -6,7 +6,8 @@ from vcd.model.status import Phase
 from vcd.scheduling.action import Action
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.session import Job, Queue, Session
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue
 
 
 class EnqueueAction(Action):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.podindex import PodIndex, index_of
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 
 
 class _Follower:

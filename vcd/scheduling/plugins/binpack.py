@@ -12,7 +12,8 @@ from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Plugin, Score, Scores
 from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 
 _RESOURCE = "binpack.resources.<resource>"
 

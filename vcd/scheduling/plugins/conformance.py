@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Task
+from vcd.scheduling.views import Task
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 SYSTEM_NAMESPACE = "kube-system"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Job, Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Task
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""

@@ -7,7 +7,8 @@ from collections import Counter
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
 from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Job, Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Task
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)

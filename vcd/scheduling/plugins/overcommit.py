@@ -8,7 +8,8 @@ from vcd.model.status import Phase
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Job, Session
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job
 
 DEFAULT_FACTOR = 1.2
 

@@ -31,7 +31,8 @@ from vcd.scheduling.predicates.volumes import (
     limits_refusal,
     zone_refusal,
 )
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 _CORES = "predicate.resources.<resource>.cpu"

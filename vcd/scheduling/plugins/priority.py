@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Job, Task
+from vcd.scheduling.views import Job, Task
 
 
 class PriorityPlugin(Plugin):

@@ -11,7 +11,8 @@ from vcd.model.status import Phase
 from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Job, Queue, Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
 
 Amounts = npt.NDArray[np.float64]
 

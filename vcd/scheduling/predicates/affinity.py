@@ -23,7 +23,8 @@ from vcd.scheduling.podterms import (
     required_anti_affinity,
 )
 from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 NO_AFFINITY = "node(s) didn't match pod affinity rules"

@@ -33,7 +33,8 @@ from vcd.scheduling.predicates.freevolumes import NONE, Chosen, ClassVolumes, re
 from vcd.scheduling.predicates.node import matching
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -33,7 +33,8 @@ from vcd.scheduling.plugin import Depends, Mask, Predicate
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
     from vcd.state.facts import NodeFacts
 
 T = TypeVar("T", bound=np.generic)

@@ -12,7 +12,8 @@ from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.podindex import Domains, Held, PodIndex, Sums, index_of
 from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 EVERY_ADDRESS = "0.0.0.0"

@@ -22,7 +22,8 @@ from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
 from vcd.scheduling.podterms import narrowed
 from vcd.scheduling.predicates.node import HARD_EFFECTS, at_rows, required_nodes
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 

@@ -11,7 +11,8 @@ from vcd.scheduling.plugin import Depends, Mask, Score, Scores
 from vcd.scheduling.podindex import Domains, Question, Tally, domains_of, index_of
 from vcd.scheduling.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 

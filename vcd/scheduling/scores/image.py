@@ -14,7 +14,8 @@ from vcd.scheduling.predicates.node import at_rows
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
     from vcd.state.facts import NodeFacts
 
 LEAST = 23 * 1024 * 1024

@@ -23,7 +23,8 @@ from vcd.scheduling.predicates.node import at_rows
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
 
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:

@@ -18,7 +18,8 @@ from vcd.scheduling.plugin import Depends, Score, Scores
 
 if TYPE_CHECKING:
     from vcd.scheduling.nodes import Usage
-    from vcd.scheduling.session import Session, Task
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.views import Task
     from vcd.state.facts import NodeFacts
     from vcd.state.records import Shape
 

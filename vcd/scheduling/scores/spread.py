@@ -14,7 +14,8 @@ from vcd.scheduling.plugin import Depends, Mask, Score, Scores
 from vcd.scheduling.podindex import index_of
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.predicates.spread import SOFT, Constraint, constraints_of
-from vcd.scheduling.session import Session, Task
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
 from vcd.state.records import Shape
 
 HOSTNAME = "kubernetes.io/hostname"
