@@ -102,6 +102,11 @@ def pod(name: str, group: str, cpu: int = 1, **spec: Any) -> Obj:
     }  # fmt: skip
 
 
+def group(name: str, minimum: int, **spec: Any) -> Obj:
+    wanted = {"minMember": minimum, "queue": "default", **spec}
+    return {"kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": wanted}
+
+
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
 
@@ -385,11 +390,7 @@ class Cluster:
 
     def submit(self, name: str, size: int, *, minimum: int | None = None, cpu: int = 1, **spec: Any) -> list[str]:
         """A gang of ``size`` pods; their keys. ``spec`` adds to that of the pods."""
-        group = {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"minMember": size if minimum is None else minimum, "queue": "default"},
-        }
-        self.store.create(GROUPS, group)
+        self.store.create(GROUPS, group(name, size if minimum is None else minimum))
         for number in range(size):
             self.store.create("pods", pod(f"{name}-{number}", name, cpu, **spec))
         return [f"default/{name}-{number}" for number in range(size)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, Cluster, Daemon, failed, is_bind, until
+from tests.e2e.cluster import GROUPS, Cluster, Daemon, failed, group, is_bind, until
 from vcd.model import events as ev
 
 Hook = Callable[[web.Request], web.Response | None]
@@ -251,18 +251,10 @@ async def test_a_phase_that_could_not_be_written_for_long_is_written_in_the_end(
             return failed(400, "BadRequest") if refused else None
 
         with cluster.faults(refuse):
-            cluster.store.create(GROUPS, _group_without_pods("empty"))
+            cluster.store.create(GROUPS, group("empty", 1, minResources={"cpu": "1"}))  # its pods come once it may
             await until(lambda: daemon.lines("status_refused"))
             failing[0] = False
             await until(lambda: _phase(cluster, "empty") == "Inqueue")
-
-
-def _group_without_pods(name: str) -> dict[str, object]:
-    """A group as a Job's controller makes it: its pods come once it is in phase Inqueue."""
-    return {
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"minMember": 1, "queue": "default", "minResources": {"cpu": "1"}},
-    }
 
 
 def _phase(cluster: Cluster, name: str) -> str:

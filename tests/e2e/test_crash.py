@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.e2e.cluster import Cluster, Daemon, is_bind, until
+from tests.e2e.cluster import GROUPS, Cluster, Daemon, group, is_bind, until
 from vcd.eventlog import LogReader
 from vcd.model.events import OperationDone
 from vcd.timetravel.logfile import verify
@@ -80,6 +80,27 @@ async def test_a_bind_whose_answer_was_never_read_is_known_after_the_restart(tmp
         await cluster.started("a", ALONE, log=daemon.log)
         await cluster.until_bound(again)
         assert sorted(bind.key for bind in cluster.binds) == sorted(keys + again)
+
+
+async def test_a_phase_that_was_decided_and_never_written_is_written_after_the_restart(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a", ALONE)
+        daemon.wire.hold()
+        cluster.store.create(GROUPS, group("empty", 1))
+        held: list[web.Request] = []
+
+        async def hold(request: web.Request) -> None:
+            if request.method in ("GET", "PATCH") and request.path.endswith("/podgroups/empty"):
+                held.append(request)
+                await asyncio.Event().wait()
+
+        with cluster.faults(hold):
+            daemon.wire.release()
+            await until(lambda: held)
+            await daemon.kill()
+        await cluster.started("a", ALONE, log=daemon.log)
+        await until(lambda: cluster.store.get(GROUPS, "default", "empty").get("status", {}).get("phase") == "Inqueue")
 
 
 async def test_a_full_disk_stops_the_scheduling(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
+from vcd.model.codec import BadObject, decode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.status import TaskStatus, phase_of
+from vcd.state.checkpoint import Dump, Frozen, on_node
 from vcd.state.interning import Interner, Rows
 from vcd.state.records import (
     GROUP_ANNOTATION,
@@ -102,7 +103,7 @@ class ClusterState:
         """A pod as the API server last showed it."""
         row = self.tasks.row_of.get(key)
         pod = None if row is None else self.pods[row]
-        return None if row is None or pod is None else _on_node(pod, self.shown_nodes[row])
+        return None if row is None or pod is None else on_node(pod, self.shown_nodes[row])
 
     # --- folding --------------------------------------------------------------------------------------------------
 
@@ -391,7 +392,7 @@ class ClusterState:
             dict(self.tasks.row_of),
             list(self.pods),
             list(self.shown_nodes),
-            _Dump(
+            Dump(
                 sequence=self.sequence,
                 session=self.session,
                 epoch=self.epoch,
@@ -415,7 +416,7 @@ class ClusterState:
     @classmethod
     def load(cls, data: bytes) -> ClusterState:
         """The state that dump wrote. Raises msgspec.MsgspecError for other bytes."""
-        dump = msgspec.msgpack.decode(data, type=_Dump)
+        dump = msgspec.msgpack.decode(data, type=Dump)
         state = cls()
         for key, fields in dump.intents.items():
             state._remember_intent(key, Intent(*fields, dump.intended_volumes.get(key, ())))
@@ -436,67 +437,6 @@ class ClusterState:
             state.apply(dump.sequence, dump.policy)
         state.sequence = dump.sequence
         return state
-
-
-class _Dump(msgspec.Struct, omit_defaults=True):
-    sequence: int
-    session: int
-    epoch: int
-    leading: bool
-    policy: ev.PolicyLoaded | None
-    listed: dict[str, str]
-    bad: list[tuple[str, str, str]]
-    answers: dict[str, bytes]
-    objects: list[tuple[str, str, bytes, int]]
-    intents: dict[str, tuple[int, int, int, str, str, str]]
-    intended_status: dict[str, ev.GroupStatus]
-    waiting: dict[str, tuple[ev.Waiting, ...]]
-    stranded: dict[str, int]
-    decided_at: int
-    intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
-
-
-class Frozen:
-    """A state's content at one moment; ``encode`` may run in another thread."""
-
-    def __init__(
-        self,
-        digests: dict[str, dict[str, int]],
-        objects: dict[str, dict[str, Any]],
-        rows: dict[str, int],
-        pods: list[Pod | None],
-        shown_nodes: list[str],
-        dump: _Dump,
-    ) -> None:
-        self._digests = digests
-        self._objects = objects
-        self._rows = rows
-        self._pods = pods
-        self._shown_nodes = shown_nodes
-        self._dump = dump
-
-    def encode(self) -> bytes:
-        """The canonical bytes."""
-        for kind in sorted(self._digests):
-            digests = self._digests[kind]
-            for key in sorted(digests):
-                obj = self._pod(key) if kind == "Pod" else self._objects.get(kind, {}).get(key)
-                payload = b"" if obj is None else encode_payload(obj)
-                self._dump.objects.append((kind, key, payload, digests[key]))
-        return _spec_key.encode(self._dump)
-
-    def _pod(self, key: str) -> Pod | None:
-        row = self._rows.get(key)
-        pod = None if row is None else self._pods[row]
-        if row is None or pod is None:
-            return None
-        return _on_node(pod, self._shown_nodes[row])
-
-
-def _on_node(pod: Pod, node_name: str) -> Pod:
-    if not node_name:
-        return pod
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
 
 
 def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:

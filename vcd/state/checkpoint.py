@@ -1,0 +1,77 @@
+"""A state's content as bytes, for checkpoints: canonical, so that equal states have equal bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+from vcd.model.objects import Pod
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Dump(msgspec.Struct, omit_defaults=True):
+    """All that a state holds; ``objects`` are kind, key, payload and digest, in order."""
+
+    sequence: int
+    session: int
+    epoch: int
+    leading: bool
+    policy: ev.PolicyLoaded | None
+    listed: dict[str, str]
+    bad: list[tuple[str, str, str]]
+    answers: dict[str, bytes]
+    objects: list[tuple[str, str, bytes, int]]
+    intents: dict[str, tuple[int, int, int, str, str, str]]
+    intended_status: dict[str, ev.GroupStatus]
+    waiting: dict[str, tuple[ev.Waiting, ...]]
+    stranded: dict[str, int]
+    decided_at: int
+    intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
+
+
+class Frozen:
+    """A state's content at one moment; ``encode`` may run in another thread."""
+
+    def __init__(
+        self,
+        digests: dict[str, dict[str, int]],
+        objects: dict[str, dict[str, Any]],
+        rows: dict[str, int],
+        pods: list[Pod | None],
+        shown_nodes: list[str],
+        dump: Dump,
+    ) -> None:
+        self._digests = digests
+        self._objects = objects
+        self._rows = rows
+        self._pods = pods
+        self._shown_nodes = shown_nodes
+        self._dump = dump
+
+    def encode(self) -> bytes:
+        """The canonical bytes."""
+        for kind in sorted(self._digests):
+            digests = self._digests[kind]
+            for key in sorted(digests):
+                obj = self._pod(key) if kind == "Pod" else self._objects.get(kind, {}).get(key)
+                payload = b"" if obj is None else encode_payload(obj)
+                self._dump.objects.append((kind, key, payload, digests[key]))
+        return _encode(self._dump)
+
+    def _pod(self, key: str) -> Pod | None:
+        row = self._rows.get(key)
+        pod = None if row is None else self._pods[row]
+        if row is None or pod is None:
+            return None
+        return on_node(pod, self._shown_nodes[row])
+
+
+def on_node(pod: Pod, node_name: str) -> Pod:
+    """The pod with its node's name, which the state keeps apart."""
+    if not node_name:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
