@@ -89,7 +89,11 @@ async def test_a_long_list_comes_in_whole(server: Server) -> None:
     await asyncio.gather(*(make(number) for number in range(count)))
     log = Log()
     watcher = Watcher(
-        server.client, KINDS["CSIStorageCapacity"], log, log.sink, field_selector=f"metadata.namespace={server.namespace}"
+        server.client,
+        KINDS["CSIStorageCapacity"],
+        log,
+        log.sink,
+        field_selector=f"metadata.namespace={server.namespace}",
     )
     async with running(watcher.run()):
         await until(lambda: watcher.status.synced, 20)

@@ -25,7 +25,12 @@ def condition(type: str, status: str = "True") -> Obj:
 async def test_a_second_creation_conflicts(server: Server) -> None:
     await server.pod("a")
     pod = await server.get("Pod", "a")
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": pod["spec"]["containers"]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a"},
+        "spec": {"containers": pod["spec"]["containers"]},
+    }
     error = await server.refused("POST", server.path("Pod"), body)
     assert (error.status, error.reason) == (409, "AlreadyExists")
 
@@ -229,7 +234,9 @@ async def test_a_namespace_that_ends_takes_nothing_new(server: Server) -> None:
                "spec": {"containers": [{"name": "main", "image": "pause"}]}}  # fmt: skip
         assert (await server.refused("POST", server.path("Pod"), pod)).status == 403
     finally:
-        await server.call("PATCH", server.path("CSIStorageCapacity", "held"), {"metadata": {"finalizers": None}}, MERGE_PATCH)
+        await server.call(
+            "PATCH", server.path("CSIStorageCapacity", "held"), {"metadata": {"finalizers": None}}, MERGE_PATCH
+        )
     await server.until_gone("Namespace", server.namespace)
 
 

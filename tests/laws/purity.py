@@ -2,24 +2,24 @@
 
 A clock, chance, input and output; and the orders that differ from run to run: of sets, of ``id()``, of ``hash()``.
 The checker follows no calls. What it knows to be a set: literals, comprehensions, ``set()`` and ``frozenset()``, what
-set operators and methods make of them, names and attributes that are assigned one or annotated as one, and calls of
-functions of the same module that are annotated to return one.
+set operators and methods make of them, names that are assigned one or annotated as one, what is in containers that are
+annotated to hold them, and, in all modules that are checked together, attributes and functions annotated as sets.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 IMPURE_MODULES = frozenset({
     "aiohttp", "aiosqlite", "anyio", "asyncio", "concurrent", "contextvars", "fcntl", "getpass", "glob", "http", "io",
-    "kubernetes_asyncio", "logging", "multiprocessing", "os", "pathlib", "platform", "queue", "random", "secrets",
-    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "structlog", "subprocess", "sys", "tempfile",
-    "threading", "time", "urllib", "uuid", "weakref",
+    "kubernetes_asyncio", "multiprocessing", "os", "pathlib", "platform", "queue", "random", "secrets",
+    "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading",
+    "time", "urllib", "uuid", "weakref",
 })  # fmt: skip
-"""Nothing that decides has a use for these; ``datetime`` is for reading times, and has its own rule."""
+"""Nothing that decides has a use for these. ``datetime`` reads times, and has its own rule; a log line decides nothing."""
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "__import__", "globals"})
 PRESENT_TIME = frozenset({"now", "utcnow", "today"})
 FILE_METHODS = frozenset({"read_text", "read_bytes", "write_text", "write_bytes"})
@@ -49,20 +49,58 @@ class Finding(NamedTuple):
     what: str
 
 
-def check(source: str) -> list[Finding]:
-    """All findings in a module's source, by line."""
+def check(source: str, *others: str) -> list[Finding]:
+    """All findings in a module's source, by line; ``others`` are the sources of modules that it may import."""
     tree = ast.parse(source)
-    findings = [*_uses(tree), *_Orders(tree).findings()]
-    return sorted(set(findings))
+    return _check(tree, _sets_by_annotation([tree, *map(ast.parse, others)]))
 
 
-def check_tree(root: Path) -> list[str]:
-    """``file:line: what`` for all modules below a folder, the folder's own name first."""
+def check_files(files: Iterable[Path], root: Path) -> list[str]:
+    """``file:line: what`` for modules that are checked together; files are named from ``root``."""
+    trees = {file: ast.parse(file.read_text()) for file in sorted(files)}
+    annotated = _sets_by_annotation(trees.values())
     return [
-        f"{file.relative_to(root.parent)}:{finding.line}: {finding.what}"
-        for file in sorted(root.rglob("*.py"))
-        for finding in check(file.read_text())
+        f"{file.relative_to(root)}:{finding.line}: {finding.what}"
+        for file, tree in trees.items()
+        for finding in _check(tree, annotated)
     ]
+
+
+def _check(tree: ast.Module, annotated: _Annotated) -> list[Finding]:
+    return sorted({*_uses(tree), *_Orders(tree, annotated).findings()})
+
+
+class _Annotated(NamedTuple):
+    """Names of functions that return sets, and of attributes that are sets, whatever object has them."""
+
+    functions: frozenset[str]
+    attributes: frozenset[str]
+
+
+def _sets_by_annotation(trees: Iterable[ast.Module]) -> _Annotated:
+    """A name that is also annotated as something else somewhere is not taken for a set."""
+    functions: dict[str, bool] = {}
+    attributes: dict[str, bool] = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.returns is not None:
+                is_property = any(isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list)
+                found = attributes if is_property else functions
+                found[node.name] = found.get(node.name, True) and _is_set_type(node.returns)
+            elif isinstance(node, ast.ClassDef):
+                for name, annotation in _fields(node):
+                    attributes[name] = attributes.get(name, True) and _is_set_type(annotation)
+    return _Annotated(*(frozenset(name for name, all_sets in found.items() if all_sets)
+                        for found in (functions, attributes)))  # fmt: skip
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.AnnAssign):
+            if isinstance(each.target, ast.Attribute):
+                yield each.target.attr, each.annotation
+            elif isinstance(each.target, ast.Name) and each in node.body:
+                yield each.target.id, each.annotation
 
 
 # --- clocks, chance, input and output -------------------------------------------------------------------------------
@@ -106,13 +144,14 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 class _Orders:
     """Where an order that differs from run to run gets out."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, annotated: _Annotated) -> None:
         self._tree = tree
+        self._annotated = annotated
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
         # Names that are sets, by the function (or class, or module) whose they are; attributes by their class.
         self._names: dict[ast.AST, dict[str, bool]] = {}
         self._attributes: dict[ast.AST | None, set[str]] = {}
-        self._returns = self._functions_of_sets()
+        self._holders: set[tuple[ast.AST, str]] = set()  # names and attributes of containers that hold sets
         self._learn()
 
     def findings(self) -> Iterator[Finding]:
@@ -123,29 +162,51 @@ class _Orders:
 
     # --- what is a set ----------------------------------------------------------------------------------------------
 
-    def _functions_of_sets(self) -> frozenset[str]:
-        return frozenset(
-            node.name for node in ast.walk(self._tree)
-            if isinstance(node, ast.FunctionDef) and node.returns is not None and _is_set_type(node.returns)
-        )  # fmt: skip
-
     def _learn(self) -> None:
         """Collect names and attributes until no more come: one may be assigned from another below it."""
         before = -1
         while before != (before := self._known()):
             for node in ast.walk(self._tree):
-                if isinstance(node, ast.arg):
-                    if node.annotation is not None and _is_set_type(node.annotation):
+                if isinstance(node, ast.arg) and node.annotation is not None:
+                    if _is_set_type(node.annotation):
                         self._note(self._scope(node), node.arg)
+                    elif _holds_sets(node.annotation):
+                        self._holders.add((self._scope(node), node.arg))
                 elif isinstance(node, ast.AnnAssign):
                     if _is_set_type(node.annotation):
                         self._note_target(node.target)
+                    elif _holds_sets(node.annotation):
+                        self._note_holder(node.target)
+                elif isinstance(node, ast.For | ast.comprehension):
+                    self._note_items(node.target, node.iter)
                 elif isinstance(node, ast.Assign | ast.NamedExpr) and self.is_set(node.value):
                     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                         self._note_target(target)
 
+    def _note_holder(self, target: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._holders.add((self._scope(target), target.id))
+        elif isinstance(target, ast.Attribute):
+            self._holders.add((self._class(target) or self._tree, f"self.{target.attr}"))
+
+    def _note_items(self, target: ast.expr, source: ast.expr) -> None:
+        """The variable of a loop over a container of sets is one."""
+        match target, source:
+            case _, ast.Call(func=ast.Attribute(value=holder, attr="values")) if self._holds(holder):
+                self._note_target(target)
+            case ast.Tuple(elts=[*_, last]), ast.Call(func=ast.Attribute(value=holder, attr="items")):
+                if self._holds(holder):
+                    self._note_target(last)
+
+    def _holds(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return any((scope, node.id) in self._holders for scope in (*self._up(node), self._tree))
+        if isinstance(node, ast.Attribute):
+            return (self._class(node) or self._tree, f"self.{node.attr}") in self._holders
+        return False
+
     def _known(self) -> int:
-        return sum(map(len, self._names.values())) + sum(map(len, self._attributes.values()))
+        return len(self._holders) + sum(map(len, self._names.values())) + sum(map(len, self._attributes.values()))
 
     def _note_target(self, target: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -186,14 +247,20 @@ class _Orders:
                 return True
             case ast.Name():
                 return self._named_set(node)
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                return name in self._attributes.get(self._class(node), ())
-            case ast.Call(func=ast.Name(id=name)):
-                return name in _SET_CALLS or name in self._returns
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) if name in self._returns:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in self._attributes.get(
+                self._class(node), ()
+            ):
                 return True
+            case ast.Attribute(attr=name):
+                return name in self._annotated.attributes
+            case ast.Subscript(value=holder):
+                return self._holds(holder)
+            case ast.Call(func=ast.Name(id=name)):
+                return name in _SET_CALLS or name in self._annotated.functions
             case ast.Call(func=ast.Attribute(value=value, attr=name)):
-                return name in _SET_METHODS and self.is_set(value)
+                if name in ("get", "setdefault", "pop") and self._holds(value):
+                    return True
+                return name in self._annotated.functions or (name in _SET_METHODS and self.is_set(value))
             case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _SET_OPERATORS):
                 return any(self.is_set(side) or _is_view(side) for side in (left, right))
             case ast.IfExp(body=body, orelse=other):
@@ -242,6 +309,9 @@ class _Orders:
             yield Finding(node.lineno, f"{ast.unparse(node)} takes any item of a set")
         elif name in ("id", "hash") and isinstance(node.func, ast.Name):
             yield from self._identity(node, name)
+        for keyword in node.keywords:
+            if keyword.arg == "key" and isinstance(keyword.value, ast.Name) and keyword.value.id in ("id", "hash"):
+                yield Finding(node.lineno, f"{keyword.value.id}() in the key of an order")
         if name in _TIES and isinstance(node.func, ast.Name) and not _orderless(node):
             yield from self._ties(node)
         method = isinstance(node.func, ast.Attribute)
@@ -300,6 +370,16 @@ def _is_set_type(annotation: ast.expr) -> bool:
     return False
 
 
+def _holds_sets(annotation: ast.expr) -> bool:
+    """Whether an annotation is of a container whose items (a mapping's values) are sets."""
+    match annotation:
+        case ast.Subscript(slice=ast.Tuple(elts=[*_, last])):
+            return _is_set_type(last)
+        case ast.Subscript(slice=item):
+            return _is_set_type(item)
+    return False
+
+
 def _is_view(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
 
@@ -325,21 +405,20 @@ def _binds(function: _Function, name: str) -> bool:
 
 
 def _orderless_body(loop: ast.For) -> bool:
-    """Whether a loop only adds to sets, drops keys, or sets constants: the same after each order of its items."""
-    return all(_orderless_statement(statement) for statement in loop.body) and not loop.orelse
+    """Whether a loop does the same after each order of its items: it adds to sets, drops keys, counts whole numbers."""
+    returned = {ast.unparse(each) for each in ast.walk(loop) if isinstance(each, ast.Return)}
+    return len(returned) < 2 and not loop.orelse and all(_orderless_statement(each) for each in loop.body)
 
 
 def _orderless_statement(statement: ast.stmt) -> bool:
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="add" | "discard" | "remove"))):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="add" | "discard"))):
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="pop"), args=[_, *_])):
             return True
-        case ast.Delete():
+        case ast.AugAssign(op=ast.Add() | ast.Sub(), value=ast.Constant(value=int())):
             return True
-        case ast.Continue() | ast.Pass():
-            return True
-        case ast.Return(value=ast.Constant() | None):
+        case ast.Delete() | ast.Continue() | ast.Pass() | ast.Return(value=ast.Constant() | None):
             return True
         case ast.If(body=body, orelse=other):
             return all(_orderless_statement(each) for each in (*body, *other))

@@ -66,7 +66,11 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """A connection that only reads. Raises LogError when the file is missing or not a vcd log of this schema."""
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:
+        raise LogError(f"event log {path} cannot be reached: {error.strerror}") from error
+    if not there:
         raise LogError(f"event log {path}: there is no such file")
     with failures_explained(path):
         try:

@@ -352,14 +352,13 @@ class Storage:
     def _assume_binding(self) -> None:
         """Claims of pods that an earlier session placed, and that are not bound yet, get what was chosen then."""
         snapshot = self._session.snapshot
-        node_of = dict(zip(snapshot.tasks.keys, snapshot.tasks.node.tolist(), strict=True))
+        rows = {key: row for row, key in enumerate(snapshot.tasks.keys) if key in snapshot.volumes}
         for key in sorted(snapshot.volumes):
-            for choice in snapshot.volumes[key]:
+            node = int(snapshot.tasks.node[rows[key]])
+            for choice in snapshot.volumes[key] if node >= 0 else ():
                 claim = self.claims.get(choice.claim)
-                if claim is None or is_bound(claim) or node_of[key] < 0:
-                    continue
-                if choice.claim not in self._assumed:
-                    self._assume_chosen(choice, claim, self._facts.names[node_of[key]])
+                if claim is not None and not is_bound(claim) and choice.claim not in self._assumed:
+                    self._assume_chosen(choice, claim, self._facts.names[node])
 
     def _assume_chosen(self, choice: VolumeChoice, claim: PersistentVolumeClaim, node: str) -> None:
         """Nobody takes it back in this session: it has a user for good."""
