@@ -132,14 +132,14 @@ class Server:
         found: Obj = await self.call("GET", self.path(kind, name))
         return found
 
-    async def list(self, kind: str, **query: str | int) -> Obj:
+    async def listed(self, kind: str, **query: str | int) -> Obj:
         """A list of a kind, in the test's namespace where it has one."""
         found: Obj = await self.call("GET", f"{self.path(kind)}?{urlencode(query)}")
         return found
 
     async def names(self, kind: str, **query: str | int) -> list[str]:
         """The names in a list."""
-        return [item["metadata"]["name"] for item in (await self.list(kind, **query))["items"]]
+        return [item["metadata"]["name"] for item in (await self.listed(kind, **query))["items"]]
 
     async def create(self, kind: str, body: Obj) -> Obj:
         """Create an object, which goes with the namespace or is deleted after the test."""
@@ -187,7 +187,7 @@ class Server:
 
     async def until_gone(self, kind: str, name: str) -> None:
         """Return once there is no object of this name."""
-        found = await self.list(kind, fieldSelector=f"metadata.name={name}")
+        found = await self.listed(kind, fieldSelector=f"metadata.name={name}")
         if not found["items"]:
             return
         version = found["metadata"]["resourceVersion"]

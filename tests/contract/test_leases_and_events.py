@@ -150,7 +150,7 @@ async def test_the_recorder_writes_one_event_for_repeats(server: Server) -> None
         for _ in range(3):
             recorder.record("Pod", server.key("a"), pod["metadata"]["uid"], "Warning", "Unschedulable", "0/1 nodes")
             await recorder.idle()
-    found = (await server.list("Event", fieldSelector="reason=Unschedulable,involvedObject.name=a"))["items"]
+    found = (await server.listed("Event", fieldSelector="reason=Unschedulable,involvedObject.name=a"))["items"]
     assert [(each["count"], each["message"], each["involvedObject"]["uid"]) for each in found] == [
         (3, "0/1 nodes", pod["metadata"]["uid"])
     ]
@@ -173,7 +173,7 @@ async def test_a_nodes_status_and_taints_are_written_apart(with_nodes: Server) -
 
 async def test_nodes_are_watched_by_label(with_nodes: Server) -> None:
     server, name = with_nodes, with_nodes.unique("node")
-    start = (await server.list("Node", limit=1))["metadata"]["resourceVersion"]
+    start = (await server.listed("Node", limit=1))["metadata"]["resourceVersion"]
     labels = {"contract.vcd.example/own": server.namespace}
     await server.create("Node", {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": True}})
     selector = f"contract.vcd.example/own={server.namespace}"

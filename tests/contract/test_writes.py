@@ -215,7 +215,7 @@ async def test_nothing_is_created_in_a_namespace_that_is_not_there(server: Serve
 
 
 async def test_a_namespace_takes_what_is_in_it_along(server: Server) -> None:
-    start = (await server.list("Pod"))["metadata"]["resourceVersion"]
+    start = (await server.listed("Pod"))["metadata"]["resourceVersion"]
     await server.pod("a")
     await server.call("DELETE", server.path("Namespace", server.namespace))
     async with server.watch("Pod", resourceVersion=start) as lines:

@@ -19,7 +19,7 @@ IMPURE_MODULES = frozenset({
     "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading",
     "time", "urllib", "uuid", "weakref",
 })  # fmt: skip
-"""Nothing that decides has a use for these. ``datetime`` reads times, and has its own rule; a log line decides nothing."""
+"""Nothing that decides has a use for these. ``datetime`` reads times and has a rule of its own; logging decides nothing."""
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "__import__", "globals"})
 PRESENT_TIME = frozenset({"now", "utcnow", "today"})
 FILE_METHODS = frozenset({"read_text", "read_bytes", "write_text", "write_bytes"})
@@ -285,9 +285,10 @@ class _Orders:
                 yield Finding(node.lineno, f"unpacking of the set {ast.unparse(node.value)}")
         elif isinstance(node, ast.YieldFrom) and self.is_set(node.value):
             yield Finding(node.lineno, f"yield from the set {ast.unparse(node.value)}")
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple | ast.List):
-            if self.is_set(node.value) and len(node.targets[0].elts) > 1:
-                yield Finding(node.lineno, f"unpacking of the set {ast.unparse(node.value)}")
+        elif isinstance(node, ast.Assign) and self.is_set(node.value):
+            match node.targets[0]:
+                case ast.Tuple(elts=[_, _, *_]) | ast.List(elts=[_, _, *_]):
+                    yield Finding(node.lineno, f"unpacking of the set {ast.unparse(node.value)}")
 
     def _order_is_lost(self, node: ast.AST) -> bool:
         """Whether a comprehension only feeds what does not ask for its order."""

@@ -155,7 +155,10 @@ def manifest(places: list[str], kept: dict[str, str], plant: Planter) -> Obj:
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "labels": kept, "annotations": dict(kept)},
     }  # fmt: skip
     if "managedFields" in places:
-        fields = {f"f:{plant()}": {}, "f:spec": {'k:{"name":"main"}': {"f:env": {f'k:{{"name":"{plant()}"}}': {}}}}}
+        fields: Obj = {
+            f"f:{plant()}": {},
+            "f:spec": {'k:{"name":"main"}': {"f:env": {f'k:{{"name":"{plant()}"}}': {}}}},
+        }
         pod["metadata"]["managedFields"] = [{"manager": plant(), "operation": "Update", "fieldsV1": fields}]
     if LAST_APPLIED in places:
         pod["metadata"]["annotations"][LAST_APPLIED] = json.dumps(copy.deepcopy(pod))

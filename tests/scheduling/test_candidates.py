@@ -133,3 +133,31 @@ def test_reasons_count_each_node_once_per_lacking_resource() -> None:
     session = session_of(node("n1", cpu=1), node("n2", cpu=1, memory=1), gang("a", 1, cpu=2, memory=2))
     task = next(session.jobs_with_pending()).pending()[0]
     assert session.candidates(task).reasons() == {"Insufficient cpu": 2, "Insufficient memory": 1}
+
+
+def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each_other() -> None:
+    memory, rows = Memory(), []
+    for _ in range(2):
+        session = session_of(
+            node("n", cpu=8), gang("old", 1, on=["n"], cpu=8), gang("a", 1, cpu=1), gang("b", 1, cpu=5)
+        )
+        if rows:
+            session.nodes.facts = rows[0].nodes.facts
+        session.evaluator = Evaluator(session, [], [], memory)
+        rows.append(session)
+    tasks = [next(job for job in rows[1].jobs_with_pending() if job.name == name).pending()[0] for name in "ab"]
+    assert [rows[1].candidates(task).best() for task in tasks] == [None, None]
+    assert all(rows[1].candidates(task).is_light for task in tasks)
+    old = next(job for job in rows[1].all_jobs() if job.name == "old").tasks()[0]
+    rows[1].nodes.change(0, -old.deltas.allocate + tasks[0].deltas.allocate * 4, None, 1)
+    assert [rows[1].candidates(task).best() for task in tasks] == [0, None]
+
+
+def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.scheduling.candidates._FEWEST_TABLES", 2)
+    monkeypatch.setattr("vcd.scheduling.candidates._COLUMNS", 0)
+    session = session_of(node("n", cpu=64), *[gang(f"g{i}", 1, cpu=i + 1) for i in range(5)])
+    tasks = [job.pending()[0] for job in session.jobs_with_pending()]
+    assert [session.candidates(task).best() for task in tasks] == [0] * 5
+    assert len(session.evaluator.memory.tables) == 2
+    assert session.candidates(tasks[0]).best() == 0

@@ -32,6 +32,9 @@ _NOW = 1 << 61
 """Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
 _FEW = 4
 """Up to this many touched nodes are looked up one by one, more are computed as one column."""
+_COLUMNS = 4_000_000
+"""How many nodes times tables are kept: some 100 MB. With more shapes than that, old tables are computed anew."""
+_FEWEST_TABLES = 32
 _DYNAMIC = Depends.PODS | Depends.JOB | Depends.TIME
 
 Rows = npt.NDArray[np.intp]
@@ -105,6 +108,7 @@ class Evaluator:
             table = self.memory.tables[key] = Candidates(self, task, moving)
         elif table.session is not self.session:
             table.reopen(self, task, moving)
+        self.memory.used(key, table)
         return table
 
     def static(self, task: Task) -> _Static:
@@ -231,7 +235,7 @@ class Candidates:
             if count is None:
                 self._renew(np.array([row], np.intp))
             else:
-                self._keys[row] = self._level(count)[row]
+                self._put(row, self._level(count)[row])
 
     def _renew(self, rows: Rows | None) -> None:
         usage = self._evaluator.nodes.usage
@@ -239,16 +243,31 @@ class Candidates:
             usage = usage.take(rows)
         passed, now, points = self._by_usage(usage, rows)
         if self._simple:
-            keys = self._evaluator.key_of(passed, now, points, rows)
-            if rows is None:
-                self._keys = keys
+            if rows is not None:
+                self._put(rows, self._evaluator.key_of(passed, now, points, rows))
+            elif passed.any():
+                self._keys = self._evaluator.key_of(passed, now, points, None)
             else:
-                self._keys[rows] = keys
+                self._keys = self._evaluator.memory.nowhere  # a table that failed everywhere costs no column
         elif rows is None:
             self._passed, self._now, self._points = passed, now, points
         else:
             self._passed[rows], self._now[rows], self._points[rows] = passed, now, points
         self._combined_at = -1
+
+    def _put(self, rows: Rows | int, keys: Any) -> None:
+        if self._keys is self._evaluator.memory.nowhere:
+            if not np.any(keys != _NOWHERE):
+                return
+            self._keys = self._keys.copy()
+        self._keys[rows] = keys
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it holds no columns of its own, since no node passes."""
+        return (
+            self._simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
+        )
 
     def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Ints]:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
@@ -341,6 +360,10 @@ class Memory:
     def __init__(self) -> None:
         self.tables: dict[Any, Candidates] = {}
         self.statics: dict[tuple[Shape, str | None], _Static] = {}
+        self.nowhere: Ints = np.zeros(0, np.int64)
+        """The keys of every table in which no node passes; never changed."""
+        self._recent: dict[Any, Candidates] = {}
+        self._most = 0
         self.log: list[int] = []
         self._facts: NodeFacts | None = None
         self._key: Any = None
@@ -352,23 +375,40 @@ class Memory:
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
             self._forget()
+            self.nowhere = np.full(len(nodes), _NOWHERE)
+            self.nowhere.flags.writeable = False
         else:
             last = self._nodes.usage.matrix
             changed = np.flatnonzero((last != nodes.usage.matrix).any(axis=0)).tolist()
             self._drop_unused()
             self.log.extend(changed)
         nodes.log = self.log
+        self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
         self._facts, self._key, self._nodes = nodes.facts, key, nodes
+
+    def used(self, key: Any, table: Candidates) -> None:
+        """Note that a table is used; of those used longest ago, only the ones without columns stay."""
+        recent = self._recent
+        recent.pop(key, None)
+        recent[key] = table
+        if len(recent) > self._most:
+            oldest = next(iter(recent))
+            last = recent.pop(oldest)
+            if not last.is_light:
+                self.tables.pop(oldest, None)
+                self.statics.pop(last.static_key, None)
 
     def _drop_unused(self) -> None:
         """Keep the tables that the last session used, and start the log over once all of them are caught up."""
         last = self._nodes
         self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
         self.statics = {table.static_key: table.static for table in self.tables.values()}
+        self._recent = {key: table for key, table in self._recent.items() if key in self.tables}
         if len(self.log) > 1_000_000:
             self._forget()
 
     def _forget(self) -> None:
         self.tables.clear()
         self.statics.clear()
+        self._recent.clear()
         self.log.clear()
