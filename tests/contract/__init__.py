@@ -3,5 +3,5 @@
 ``VCD_TEST_KUBECONFIG`` names a kubeconfig: its server is asked, too. Everything then happens in namespaces of the
 tests' own, which go again; beside them only Queues of the tests' own are made, and deleted. ``VCD_TEST_NODES=1``
 lets the tests also create Nodes of their own there. The server must have Volcano's definitions
-(``deploy/components/crds``), and its scheduler is given nothing: the tests' pods name one that nobody runs.
+(``deploy/components/crds``). No scheduler gets work: the pods name one that nobody runs, the groups have no pods.
 """

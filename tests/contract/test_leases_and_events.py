@@ -43,6 +43,12 @@ async def test_a_renewal_of_an_old_copy_conflicts(server: Server) -> None:
     assert (await server.get("Lease", "l"))["spec"]["holderIdentity"] == "other"
 
 
+async def test_a_renewal_of_no_version_is_refused(server: Server) -> None:
+    made = await lease(server)
+    metadata = {key: value for key, value in made["metadata"].items() if key != "resourceVersion"}
+    assert (await server.refused("PUT", server.path("Lease", "l"), {**made, "metadata": metadata})).status == 422
+
+
 async def test_of_two_renewals_at_once_one_is_taken(server: Server) -> None:
     made = await lease(server)
     bodies = [{**made, "spec": {**made["spec"], "holderIdentity": name}} for name in ("a", "b")]

@@ -19,7 +19,7 @@ IMPURE_MODULES = frozenset({
     "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading",
     "time", "urllib", "uuid", "weakref",
 })  # fmt: skip
-"""Nothing that decides has a use for these. ``datetime`` reads times and has a rule of its own; logging decides nothing."""
+"""Nothing that decides has a use for these. ``datetime`` reads times, and has its own rule; logging decides nothing."""
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "__import__", "globals"})
 PRESENT_TIME = frozenset({"now", "utcnow", "today"})
 FILE_METHODS = frozenset({"read_text", "read_bytes", "write_text", "write_bytes"})

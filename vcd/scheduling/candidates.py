@@ -273,8 +273,12 @@ class Candidates:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
         task, static = self._task, self.static
-        passed = fits(task.floor, usage.future_idle)
-        now = fits(task.floor, usage.idle) & passed
+        now = fits(task.floor, usage.idle)
+        if self._evaluator.nodes.awaits_room:
+            passed = fits(task.floor, usage.future_idle)
+            now &= passed
+        else:
+            passed = now.copy()
         passed &= static.mask if rows is None else static.mask[rows]
         for predicate in self._used:
             passed &= predicate.mask(task, usage)

@@ -96,6 +96,8 @@ class Deltas:
         self.evict = np.concatenate([zero, zero, request, zero, -tail])
 
 
+_UNASKED = int(np.iinfo(np.int64).min)
+"""The floor of a resource that is not asked for: every room reaches it."""
 _MIXED = object()
 """Marks a node whose changes in this session are more than placements of one shape."""
 
@@ -117,6 +119,8 @@ class Nodes:
         self._sum_up(snapshot, requests, scored)
         self.total: Ints = self.facts.allocatable.sum(axis=0)
         self.log: list[int] = []
+        self.awaits_room = bool(self.usage.releasing.any())
+        """Whether some room is being freed or promised; if not, future idle is idle."""
         self._sole: dict[int, tuple[object, int]] = {}
         self._base_matrix: Ints | None = None
 
@@ -163,6 +167,7 @@ class Nodes:
             self.usage.matrix[:, row] += delta
         else:
             self.usage.matrix[:, row] -= delta
+        self.awaits_room |= shape is None
         before, count = self._sole.get(row, (shape, 0))
         self._sole[row] = (before, count + times) if before is shape and shape is not None else (_MIXED, 0)
         self.log.append(row)
@@ -184,12 +189,15 @@ def room_needed(request: Ints) -> Ints:
     So a node that is over in cpu takes nothing, one that is over in GPUs takes pods without GPU (Volcano
     ``Resource.LessEqual``).
     """
-    floor = np.where(request > 0, request, np.iinfo(np.int64).min)
+    floor = np.where(request > 0, request, _UNASKED)
     floor[:2] = request[:2]
     return floor
 
 
 def fits(floor: Ints, room: Ints) -> npt.NDArray[np.bool_]:
     """Nodes whose room reaches a floor (``room_needed``) in all resources."""
-    result: npt.NDArray[np.bool_] = np.all(room >= floor[:, None], axis=0)
+    result: npt.NDArray[np.bool_] = room[0] >= floor[0]
+    for column, least in enumerate(floor.tolist()):
+        if column and least != _UNASKED:
+            result &= room[column] >= least
     return result
