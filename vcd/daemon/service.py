@@ -202,6 +202,8 @@ class Service:
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
         self.metrics.observe_session(session, plan, record, durations)
+        for fault in plan.faults:
+            _log.error("plugin failed; the cycle went on without it", fault=fault)
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):

@@ -200,8 +200,8 @@ class Kubelets(Controller):
                     {
                         "phase": "Failed",
                         "reason": f"OutOf{resource}",
-                        "message": f"Pod was rejected: Node didn't have enough resource: {resource}, requested: {asked}, "
-                        f"used: {taken}, capacity: {limit}",
+                        "message": f"Pod was rejected: Node didn't have enough resource: {resource}, "
+                        f"requested: {asked}, used: {taken}, capacity: {limit}",
                         "startTime": self.now_text(),
                     },
                 )

@@ -43,7 +43,6 @@ class ObjectMeta(Projected, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] = {}

@@ -6,8 +6,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
-
 from vcd.model import events as ev
 from vcd.model.version import __version__
 from vcd.scheduling import closing, registry, stranded
@@ -17,8 +15,6 @@ from vcd.scheduling.plugin import Plugin, Predicate, Score
 from vcd.scheduling.policy import PluginOption, Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
-
-_log = structlog.get_logger(__name__)
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory | None = None) -> ev.Plan:
@@ -69,7 +65,6 @@ def run(
             faulty = _plugin_at_fault(error)
             if faulty is None or faulty in excluded:
                 raise
-            _log.error("plugin failed; deciding without it", plugin=faulty, error=repr(error), exc_info=error)
             excluded.add(faulty)
             faults.append(f"{faulty}: {error!r}")
             continue
