@@ -82,9 +82,7 @@ class Api:
         self.store = server.store
         self._session = session
 
-    async def call(
-        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    async def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json", **(headers or {})}
         async with self._session.request(method, self.server.url + path, data=data, headers=sent) as response:

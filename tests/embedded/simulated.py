@@ -89,8 +89,16 @@ class Simulated:
 
     def finish(self, pod: str, phase: str = "Succeeded", code: int = 0) -> None:
         """End a pod, as its kubelet would report it."""
-        ended = [{"name": "main", "image": "i", "imageID": "i", "ready": False, "restartCount": 0,
-                  "state": {"terminated": {"exitCode": code}}}]
+        ended = [
+            {
+                "name": "main",
+                "image": "i",
+                "imageID": "i",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"terminated": {"exitCode": code}},
+            }
+        ]
         self.patch(PODS, pod, {"status": {"phase": phase, "containerStatuses": ended}}, "status")
 
     def names(self, resource: str = PODS) -> list[str]:
@@ -140,14 +148,25 @@ def job(*tasks: Obj, name: str = "j", annotations: dict[str, str] | None = None,
     return {
         "apiVersion": "batch.volcano.sh/v1alpha1",
         "kind": "Job",
-        "metadata": {
-            "name": name, "namespace": "default", "annotations": annotations or {}, "labels": labels or {}
-        },
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}, "labels": labels or {}},
         "spec": {"tasks": list(tasks), **spec},
     }
 
 
 __all__ = [
-    "DEPLOYMENTS", "EVENTS", "JOBS", "NODES", "PODGROUPS", "PODS", "REPLICASETS", "START", "Obj", "Simulated",
-    "deployment", "job", "pod", "pod_spec", "task",
+    "DEPLOYMENTS",
+    "EVENTS",
+    "JOBS",
+    "NODES",
+    "PODGROUPS",
+    "PODS",
+    "REPLICASETS",
+    "START",
+    "Obj",
+    "Simulated",
+    "deployment",
+    "job",
+    "pod",
+    "pod_spec",
+    "task",
 ]

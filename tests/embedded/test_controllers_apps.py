@@ -237,8 +237,13 @@ def test_a_count_is_no_percentage() -> None:
 
 def owned(sim: Simulated, name: str, *owners: str) -> None:
     refs = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": sim.get(CONFIGMAPS, owner)["metadata"]["uid"],
-         "blockOwnerDeletion": True}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": owner,
+            "uid": sim.get(CONFIGMAPS, owner)["metadata"]["uid"],
+            "blockOwnerDeletion": True,
+        }
         for owner in owners
     ]
     sim.create(CONFIGMAPS, {"metadata": {"name": name, "ownerReferences": refs}})
@@ -293,15 +298,19 @@ def test_objects_of_a_kind_defined_later_are_collected(sim: Simulated) -> None:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
     names = {"plural": "things", "kind": "Thing", "singular": "thing"}
-    sim.create("customresourcedefinitions.apiextensions.k8s.io", {
-        "metadata": {"name": "things.x.example"},
-        "spec": {"group": "x.example", "names": names, "scope": "Namespaced", "versions": [version]},
-    })
+    sim.create(
+        "customresourcedefinitions.apiextensions.k8s.io",
+        {
+            "metadata": {"name": "things.x.example"},
+            "spec": {"group": "x.example", "names": names, "scope": "Namespaced", "versions": [version]},
+        },
+    )
     sim.create(CONFIGMAPS, {"metadata": {"name": "a"}})
     ref = {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": sim.get(CONFIGMAPS, "a")["metadata"]["uid"]}
-    sim.create("things.x.example", {
-        "apiVersion": "x.example/v1", "kind": "Thing", "metadata": {"name": "t", "ownerReferences": [ref]}
-    })
+    sim.create(
+        "things.x.example",
+        {"apiVersion": "x.example/v1", "kind": "Thing", "metadata": {"name": "t", "ownerReferences": [ref]}},
+    )
     sim.delete(CONFIGMAPS, "a")
     assert sim.names("things.x.example") == []
 

@@ -99,7 +99,8 @@ def test_env_tells_each_pod_its_index(sim: Simulated) -> None:
     sim.create(JOBS, job(task("a", 2), plugins={"env": []}))
     sim.let_in()
     assert sim.get(PODS, "j-a-1")["spec"]["containers"][0]["env"] == [
-        {"name": "VC_TASK_INDEX", "value": "1"}, {"name": "VK_TASK_INDEX", "value": "1"}
+        {"name": "VC_TASK_INDEX", "value": "1"},
+        {"name": "VK_TASK_INDEX", "value": "1"},
     ]
 
 

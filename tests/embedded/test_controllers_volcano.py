@@ -209,9 +209,7 @@ def test_what_the_scheduler_writes_is_kept(sim: Simulated) -> None:
 
 def command(sim: Simulated, action: str, name: str) -> None:
     target = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "name": name, "uid": "1"}
-    sim.store.create(
-        COMMANDS, {"metadata": {"name": f"{action}-{name}".lower()}, "action": action, "target": target}
-    )
+    sim.store.create(COMMANDS, {"metadata": {"name": f"{action}-{name}".lower()}, "action": action, "target": target})
     sim.settle()
 
 

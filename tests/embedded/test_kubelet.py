@@ -203,7 +203,10 @@ def test_a_pod_waits_for_a_node_that_comes_later(sim: Simulated) -> None:
 def test_a_new_node_is_reported_ready(sim: Simulated) -> None:
     conditions = sim.get(NODES, "n0", "")["status"]["conditions"]
     assert {each["type"]: each["status"] for each in conditions} == {
-        "Ready": "True", "MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False"
+        "Ready": "True",
+        "MemoryPressure": "False",
+        "DiskPressure": "False",
+        "PIDPressure": "False",
     }
 
 

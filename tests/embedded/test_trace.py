@@ -14,9 +14,7 @@ DATA = Path(__file__).parent.parent / "data" / "trace"
 
 
 def pods_of(found: list[Arrival]) -> dict[str, dict[str, Any]]:
-    return {
-        obj["metadata"]["name"]: obj for arrival in found for resource, obj in arrival.objects if resource == PODS
-    }
+    return {obj["metadata"]["name"]: obj for arrival in found for resource, obj in arrival.objects if resource == PODS}
 
 
 @pytest.fixture
@@ -37,7 +35,10 @@ def requests(pod: dict[str, Any]) -> dict[str, str]:
 def test_a_node_has_its_room_and_product() -> None:
     node = {each["metadata"]["name"]: each for each in read_nodes(DATA / "nodes.csv")}["n-06"]
     assert node["status"]["allocatable"] == {
-        "cpu": "96000m", "memory": "393216Mi", "nvidia.com/gpu": "8", "pods": "110"
+        "cpu": "96000m",
+        "memory": "393216Mi",
+        "nvidia.com/gpu": "8",
+        "pods": "110",
     }
     labels = node["metadata"]["labels"]
     assert (labels["nvidia.com/gpu.product"], labels["gpu-model"]) == ("V100M16", "V100M16")
@@ -67,7 +68,16 @@ def test_tasks_of_one_second_and_request_are_a_gang(found: list[Arrival]) -> Non
         for arrival in found for resource, obj in arrival.objects if resource == PODGROUPS
     }  # fmt: skip
     assert groups == {
-        "t-00": 1, "t-01": 2, "t-03": 1, "t-04": 2, "t-06": 1, "t-07": 1, "t-08": 1, "t-09": 1, "t-10": 1, "t-11": 1
+        "t-00": 1,
+        "t-01": 2,
+        "t-03": 1,
+        "t-04": 2,
+        "t-06": 1,
+        "t-07": 1,
+        "t-08": 1,
+        "t-09": 1,
+        "t-10": 1,
+        "t-11": 1,
     }
 
 

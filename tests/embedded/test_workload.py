@@ -41,7 +41,9 @@ def test_a_shape_makes_its_count_of_nodes(spec: str) -> None:
 def test_shapes_are_counted_on() -> None:
     nodes = parse_nodes("2*cpu=1;1*cpu=2")
     assert [(each["metadata"]["name"], room(each)["cpu"]) for each in nodes] == [
-        ("node-0", "1"), ("node-1", "1"), ("node-2", "2")
+        ("node-0", "1"),
+        ("node-1", "1"),
+        ("node-2", "2"),
     ]
 
 
@@ -60,7 +62,10 @@ def test_zone_is_the_topology_label() -> None:
 def test_the_index_is_filled_in() -> None:
     nodes = parse_nodes("4*cpu=1,name=gpu-{i},rack=r{i//2}")
     assert [(each["metadata"]["name"], each["metadata"]["labels"]["rack"]) for each in nodes] == [
-        ("gpu-0", "r0"), ("gpu-1", "r0"), ("gpu-2", "r1"), ("gpu-3", "r1")
+        ("gpu-0", "r0"),
+        ("gpu-1", "r0"),
+        ("gpu-2", "r1"),
+        ("gpu-3", "r1"),
     ]
 
 
@@ -108,7 +113,9 @@ def test_a_queue_that_exists_gets_the_weight() -> None:
     sim = Simulated()
     install(sim.store, [], parse_queues("default:5,new:2"))
     assert {each["metadata"]["name"]: each["spec"]["weight"] for each in sim.store.list(QUEUES)} == {
-        "default": 5, "new": 2, "root": 1
+        "default": 5,
+        "new": 2,
+        "root": 1,
     }
 
 

@@ -168,7 +168,6 @@ async def test_scheduling_series_have_volcanos_names_and_labels(tmp_path: Path) 
             assert found[0][1] > 0
 
 
-@pytest.mark.xfail(strict=True, reason="drf gives the shares of the jobs only that the last session looked at")
 async def test_a_jobs_share_is_there_while_the_job_is(tmp_path: Path) -> None:
     async with scraped(tmp_path) as (cluster, _, prometheus):
         more = cluster.submit("later", 1)

@@ -86,6 +86,9 @@ def backfill(session: Session) -> None:
     queues = session.queues_in_order([session.cluster.queues[name] for name in sorted(waiting)])
     ordered = [job for queue in queues for job in session.jobs_in_order(waiting[queue.name])]
     for job, task in [(one, task) for one in ordered for task in tasks[one.key]]:
+        if session.pains and not session.allocatable(session.cluster.queues[job.queue], task):
+            job.notes.setdefault("queue", "no quota left")
+            continue
         try:
             session.pre_predicate(task)
         except PredicateFailure as failure:

@@ -116,6 +116,8 @@ class _Maker:
             spec: dict[str, Any] = {"weight": self.random.randint(1, 4)}
             if self.uses("quota"):
                 spec["capability"] = {"cpu": str(self.random.randint(2, 12))}
+                if self.often(0.15):
+                    spec["capability"]["pods"] = str(self.random.randint(1, 6))
                 if self.often(0.5):
                     spec["capability"]["memory"] = f"{self.random.randint(4, 24)}Gi"
                 if self.uses("gpu"):

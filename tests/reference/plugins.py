@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.session import PERMIT, REJECT, Session
-from tests.reference.values import UNLIMITED, Resource, maximum, share
+from tests.reference.values import PODS, UNLIMITED, Resource, maximum, share
 
 
 def priority(session: Session, arguments: Arguments) -> None:
@@ -124,6 +124,7 @@ class _Share:
     weight: int
     real_capability: Resource
     guarantee: Resource
+    most_pods: float | None = None
     deserved: Resource = field(default_factory=Resource)
     allocated: Resource = field(default_factory=Resource)
     request: Resource = field(default_factory=Resource)
@@ -150,6 +151,9 @@ def proportion(session: Session, arguments: Arguments) -> None:
 
     def allocatable(queue: Queue, task: Task) -> bool:
         future = shares[queue.name].allocated.clone().add(task.request)
+        most = shares[queue.name].most_pods
+        if session.pains and most is not None and future.get(PODS) > most:
+            return False
         return queue.open and not future.exceeding_requested(shares[queue.name].deserved, task.request)
 
     def enqueueable(job: Job) -> int:
@@ -206,7 +210,8 @@ def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
                 limit = queue.capability.clone()
                 limit.cpu, limit.memory = limit.cpu or UNLIMITED, limit.memory or UNLIMITED
                 real.limit_to(limit, missing_is_unlimited=True)
-            shares[job.queue] = _Share(queue.weight, real, guarantee)
+            limits = (queue.capability.scalars or {}) if queue.capability is not None else {}
+            shares[job.queue] = _Share(queue.weight, real, guarantee, limits.get(PODS))
         attr = shares[job.queue]
         attr.allocated.add(job.allocated)
         attr.request.add(job.allocated)

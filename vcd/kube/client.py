@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import aiohttp
 import msgspec
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
@@ -210,18 +211,22 @@ class Admission:
 _fence: contextvars.ContextVar[Callable[[], bool] | None] = contextvars.ContextVar("fence", default=None)
 
 
-class _FencedConnector(aiohttp.TCPConnector):
-    """Asks the fence of the request once more when there is a connection for it: opening one may have taken long."""
+class _FencedRequest(aiohttp.ClientRequest):
+    """Asks the fence of the request once more in the very step that hands its bytes to the socket.
 
-    async def connect(
-        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.connector.Connection:
-        connection = await super().connect(req, traces, timeout)
+    Between the decision to make a call and its first byte a process may stand still (SIGSTOP, a paused machine): a
+    connection may have to be opened, and aiohttp writes the body, and with it the head, in a later step of the loop.
+    """
+
+    async def write_bytes(
+        self, writer: AbstractStreamWriter, conn: aiohttp.connector.Connection, content_length: int | None = None
+    ) -> None:
+        """Write head and body, unless leadership was lost meanwhile: then nothing is written at all."""
         fence = _fence.get()
-        if fence is not None and not fence():
-            connection.close()
-            raise Fenced
-        return connection
+        if fence is None or fence():
+            await super().write_bytes(writer, conn, content_length)
+        elif conn.protocol is not None:
+            conn.protocol.set_exception(Fenced())
 
 
 class KubeClient:
@@ -258,9 +263,10 @@ class KubeClient:
         """Open the pool of connections."""
         context = self._connection.ssl_context
         # no limit here: watches hold connections for good, and writes are bounded by admission
-        connector = _FencedConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
+        connector = aiohttp.TCPConnector(limit=0, ssl=True if context is None else context, keepalive_timeout=60)
         self._session = aiohttp.ClientSession(
             connector=connector,
+            request_class=_FencedRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
             # the server compresses lists when asked, which costs both sides more than a cluster's network does
@@ -288,7 +294,7 @@ class KubeClient:
         """Make one request and return the body of its answer.
 
         ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
-        immediately before the request is made, after any queueing, and once it has a connection.
+        immediately before the request is made, after any queueing, and once more when its first byte is written.
 
         Raises ApiError, Unanswered, Fenced.
         """

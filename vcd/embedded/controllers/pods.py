@@ -14,6 +14,8 @@ Amounts = dict[str, int]
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 
+_MOST = 2**63 - 1
+
 
 def phase_of(pod: Obj) -> str:
     """The pod's phase; a pod without one is Pending."""
@@ -134,7 +136,15 @@ def _resources(holder: Obj, field: str) -> Amounts:
 
 
 def _parsed(quantities: Obj) -> Amounts:
-    return {name: resource_value(name, text) for name, text in quantities.items()}
+    return {name: _capped(name, text) for name, text in quantities.items()}
+
+
+def _capped(name: str, text: str | int | float) -> int:
+    """A quantity, at most what 64 bits hold: the API server admits more, and Kubernetes then counts that."""
+    try:
+        return resource_value(name, text)
+    except QuantityError:
+        return _MOST
 
 
 def _add(total: Amounts, more: Amounts) -> None:

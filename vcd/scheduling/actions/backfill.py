@@ -23,6 +23,10 @@ class BackfillAction(Action):
         for task in self._pending(session):
             if session.is_full():
                 return
+            refused = session.allocatable(task.job.queue, task)
+            if refused is not None:
+                session.note(task.job, "queue", *refused, task=task)
+                continue
             statement = Statement(session, self.name, task.job)
             if not place(session, statement, task, may_wait=False):
                 continue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
@@ -47,10 +49,16 @@ class DrfPlugin(Plugin):
         return self._held.get(job.index, job.allocated)
 
     def gauges(self) -> Iterator[Gauge]:
-        """Volcano's shares of jobs."""
+        """Volcano's shares, of all jobs."""
+        jobs = self._session.jobs
+        columns = [column for column, _ in self._total]
+        totals = np.array([amount for _, amount in self._total], np.float64)
+        shares = (jobs.allocated[:, columns] / totals).max(axis=1, initial=0.0).tolist()
         for job in self._session.viewed_jobs():
-            labels = (("job_ns", job.namespace), ("job_id", job.name))
-            yield Gauge("volcano_job_share", labels, self.share(job.allocated))
+            shares[job.index] = self.share(job.allocated)
+        for key, share in zip(jobs.keys, shares, strict=True):
+            namespace, _, name = key.partition("/")
+            yield Gauge("volcano_job_share", (("job_ns", namespace), ("job_id", name)), share)
 
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Tasks whose jobs keep no less than the preemptor's job would get."""

@@ -209,10 +209,11 @@ class ProportionPlugin(Plugin):
             return Refusal(f"queue is {queue.state}")
         account = self._shares[queue.index]
         allocated, deserved = account.allocated, account.deserved_list
+        most_pods = account.capability[self._pods]  # Volcano lets pods slip; a capability is never exceeded (law 7)
         over = [
             column
             for column, amount in enumerate(request)
-            if amount > 0 and allocated[column] + amount > deserved[column] and column != self._pods
+            if amount > 0 and allocated[column] + amount > (most_pods if column == self._pods else deserved[column])
         ]
         if not over:
             return None
