@@ -225,7 +225,8 @@ class LeaderElector:
             return
         self._leading = False
         self.safe_at = float("inf")
-        log.warning("leadership_lost", epoch=self.epoch, reason=why)
+        tell = log.info if why == "released" else log.warning
+        tell("leadership_lost", epoch=self.epoch, reason=why)
         self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, False))
 
     def _observe(self, lease: _Lease) -> None:

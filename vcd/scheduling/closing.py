@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -52,44 +52,39 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         if job.touched:
             leaving[job.index] += job.counts[TaskStatus.RELEASING] - counts[job.index, TaskStatus.RELEASING]
             counts[job.index] = job.counts
+    phases = _phases(session, viewed, counts, leaving)
+    figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
+    for index, (record, phase, (running, succeeded, failed)) in enumerate(
+        zip(columns.records, phases, figures, strict=True)
+    ):
+        shown = record.group.status
+        condition = _new_condition(viewed[index]) if index in viewed else None
+        same = phase == shown.phase and (running, succeeded, failed) == (shown.running, shown.succeeded, shown.failed)
+        if not same or condition is not None:
+            yield ev.GroupStatus(record.group.key, phase, condition, running, succeeded, failed, shown.phase)
+
+
+def _phases(session: Session, viewed: Mapping[int, Job], counts: Ints, leaving: Ints) -> list[str]:
+    """Each group's phase at the end of the session, as the API writes it."""
+    columns = session.jobs
     scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
     completed = counts[:, _COMPLETED].sum(axis=1)
-    for index, record in enumerate(columns.records):
-        job_view = viewed.get(index)
-        shown = record.group.status
-        phase = _phase(session, index, job_view, int(scheduled[index]), int(completed[index]), counts[index])
-        status = ev.GroupStatus(
-            record.group.key,
-            phase.text,
-            _new_condition(job_view),
-            int(counts[index, TaskStatus.RUNNING]),
-            int(counts[index, TaskStatus.SUCCEEDED]),
-            int(counts[index, TaskStatus.FAILED]),
-            shown.phase,
-        )
-        same = (status.phase, status.running, status.succeeded, status.failed) == (
-            shown.phase,
-            shown.running,
-            shown.succeeded,
-            shown.failed,
-        )
-        if not same or status.condition is not None:
-            yield status
+    phases = np.where(columns.phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
+    for job in viewed.values():
+        phases[job.index] = Phase.INQUEUE if job.phase is Phase.INQUEUE else Phase.PENDING
+    ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
+    phases = np.where(scheduled >= columns.min_member, ended, phases)
+    for job in viewed.values():
+        unschedulable = job.condition is not None and job.condition[0] == UNSCHEDULABLE
+        if unschedulable and counts[job.index, TaskStatus.RUNNING]:
+            phases[job.index] = Phase.UNKNOWN
+    texts = [phase.text for phase in Phase]
+    return [texts[phase] for phase in phases.tolist()]
 
 
-def _phase(session: Session, index: int, job: Job | None, scheduled: int, completed: int, counts: Ints) -> Phase:
-    before = Phase(int(session.jobs.phase[index])) if job is None else job.phase
-    unschedulable = job is not None and job.condition is not None and job.condition[0] == UNSCHEDULABLE
-    if unschedulable and counts[TaskStatus.RUNNING]:
-        return Phase.UNKNOWN
-    if scheduled >= session.jobs.min_member[index]:
-        return Phase.COMPLETED if scheduled == completed else Phase.RUNNING
-    return Phase.INQUEUE if before is Phase.INQUEUE else Phase.PENDING
-
-
-def _new_condition(job: Job | None) -> tuple[str, str, str, str] | None:
+def _new_condition(job: Job) -> tuple[str, str, str, str] | None:
     """The condition set in this session, None where the group shows it already."""
-    if job is None or job.condition is None:
+    if job.condition is None:
         return None
     kind, status, reason, message = job.condition
     for shown in job.record.group.status.conditions:
@@ -105,8 +100,7 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     for job in session.viewed_jobs():
         if job.touched:
             allocated[job.index] = job.allocated
-    sums = np.zeros((len(session.queue_list), allocated.shape[1]), np.int64)
-    np.add.at(sums, session.jobs.queue, allocated)
+    sums = _by_queue(session, allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated
         amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}
@@ -118,6 +112,16 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
         amounts = {**dict.fromkeys(known or (), 0), **amounts}
         if amounts != known:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, value) for name, value in amounts.items()})
+
+
+def _by_queue(session: Session, per_job: Ints) -> Ints:
+    """Sums of jobs' rows by queue, exact and without a step for each job."""
+    sums = np.zeros((len(session.queue_list), per_job.shape[1]), np.int64)
+    order = np.argsort(session.jobs.queue, kind="stable")
+    queues, starts = np.unique(session.jobs.queue[order], return_index=True)
+    if len(queues):
+        sums[queues] = np.add.reduceat(per_job[order], starts, axis=0)
+    return sums
 
 
 def _with_children(session: Session, sums: Ints) -> Ints:

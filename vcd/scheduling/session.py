@@ -178,10 +178,16 @@ class Session:
         return (self._job_views[index] for index in sorted(self._job_views))
 
     def unsettled_jobs(self, settled: str) -> Iterator[Job]:
-        """All jobs but those that nobody looked at, have their minimum, and show the condition ``settled``."""
+        """All jobs but those that nobody looked at and that ended, or have their minimum and show ``settled``.
+
+        What a job that ended was told in its time holds; there may be many of them, and nothing changes for them.
+        """
         columns = self.jobs
         ready = columns.counts[:, list(_READY)].sum(axis=1) + columns.best_effort_pending >= columns.min_member
-        for index, is_ready in enumerate(ready.tolist()):
+        ended = columns.counts[:, [_S.SUCCEEDED, _S.FAILED]].sum(axis=1) == columns.counts.sum(axis=1)
+        for index, (is_ready, has_ended) in enumerate(zip(ready.tolist(), ended.tolist(), strict=True)):
+            if has_ended and index not in self._job_views:
+                continue
             if is_ready and index not in self._job_views:
                 conditions = columns.records[index].group.status.conditions
                 if any(shown.type == settled and shown.status == "True" for shown in conditions):

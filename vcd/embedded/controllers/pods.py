@@ -7,7 +7,7 @@ from typing import Final
 
 from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.controllers.base import Obj, is_deleting
-from vcd.model.quantity import format_resource, is_scalar_resource, resource_value
+from vcd.model.quantity import QuantityError, format_resource, is_scalar_resource, resource_value
 
 Amounts = dict[str, int]
 
