@@ -40,9 +40,10 @@ _DYNAMIC = Depends.PODS | Depends.JOB | Depends.TIME
 Rows = npt.NDArray[np.intp]
 
 
-def fixed_point(points: Scores) -> Ints:
-    """Points as integers (design law 5)."""
-    return np.rint(points * SCALE).astype(np.int64)
+def fixed_point(points: Scores, weight: float) -> Scores:
+    """Weighed points in millionths, whole numbers (design law 5); float64 adds them exactly up to 2**53."""
+    scaled = points * SCALE if weight == 1 else points * weight * SCALE
+    return np.rint(scaled, out=scaled)
 
 
 @dataclass
@@ -52,7 +53,7 @@ class _Static:
     mask: Mask
     reasons: tuple[tuple[Predicate, int, Mapping[str, int]], ...]
     unresolvable: Mask
-    points: Ints | None
+    points: Scores | None
     normalised: tuple[tuple[Score, Scores], ...]
 
 
@@ -135,7 +136,7 @@ class Evaluator:
                 if predicate.unresolvable:
                     unresolvable |= failed
             mask &= passed
-        points: Ints | None = None
+        points: Scores | None = None
         normalised = []
         for score in self._fixed_scores:
             if not score.applies(task):
@@ -146,17 +147,22 @@ class Evaluator:
             if score.normalised:
                 normalised.append((score, raw))
             else:
-                added = fixed_point(raw * score.weight)
+                added = fixed_point(raw, score.weight)
                 points = added if points is None else points + added
         return _Static(mask, tuple(reasons), unresolvable, points, tuple(normalised))
 
-    def key_of(self, mask: Mask, now: Mask, points: Ints, rows: Rows | None) -> Ints:
-        """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere."""
-        ties = self.ties if rows is None else self.ties[rows]
-        np.clip(points, -self.limit, self.limit, out=points)
-        keys: Ints = (points << self.bits) + ties
-        keys += now * _NOW
-        keys[~mask] = _NOWHERE
+    def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
+        """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
+
+        ``points`` are in fixed point, and overwritten.
+        """
+        np.minimum(points, self.limit, out=points)
+        np.maximum(points, -self.limit, out=points)
+        keys = points.astype(np.int64)
+        keys <<= self.bits
+        keys += self.ties if rows is None else self.ties[rows]
+        np.add(keys, _NOW, out=keys, where=now)
+        np.putmask(keys, ~mask, _NOWHERE)
         return keys
 
 
@@ -269,7 +275,7 @@ class Candidates:
             self._simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
         )
 
-    def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Ints]:
+    def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
         task, static = self._task, self.static
@@ -282,12 +288,15 @@ class Candidates:
         passed &= static.mask if rows is None else static.mask[rows]
         for predicate in self._used:
             passed &= predicate.mask(task, usage)
-        points = np.zeros(len(usage), np.int64)
-        if static.points is not None:
-            points += static.points if rows is None else static.points[rows]
+        points: Scores | None = None
         for score in self._rated:
             if not score.normalised:
-                points += fixed_point(score.raw(task, usage) * score.weight)
+                added = fixed_point(score.raw(task, usage), score.weight)
+                points = added if points is None else np.add(points, added, out=points)
+        if points is None:
+            points = np.zeros(len(usage))
+        if static.points is not None:
+            points += static.points if rows is None else static.points[rows]
         return passed, now, points
 
     def _level(self, count: int) -> Ints:
@@ -312,13 +321,13 @@ class Candidates:
         candidates = now if now.any() else passed
         points = self._points.copy()
         for score, raw in self.static.normalised:
-            points += fixed_point(score.normalise(raw, candidates) * score.weight)
+            points += fixed_point(score.normalise(raw, candidates), score.weight)
         for score in self._rated:
             if score.normalised:
-                points += fixed_point(score.normalise(score.raw(task, usage), candidates) * score.weight)
+                points += fixed_point(score.normalise(score.raw(task, usage), candidates), score.weight)
         for score in self._moving_scores:
             raw = score.raw(task, usage)
-            points += fixed_point((score.normalise(raw, candidates) if score.normalised else raw) * score.weight)
+            points += fixed_point(score.normalise(raw, candidates) if score.normalised else raw, score.weight)
         self._keys = self._evaluator.key_of(passed, now, points, None)
         self._combined_at = stamp
         return self._keys

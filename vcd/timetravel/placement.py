@@ -13,7 +13,7 @@ from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import SCALE, fixed_point
 from vcd.scheduling.decide import run
 from vcd.scheduling.nodes import Ints, fits
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugin import Plugin, Scores
 from vcd.scheduling.policy import Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
@@ -102,11 +102,11 @@ class _Rating:
         self._names = session.nodes.facts.names
         self._now = passed & fits(task.floor, usage.idle)
         feasible = self._now if self._now.any() else passed
-        self._points: dict[str, Ints] = {}
+        self._points: dict[str, Scores] = {}
         for score in session.evaluator.scores:
             if score.weight and score.applies(task):
                 raw = score.raw(task, usage)
-                points = fixed_point((score.normalise(raw, feasible) if score.normalised else raw) * score.weight)
+                points = fixed_point(score.normalise(raw, feasible) if score.normalised else raw, score.weight)
                 self._points[_free_name(self._points, score.name)] = points
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
         self._refused = session.candidates(task).reasons()

@@ -63,7 +63,10 @@ class Binpack(Score):
                 used = (usage.used[part.column] + request).astype(np.float64)
                 if part.everywhere:
                     over |= used > capacity
-                    score += used * part.weight / capacity
+                    if part.weight != 1:
+                        used *= part.weight
+                    used /= capacity
+                    score += used
                 else:
                     there = capacity != 0
                     over |= (used > capacity) & there

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
+from vcd.scheduling.nodes import Followed
 from vcd.scheduling.plugin import Depends, Score, Scores
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ class BalancedResource(_OfRoom):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(session, weight)
         self._gpu: int | None = session.nodes.column_of.get(GPU)
+        self._nodes = session.nodes
+        self._before = Followed(session.nodes, self._without)
 
     def applies(self, task: Task) -> bool:
         request = task.request
@@ -159,28 +162,42 @@ class BalancedResource(_OfRoom):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        used = (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
-        own = task.request[:2, None]
+        used = self._used(usage)
         if self._wants_gpu(task):
             gpu = cast(int, self._gpu)
             room = np.vstack([room, usage.allocatable[gpu]])
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
-            own = task.request[[0, 1, gpu], None]
-        deviation = _deviation_of_two if self._complete and len(room) == 2 else _deviation
-        before = deviation(used, room)
-        used += own
-        return _improvement(deviation(used, room), before)
+            before = _evenness(_deviation(used, room))
+            used += task.request[[0, 1, gpu], None]
+            return _improvement(_evenness(_deviation(used, room)), before)
+        before = self._before.of(usage)
+        used += task.request[:2, None]
+        return _improvement(_evenness(self._deviation(used, room)), before)
+
+    def _without(self, usage: Usage) -> Scores:
+        """How even cpu and memory are used as it is."""
+        return _evenness(self._deviation(self._used(usage), self.room(usage)))
+
+    def _used(self, usage: Usage) -> Floats:
+        both = usage.used[:2] + usage.pipelined[:2] if self._nodes.awaits_room else usage.used[:2]
+        return both.astype(np.float64)
+
+    def _deviation(self, used: Floats, room: Floats) -> Floats:
+        return _deviation_of_two(used, room) if self._complete else _deviation(used, room)
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.request[self._gpu])
 
 
-def _improvement(after: Floats, before: Floats) -> Scores:
-    """The score from the deviations with the pod and without it; overwrites them."""
-    for deviation in (after, before):
-        np.subtract(1.0, deviation, out=deviation)
-        deviation *= 100.0
-        np.floor(deviation, out=deviation)
+def _evenness(deviation: Floats) -> Scores:
+    """(1 - deviation) x 100, rounded down; overwrites it."""
+    np.subtract(1.0, deviation, out=deviation)
+    deviation *= 100.0
+    return np.floor(deviation, out=deviation)
+
+
+def _improvement(after: Scores, before: Scores) -> Scores:
+    """50 + (50 + after - before) / 2, each step rounded down; overwrites ``after``."""
     after -= before
     after *= 0.5
     after += 75.0
