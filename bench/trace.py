@@ -17,7 +17,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.table import Row, row, show
+from vcd.eventlog import LogReader
+from vcd.model.events import SessionDecided, decode_plan
+from vcd.model.status import TERMINATED_STATUSES
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 TRACE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "openb"
 """Where the trace stands, beside the project; it is no part of it."""
@@ -56,12 +63,50 @@ def _run(folder: Path, compression: float, limit: int | None, replayed: bool) ->
         row("  sessions", found["sessions"], ""),
         row("  log", found["log_bytes"] / 2**20, "MiB"),
     ]
+    check_laws(log)
     if replayed:
         began = time.perf_counter()
         replay = _vcd("replay", "--event-log", log, "-o", "json")
         rows.append(row("  sessions that replay identically", replay["identical"], "", goal=replay["sessions"]))
         rows.append(row("  replaying them", time.perf_counter() - began, "s"))
     return rows
+
+
+def check_laws(log: Path) -> None:
+    """Raise RuntimeError where the log shows a pod bound twice, or a node over its allocatable after a session."""
+    state, bound = ClusterState(), dict[str, str]()
+    maker = SnapshotMaker(state)
+    with LogReader(log) as reader:
+        for logged in reader.read():
+            state.apply(logged.sequence, logged.event)
+            if not isinstance(logged.event, SessionDecided):
+                continue
+            binds = [
+                operation
+                for statement in decode_plan(logged.event.plan).statements
+                for operation in statement.operations
+                if operation.verb == "bind"
+            ]
+            for operation in binds:
+                if bound.setdefault(operation.uid, operation.node) != operation.node:
+                    raise RuntimeError(f"{operation.key} was bound to {bound[operation.uid]} and {operation.node}")
+            if binds:
+                _check_room(maker.snapshot())
+
+
+def _check_room(snapshot: Snapshot) -> None:
+    column_of = {name: column for column, name in enumerate(snapshot.resources)}
+    requests = np.zeros((len(snapshot.shapes) + 1, len(column_of)), np.int64)
+    for number, shape in enumerate(snapshot.shapes):
+        for name, value in (shape.requests if shape is not None else {}).items():
+            requests[number, column_of[name]] = value
+    tasks = snapshot.tasks
+    placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+    room = snapshot.facts.allocatable.copy()
+    np.subtract.at(room, tasks.node[placed], requests[tasks.shape[placed]])
+    if (room < 0).any():
+        row, column = np.argwhere(room < 0)[0]
+        raise RuntimeError(f"node {snapshot.facts.names[row]} is over its {snapshot.resources[column]}")
 
 
 def _limited(tasks: Path, folder: Path, limit: int | None) -> Path:
