@@ -336,11 +336,10 @@ class Metrics:
 
     async def measure_pauses(self) -> None:
         """Watch the event loop that it runs in, until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began = time.monotonic()
             await asyncio.sleep(_TICK)
-            self.observe_pause(max(0.0, loop.time() - began - _TICK))
+            self.observe_pause(max(0.0, time.monotonic() - began - _TICK))
 
     # --- the page -----------------------------------------------------------------------------------------------------
 

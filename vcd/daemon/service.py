@@ -32,9 +32,12 @@ from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE, LeaderElector
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
+from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
+from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
 from vcd.model.status import TaskStatus
+from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import plugins
 from vcd.scheduling.session import Session
@@ -100,7 +103,13 @@ class Service:
         self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock)
         self.statuses = StatusWriter(client, self._leads, clock=clock)
         self.committer = Committer(
-            client, keeper.put, self._holds, recorder=self.recorder, conditions=self.statuses, clock=clock
+            client,
+            keeper.put,
+            self._holds,
+            recorder=self.recorder,
+            conditions=self.statuses,
+            bind_timeout=bind_timeout(policy.policy),
+            clock=clock,
         )
         self.cycle = Cycle(
             keeper,
@@ -259,6 +268,19 @@ class Service:
             self._versions[event.kind] = event.resource_version
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
+            elif not isinstance(event, ev.KindListed) and (event.kind, event.key) in self.keeper.state.bad:
+                self._tell_bad(event)
+
+    def _tell_bad(self, event: ev.ObjectPut | ev.ObjectBad) -> None:
+        """An object that cannot be used: an Event on it, and on a pod the condition, naming field and value (law 6)."""
+        message = self.keeper.state.bad[event.kind, event.key]
+        payload = event.payload if isinstance(event, ev.ObjectPut) else None
+        uid = decode_payload(event.kind, payload).metadata.uid if payload else ""
+        _log.warning("object set aside", kind=event.kind, key=event.key, reason=message)
+        self.recorder.record(event.kind, event.key, uid, "Warning", "SetAside", message)
+        if event.kind == "Pod" and uid:
+            condition = Condition("PodScheduled", "False", "SchedulerError", message)
+            self.statuses.submit_pod_condition(event.key, uid, condition)
 
     # --- housekeeping -----------------------------------------------------------------------------------------------
 
@@ -405,6 +427,16 @@ class Service:
             await self.elector.release()
         if self.keeper.log.failure is None:
             await self.checkpoint()
+
+
+def bind_timeout(policy: Policy) -> float:
+    """Seconds that a pod's volumes may take, as the predicates plugin's entry says; read when the program starts."""
+    for tier in policy.tiers:
+        for option in tier:
+            if option.name == "predicates":
+                values = parse_arguments(plugins()["predicates"].arguments, option.arguments)
+                return float(values["volumebinding.bindTimeoutSeconds"])
+    return BIND_TIMEOUT
 
 
 def in_words(waiting: ev.Waiting) -> str:
