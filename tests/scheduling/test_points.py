@@ -11,7 +11,7 @@ import pytest
 from tests.dsl import gang, node, session_of
 from tests.plugins.opened import job_of, queue_of, task_of
 from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Plugin, Refusal, Score, Vote
 from vcd.scheduling.points import FLAGS, POINTS, Combine
 from vcd.scheduling.session import Session
 
@@ -190,3 +190,18 @@ def test_the_first_choice_of_a_node_counts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_each_rule_is_used_by_some_point() -> None:
     assert {point.combine for point in POINTS.values()} == set(Combine)
+
+
+@pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
+def test_scores_of_both_node_order_points_count(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    class Given(Score):
+        name = "given"
+
+    session = session_with(monkeypatch, point, [[lambda: [Given()]], [lambda: [Given(), Given()]]])
+    assert [score.owner for score in session.evaluator.scores] == ["p0", "p1", "p1"]
+
+
+@pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
+def test_a_flag_that_is_off_takes_a_plugins_scores_away(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    session = session_with(monkeypatch, point, [[lambda: [Score()]]], "\n    enableNodeOrder: false")
+    assert session.evaluator.scores == ()

@@ -68,6 +68,7 @@ _ALL = (
     Point("pre_predicate", "enablePredicate", Combine.ALL, "(task: Task) -> Refusal | None"),
     Point("predicates", "enablePredicate", Combine.COLLECT, "() -> Iterable[Predicate]"),
     Point("node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
+    Point("batch_node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
     Point("best_node", "enableBestNode", Combine.FIRST, "(task: Task, keys: int64 per node row) -> row | None"),
     Point("reserved_nodes", "enableReservedNodes", Combine.NOTIFY, "() -> None"),
     # victims ------------------------------------------------------------------------------------------------------
@@ -77,6 +78,11 @@ _ALL = (
     Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
     Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
+    # trials of preemption ---------------------------------------------------------------------------------------------
+    Point("simulate_remove_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),
+    Point("simulate_add_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),
+    Point("simulate_predicate", "enablePredicate", Combine.ALL, "(task: Task, row: int) -> Refusal | None"),
+    Point("simulate_allocatable", "enabledAllocatable", Combine.ALL, "(queue: Queue, task: Task) -> Refusal | None"),
     # what happens in a trial ----------------------------------------------------------------------------------------
     Point("on_allocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
     Point("on_deallocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),

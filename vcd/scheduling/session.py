@@ -96,7 +96,12 @@ class Session:
         self.evaluator = Evaluator(
             self,
             [_owned(part, method) for method in self._flat["predicates"] for part in method()],
-            [_owned(part, method) for method in self._flat["node_order"] for part in method()],
+            [
+                _owned(part, method)
+                for point in ("node_order", "batch_node_order")
+                for method in self._flat[point]
+                for part in method()
+            ],
             memory,
         )
         self.handlers = (self._flat["on_allocate"], self._flat["on_deallocate"])
