@@ -9,7 +9,7 @@ session to the next; it is a cache only, and a decision never depends on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,9 @@ def fixed_point(points: Scores, weight: float) -> Scores:
 
 @dataclass
 class _Static:
-    """What only the nodes' facts say about a shape: who passes, who fails why, and the unnormalised points."""
+    """What only the nodes' facts say about a shape: who passes, whom no eviction helps, and the points."""
 
     mask: Mask
-    reasons: tuple[tuple[Predicate, int, Mapping[str, int]], ...]
     unresolvable: Mask
     points: Scores | None
     normalised: tuple[tuple[Score, Scores], ...]
@@ -125,16 +124,14 @@ class Evaluator:
         count = len(self.nodes)
         mask = np.ones(count, np.bool_)
         unresolvable = np.zeros(count, np.bool_)
-        reasons = []
         for predicate in self._fixed_predicates:
             if not predicate.applies(task):
                 continue
             passed = predicate.mask(task, self.nodes.usage)
-            failed = mask & ~passed
-            if failed.any():
-                reasons.append((predicate, int(failed.sum()), predicate.reasons(task, self.nodes.usage, failed)))
-                if predicate.unresolvable:
-                    unresolvable |= failed
+            if passed.all():
+                continue
+            if predicate.unresolvable:
+                unresolvable |= mask & ~passed
             mask &= passed
         points: Scores | None = None
         normalised = []
@@ -149,7 +146,7 @@ class Evaluator:
             else:
                 added = fixed_point(raw, score.weight)
                 points = added if points is None else points + added
-        return _Static(mask, tuple(reasons), unresolvable, points, tuple(normalised))
+        return _Static(mask, unresolvable, points, tuple(normalised))
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
         """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
@@ -283,9 +280,9 @@ class Candidates:
         if self._evaluator.nodes.awaits_room:
             passed = fits(task.floor, usage.future_idle)
             now &= passed
+            passed &= static.mask if rows is None else static.mask[rows]
         else:
-            passed = now.copy()
-        passed &= static.mask if rows is None else static.mask[rows]
+            passed = now & (static.mask if rows is None else static.mask[rows])
         for predicate in self._used:
             passed &= predicate.mask(task, usage)
         points: Scores | None = None
