@@ -32,8 +32,8 @@ _NOW = 1 << 61
 """Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
 _FEW = 4
 """Up to this many touched nodes are looked up one by one, more are computed as one column."""
-_COLUMNS = 4_000_000
-"""How many nodes times tables are kept: some 100 MB. With more shapes than that, old tables are computed anew."""
+_COLUMNS = 500_000
+"""How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
 _FEWEST_TABLES = 32
 _DYNAMIC = Depends.PODS | Depends.JOB | Depends.TIME
 

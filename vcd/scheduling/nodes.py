@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -178,29 +176,6 @@ class Nodes:
         """How many tasks of ``shape`` were allocated on a row to which nothing else happened; None if more did."""
         before, count = self._sole.get(row, (shape, 0))
         return count if before is shape else None
-
-
-class Followed:
-    """A column that a score computes from the nodes' usage alone, whatever the task: kept up to date row by row."""
-
-    def __init__(self, nodes: Nodes, compute: Callable[[Usage], npt.NDArray[np.float64]]) -> None:
-        self._nodes = nodes
-        self._compute = compute
-        self._column: npt.NDArray[np.float64] | None = None
-        self._position = 0
-
-    def of(self, usage: Usage) -> npt.NDArray[np.float64]:
-        """The column for a usage; the caller must not change it."""
-        nodes = self._nodes
-        if usage is not nodes.usage:
-            return self._compute(usage)
-        if self._column is None:
-            self._column = self._compute(usage)
-        elif self._position < len(nodes.log):
-            rows = np.array(sorted(set(nodes.log[self._position :])), np.intp)
-            self._column[rows] = self._compute(usage.take(rows))
-        self._position = len(nodes.log)
-        return self._column
 
 
 def _sums(rows: npt.NDArray[np.int32], amounts: Ints, count: int) -> Ints:

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
-from vcd.scheduling.nodes import Followed
 from vcd.scheduling.plugin import Depends, Score, Scores
 
 if TYPE_CHECKING:
@@ -154,7 +153,6 @@ class BalancedResource(_OfRoom):
         super().__init__(session, weight)
         self._gpu: int | None = session.nodes.column_of.get(GPU)
         self._nodes = session.nodes
-        self._before = Followed(session.nodes, self._without)
 
     def applies(self, task: Task) -> bool:
         request = task.request
@@ -170,13 +168,9 @@ class BalancedResource(_OfRoom):
             before = _evenness(_deviation(used, room))
             used += task.request[[0, 1, gpu], None]
             return _improvement(_evenness(_deviation(used, room)), before)
-        before = self._before.of(usage)
+        before = _evenness(self._deviation(used, room))
         used += task.request[:2, None]
         return _improvement(_evenness(self._deviation(used, room)), before)
-
-    def _without(self, usage: Usage) -> Scores:
-        """How even cpu and memory are used as it is."""
-        return _evenness(self._deviation(self._used(usage), self.room(usage)))
 
     def _used(self, usage: Usage) -> Floats:
         both = usage.used[:2] + usage.pipelined[:2] if self._nodes.awaits_room else usage.used[:2]
