@@ -12,10 +12,8 @@ from typing import Any
 
 import vcd
 from vcd.api import PlanResult, read_policy
-from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
-from vcd.scheduling.decide import run
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.decide import instances, run
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -191,16 +189,8 @@ def planned(*objects: Manifest | Iterable[Manifest], conf: str | None = None, se
 def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """An opened session in which no action ran yet."""
     policy = read_policy(conf)
-    known = plugins()
-    tiers = [
-        [
-            (option, known[option.name](parse_arguments(known[option.name].arguments, option.arguments)))
-            for option in tier
-        ]
-        for tier in policy.tiers
-    ]
     snapshot = SnapshotMaker(state_of(flat(objects))).snapshot()
-    return Session(snapshot, policy, tiers, NOW_NS, seed, Memory())
+    return Session(snapshot, policy, instances(policy), NOW_NS, seed, Memory())
 
 
 def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:

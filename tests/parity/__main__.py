@@ -7,6 +7,7 @@ import sys
 
 from tests.parity.cases import measured, run, select
 from tests.parity.implementations import IMPLEMENTATIONS
+from vcd.scheduling.policy import PolicyError
 
 
 def main() -> int:
@@ -15,12 +16,17 @@ def main() -> int:
     parser.add_argument("--implementation", choices=sorted(IMPLEMENTATIONS), default="reference")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what disagrees in each case")
     parser.add_argument("--measured", action="store_true", help="also the random clusters that Volcano was measured on")
+    parser.add_argument("--family", help="only the families whose name holds this text")
     options = parser.parse_args()
     implementation = IMPLEMENTATIONS[options.implementation]
     families: dict[str, list[bool]] = {}
     lines = []
-    for case in [*select(), *(measured() if options.measured else [])]:
-        problems = run(case, implementation)
+    cases = [*select(), *(measured() if options.measured else [])]
+    for case in [case for case in cases if (options.family or "") in case.family]:
+        try:
+            problems = run(case, implementation)
+        except PolicyError as error:
+            problems = [str(error)]
         families.setdefault(case.family, []).append(not problems)
         if problems:
             lines.append(f"{case.name}" + "".join(f"\n    {problem}" for problem in problems if options.verbose))

@@ -14,11 +14,14 @@ from typing import Any, Protocol
 
 import yaml
 
+from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
+
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
-ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
-PLUGINS = frozenset(
+REFERENCE_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
+REFERENCE_PLUGINS = frozenset(
     {"priority", "gang", "conformance", "overcommit", "drf", "proportion", "predicates", "nodeorder", "binpack"}
 )
+"""What the slow reference knows."""
 ENVIRONMENT = "VCD_ORACLE_DIR"
 _ROOT = Path(__file__).resolve().parents[2]
 _DRAWN = _ROOT / "tests" / "data" / "oracle"
@@ -62,8 +65,10 @@ def measured() -> list[Case]:
     return [_case("measured", raw) for raw in json.loads(gzip.decompress(_MEASURED.read_bytes()))]
 
 
-def select(actions: Iterable[str] = ACTIONS, plugins: Iterable[str] = PLUGINS, hierarchy: bool = False) -> list[Case]:
-    """The cases whose configuration names only these actions and plugins; drf's hierarchy only if asked for."""
+def select(
+    actions: Iterable[str] = VOLCANO_ACTIONS, plugins: Iterable[str] = VOLCANO_PLUGINS, hierarchy: bool = True
+) -> list[Case]:
+    """The cases whose configuration names only these actions and plugins, with or without drf's hierarchy."""
     allowed_actions, allowed_plugins = set(actions), set(plugins)
     chosen = []
     for case in load():
@@ -74,6 +79,11 @@ def select(actions: Iterable[str] = ACTIONS, plugins: Iterable[str] = PLUGINS, h
         if named <= allowed_actions and {plugin["name"] for plugin in options} <= allowed_plugins:
             chosen += [case] if hierarchy or not hierarchical else []
     return chosen
+
+
+def referable() -> list[Case]:
+    """The cases that the slow reference can decide."""
+    return select(REFERENCE_ACTIONS, REFERENCE_PLUGINS, hierarchy=False)
 
 
 def run(case: Case, implementation: Implementation) -> list[str]:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.parity.cases import Case, compare, measured, run, select
+from tests.parity.cases import Case, compare, measured, referable, run, select
 from tests.parity.differences import DIFFERENCES
 from tests.parity.implementations import reference
 from tests.reference import Result
 
-CASES = select()
+CASES = referable()
 AGREEING = [case for case in CASES if case.name not in DIFFERENCES]
 DIFFERING = [case for case in CASES if case.name in DIFFERENCES]
 

@@ -33,6 +33,7 @@ def test_the_keys_are_spelt_as_in_volcano() -> None:
 
 def test_what_no_flag_turns_off() -> None:
     assert {name for name, point in POINTS.items() if point.flag is None} == {
+        "bind_annotations",
         "job_valid",
         "on_allocate",
         "on_deallocate",

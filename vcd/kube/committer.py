@@ -305,7 +305,12 @@ class _Bind:
             {
                 "apiVersion": "v1",
                 "kind": "Binding",
-                "metadata": {"name": name, "namespace": namespace, "uid": operation.uid},
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "uid": operation.uid,
+                    **({"annotations": operation.annotations} if operation.annotations else {}),
+                },
                 "target": {"apiVersion": "v1", "kind": "Node", "name": operation.node},
             }
         )

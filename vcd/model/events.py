@@ -95,7 +95,8 @@ class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One call that a statement intends: bind ``key`` to ``node``, evict it, or hold room on ``node`` for it.
 
-    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom; ``volumes`` are to be bound before the pod.
+    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom; ``volumes`` are to be bound before the pod;
+    ``annotations`` become the pod's with the bind (what a plugin chose on the node: devices, cpus).
     """
 
     verb: Verb
@@ -104,6 +105,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
     reason: str = ""
     volumes: tuple[VolumeChoice, ...] = ()
+    annotations: dict[str, str] = {}
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):

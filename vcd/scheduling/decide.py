@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from vcd.model import events as ev
@@ -47,7 +47,7 @@ def run(
         try:
             if watchers:
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
-            plugins.extend(_instances(policy, excluded))
+            plugins.extend(instances(policy, excluded))
             used = memory if memory is not None and not excluded else Memory()
             session = Session(snapshot, policy, plugins, now, seed, used, mark)
             stranded.release(session)
@@ -72,16 +72,16 @@ def run(
         return session
 
 
-def _instances(policy: Policy, excluded: set[str]) -> list[list[tuple[Any, Plugin]]]:
-    known = registry.plugins()
-    return [
-        [
-            (option, known[option.name](parse_arguments(known[option.name].arguments, option.arguments)))
-            for option in tier
-            if option.name not in excluded
-        ]
-        for tier in policy.tiers
-    ]
+def instances(policy: Policy, excluded: Collection[str] = ()) -> list[list[tuple[PluginOption, Plugin]]]:
+    """A policy's plugins, tier by tier, made anew for one session; those ``excluded`` are left out."""
+    return [[(option, _instance(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
+
+
+def _instance(option: PluginOption) -> Plugin:
+    kind = registry.plugins()[option.name]
+    plugin = kind(parse_arguments(kind.arguments, option.arguments))
+    plugin.flags = option.enabled
+    return plugin
 
 
 def _plugin_at_fault(error: BaseException) -> str | None:

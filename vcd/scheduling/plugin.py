@@ -59,7 +59,8 @@ class Depends(enum.Flag):
 
 
 class Predicate:
-    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help.
+    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help, whatever the pod;
+    where that is so of some nodes or pods only, ``hopeless`` says which.
 
     ``owner`` is the plugin's name, set when the session collects it.
     """
@@ -80,6 +81,10 @@ class Predicate:
         """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes and only the task's shape
         and namespace may matter; with USAGE ``usage`` may hold any selection of rows."""
         raise NotImplementedError
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        """Of the ``failed`` nodes those on which no eviction would help."""
+        return failed if self.unresolvable else np.zeros_like(failed)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         """Reasons in words and how many of the ``failed`` nodes have them."""
@@ -126,9 +131,14 @@ class Plugin:
     """Whether the passing of time alone can change what it says: then cycles run at each period."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
+    protects: ClassVar[bool] = False
+    """Whether what it does not name at ``preemptable``, ``reclaimable`` and ``unified_evictable`` is never a victim,
+    whatever the plugins of another tier say (design law 7)."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments
+        self.flags: Mapping[str, bool] = {}
+        """Every enable flag of its entry in the configuration, set before ``open``."""
 
     def open(self, session: Session) -> None:
         """Called once, before any action; what it keeps of the session is on ``self``."""

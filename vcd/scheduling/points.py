@@ -78,6 +78,7 @@ _ALL = (
     Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
     Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
+    Point("bind_annotations", None, Combine.COLLECT, "(task: Task, row: int) -> Mapping[str, str]"),
     # trials of preemption ---------------------------------------------------------------------------------------------
     Point("simulate_remove_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),
     Point("simulate_add_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),

@@ -281,6 +281,10 @@ class Session:
         """What is to be done for a task before it is bound to the node it was placed on."""
         return tuple([choice for method in self._flat["pre_bind"] for choice in method(task, row)])
 
+    def bind_annotations(self, task: Task, row: int) -> dict[str, str]:
+        """What a task's pod gets as annotations with its bind to the node it was placed on."""
+        return {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
+
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
         """The node that an earlier preemption made room on for a task, where it still passes."""
         name = task.pod.status.nominated_node_name

@@ -5,7 +5,7 @@ Every operation carries its reverse, so a statement can be taken back whole, or 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vcd.model import events as ev
@@ -30,6 +30,7 @@ class _Done:
     node_before: int
     reason: str
     volumes: tuple[ev.VolumeChoice, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
 
 
 class Statement:
@@ -122,6 +123,7 @@ class Statement:
             if done.verb == "bind" and done.task.status == _ALLOCATED:
                 done.task.job.moved(done.task, _BINDING)
                 done.volumes = self._session.pre_bind(done.task, done.node)
+                done.annotations = self._session.bind_annotations(done.task, done.node)
         self._session.statements.append(self)
 
     def keep(self) -> None:
@@ -132,7 +134,9 @@ class Statement:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
         names = self._session.nodes.facts.names
         return tuple(
-            ev.Operation(done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes)
+            ev.Operation(
+                done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes, done.annotations
+            )
             for done in self._done
             if done.verb == "evict"
             or (done.verb == "bind" and done.task.status == _BINDING)

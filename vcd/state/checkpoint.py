@@ -31,6 +31,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     stranded: dict[str, int]
     decided_at: int
     intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
+    intended_annotations: dict[str, dict[str, str]] = {}
 
 
 class Frozen:

@@ -82,6 +82,8 @@ class ClusterState:
         self.intents: dict[str, Intent] = {}
         self.intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}
         """Of the intents that bind volumes, what they bind, by pod."""
+        self.intended_annotations: dict[str, dict[str, str]] = {}
+        """Annotations that pods get with their bind and do not show yet, by pod."""
         self.intended_status: dict[str, ev.GroupStatus] = {}
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
@@ -315,7 +317,16 @@ class ClusterState:
             return
         self._remember_intent(
             operation.key,
-            Intent(session, statement, position, operation.verb, operation.uid, operation.node, operation.volumes),
+            Intent(
+                session,
+                statement,
+                position,
+                operation.verb,
+                operation.uid,
+                operation.node,
+                operation.volumes,
+                operation.annotations,
+            ),
         )
         self._place(operation.key, row)
 
@@ -353,11 +364,14 @@ class ClusterState:
         self.intents[key] = intent
         if intent.volumes:
             self.intended_volumes[key] = intent.volumes
+        if intent.annotations:
+            self.intended_annotations[key] = dict(intent.annotations)
         self._intent_of_call[intent.session, intent.statement, intent.operation] = key
 
     def _forget_intent(self, key: str) -> None:
         intent = self.intents.pop(key, None)
         self.intended_volumes.pop(key, None)
+        self.intended_annotations.pop(key, None)
         if intent is not None:
             del self._intent_of_call[intent.session, intent.statement, intent.operation]
 
@@ -410,6 +424,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 intended_volumes=dict(self.intended_volumes),
+                intended_annotations=dict(self.intended_annotations),
             ),
         )
 
@@ -419,7 +434,8 @@ class ClusterState:
         dump = msgspec.msgpack.decode(data, type=Dump)
         state = cls()
         for key, fields in dump.intents.items():
-            state._remember_intent(key, Intent(*fields, dump.intended_volumes.get(key, ())))
+            volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
+            state._remember_intent(key, Intent(*fields, volumes, annotations))
         for kind, key, payload, digest in dump.objects:
             if payload:
                 state._put(kind, key, payload)

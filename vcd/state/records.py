@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from vcd.model.codec import BadObject
@@ -207,7 +208,7 @@ class Settings:
 class Intent:
     """What a session decided about a pod and the API server has not shown yet.
 
-    ``volumes`` are what the pod's unbound claims are to get before it is bound.
+    ``volumes`` are what the pod's unbound claims are to get before it is bound, ``annotations`` what it gets with it.
     """
 
     session: int
@@ -217,3 +218,4 @@ class Intent:
     uid: str
     node: str = ""
     volumes: tuple[VolumeChoice, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)

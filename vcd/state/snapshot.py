@@ -46,7 +46,8 @@ class Snapshot:
 
     ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
     nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
-    the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims.
+    the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
+    ``annotations`` what they get with the bind and do not show yet.
     """
 
     sequence: int
@@ -66,6 +67,7 @@ class Snapshot:
     waiting: Mapping[str, tuple[Waiting, ...]]
     stranded: Mapping[str, int]
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
+    annotations: Mapping[str, Mapping[str, str]]
     settings: Settings
 
 
@@ -120,6 +122,7 @@ class SnapshotMaker:
             waiting=dict(state.waiting),
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
+            annotations=dict(state.intended_annotations),
             settings=state.settings,
         )
 

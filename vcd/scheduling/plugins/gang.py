@@ -25,6 +25,7 @@ class GangPlugin(Plugin):
     """
 
     name = "gang"
+    protects = True
     annotations = ("volcano.sh/task-spec",)
 
     def job_valid(self, job: Job) -> Refusal | None:
