@@ -77,7 +77,6 @@ def session_with(monkeypatch: pytest.MonkeyPatch, point: str, tiers: list[list[A
             known[name] = type(name, (Plugin,), {"name": name, point: ask})
             lines.append(f"  - name: {name}{flags}")
     monkeypatch.setattr(registry, "plugins", lambda: MappingProxyType(known))
-    monkeypatch.setattr("tests.dsl.plugins", lambda: known)
     return session_of(
         node("n"), gang("a", 1, cpu=1, created=1), gang("b", 1, cpu=1, created=2), conf="\n".join(lines) + "\n"
     )
