@@ -153,7 +153,7 @@ async def test_a_plugin_that_fails_today_is_a_difference(tmp_path: Path, monkeyp
         await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
         await made.cycle()
 
-    def broken(*arguments: object) -> None:
+    def broken(*arguments: object, **more: object) -> None:
         raise ZeroDivisionError("no such luck")
 
     monkeypatch.setattr("vcd.timetravel.replay.decide", broken)

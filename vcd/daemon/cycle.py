@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
+from vcd.scheduling import guard
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
+from vcd.scheduling.outside import NOBODY, Outside, Recorder
 from vcd.scheduling.policy import Policy
 from vcd.scheduling.session import Session
 from vcd.scheduling.verify import stale_statements
@@ -37,7 +41,8 @@ class Cycle:
     """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
 
     ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
-    seconds its parts took.
+    seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
+    interrupts plugins that are not ours and take too long.
     A decision in which nothing changes is not logged: replaying the one before explains it as well.
     """
 
@@ -52,6 +57,8 @@ class Cycle:
         period: float = 1.0,
         gather: Gather = gather_briefly,
         clock: Callable[[], int] = time.time_ns,
+        outside: Outside = NOBODY,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self._keeper = keeper
         self._policy = policy
@@ -61,6 +68,8 @@ class Cycle:
         self._period = period
         self._gather = gather
         self._clock = clock
+        self._outside = outside
+        self._watchdog = watchdog
         self._memory = Memory()
         self._maker = SnapshotMaker(keeper.state)
         self._epoch: int | None = None
@@ -101,7 +110,9 @@ class Cycle:
         stopwatch = _Stopwatch(durations)
         snapshot = self._maker.snapshot()
         stopwatch("snapshot")
-        session, plan = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch)
+        recorder = Recorder(self._outside)
+        with contextlib.nullcontext() if self._watchdog is None else self._watchdog.looking():
+            session, plan = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder)
         if self._may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
@@ -123,6 +134,8 @@ class Cycle:
             versions=versions(),
             plan=ev.encode_plan(plan),
             stale=stale,
+            asked=recorder.asked,
+            interrupted=session.interrupted,
         )
         await self._keeper.put([record])
         self.sessions += 1
@@ -131,10 +144,40 @@ class Cycle:
         return plan.more or bool(stale)
 
     def _decide(
-        self, snapshot: Snapshot, policy: Policy, now: int, seed: int, mark: Callable[[str], None]
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        now: int,
+        seed: int,
+        mark: Callable[[str], None],
+        outside: Recorder,
     ) -> tuple[Session, ev.Plan]:
-        session = run(snapshot, policy, now, seed, self._memory, mark)
-        return session, plan_of(session)
+        watchdog = self._watchdog
+        interrupted = () if watchdog is None else watchdog.begin(policy)
+        try:
+            while True:
+                try:
+                    session = run(
+                        snapshot,
+                        policy,
+                        now,
+                        seed,
+                        self._memory,
+                        mark,
+                        outside=outside,
+                        watch=watchdog,
+                        interrupted=interrupted,
+                    )
+                    guard.take_gauges(session, watchdog)
+                    return session, plan_of(session)
+                except guard.Interrupted:
+                    if watchdog is None:
+                        raise
+                    interrupted = (*interrupted, watchdog.verdict())
+                    outside.restart()
+        finally:
+            if watchdog is not None:
+                watchdog.end()
 
 
 _NOTHING = ev.Plan()

@@ -28,6 +28,7 @@ from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
 from vcd.scheduling.gauges import Gauge, resource_gauges
+from vcd.scheduling.guard import name_in
 from vcd.scheduling.jobs import JobColumns
 from vcd.scheduling.session import Session
 
@@ -188,7 +189,7 @@ class Metrics:
         store.add("vcd_session_statements_total", "committed", by=len(plan.statements) - len(stale))
         store.add("vcd_session_statements_total", "stale", by=len(stale))
         for fault in plan.faults:
-            store.add("vcd_plugin_faults_total", fault.partition(":")[0])
+            store.add("vcd_plugin_faults_total", name_in(fault))
 
     def _forget_jobs(self, session: Session) -> None:
         for key in self._progress.keys() - session.jobs.index_of.keys():
@@ -265,7 +266,10 @@ class Metrics:
     def _plugin_gauges(self, session: Session) -> Iterator[Gauge]:
         for plugin in session.plugins:
             try:
-                gauges = _checked(plugin.gauges())
+                taken = session.gauges.get(plugin.name)  # else they would be asked in the event loop
+                if isinstance(taken, Exception):
+                    raise taken
+                gauges = _checked(plugin.gauges() if taken is None else taken)
             except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
                 if plugin.name not in self._faulty:
                     _log.error("plugin gives no gauges", plugin=plugin.name, error=repr(error), exc_info=error)

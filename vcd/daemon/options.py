@@ -176,6 +176,14 @@ class Options:
     placements: int = _flag(
         "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
     )
+    plugin_timeout: float = _flag(
+        "plugin-timeout",
+        "duration",
+        "5s",
+        "The time that a plugin which does not come with vcd may take in one cycle, and an action ten times as long; "
+        "then it is interrupted and left out. 0: any time.",
+        low=0,
+    )
     seed: int = _flag("seed", "int", "0", "Orders equally good nodes; the same seed decides the same.", low=0)
 
     # the API server

@@ -15,12 +15,15 @@ from typing import Any
 
 import structlog
 
+from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
+from vcd.daemon.faults import FaultNews
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.watchdog import Watchdog
 from vcd.daemon.watches import Watches
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
@@ -38,6 +41,7 @@ from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.guard import name_in
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import plugins
 from vcd.scheduling.session import Session
@@ -111,6 +115,9 @@ class Service:
             bind_timeout=bind_timeout(policy.policy),
             clock=clock,
         )
+        self.asking = Asking()
+        self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
+        self._fault_news = FaultNews(clock.monotonic)
         self.cycle = Cycle(
             keeper,
             self._policy_in_force,
@@ -120,6 +127,8 @@ class Service:
             period=options.schedule_period,
             gather=gather,
             clock=clock.wall,
+            outside=self.asking,
+            watchdog=self.watchdog,
         )
         self._deciding: int | None = None
         self._commits: set[asyncio.Task[None]] = set()
@@ -211,8 +220,7 @@ class Service:
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
         self.metrics.observe_session(session, plan, record, durations)
-        for fault in plan.faults:
-            _log.error("plugin failed; the cycle went on without it", fault=fault)
+        self._tell_faults(plan, session)
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):
@@ -228,6 +236,14 @@ class Service:
             stale=len(record.stale),
             seconds=round(durations["total"], 4),
         )
+
+    def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
+        """A log line with the traceback and an Event where the configuration is: it names the plugin."""
+        for fault in plan.faults:
+            if self._fault_news.is_news(fault):
+                error = session.errors.get(name_in(fault))
+                _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
+                self._record_at_configuration("PluginFault", f"{fault}; the cycle went on without it")
 
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
@@ -312,14 +328,11 @@ class Service:
 
     def _policy_refused(self, reason: str) -> None:
         self.metrics.observe_policy(self.policy.policy.digest, ok=False)
-        self.recorder.record(
-            "ConfigMap",
-            f"{self.options.lease_namespace}/volcano-scheduler-configmap",
-            "",
-            "Warning",
-            "BadConfiguration",
-            reason,
-        )
+        self._record_at_configuration("BadConfiguration", reason)
+
+    def _record_at_configuration(self, reason: str, message: str) -> None:
+        subject = f"{self.options.lease_namespace}/volcano-scheduler-configmap"
+        self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
 
     # --- rest, for a cluster whose time stands still until its scheduler has done what is to be done ----------------
 
@@ -372,7 +385,9 @@ class Service:
         """Why this replica should be restarted; None when all is well."""
         if self.keeper.log.failure is not None:
             return str(self.keeper.log.failure)
-        return None if self._failure is None else repr(self._failure)
+        if self._failure is not None:
+            return repr(self._failure)
+        return None if self.watchdog is None else self.watchdog.stuck()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -412,6 +427,7 @@ class Service:
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:
         cycle, elector = tasks[3], tasks[-1] if self.options.leader_elect else None
         cycle.cancel()
+        self.asking.close()
         if self._commits:
             await asyncio.wait(self._commits, timeout=self.client.request_timeout)
         cut_off = bool(self._commits) or self._failure is not None

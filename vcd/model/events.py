@@ -171,6 +171,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Work is left: the bound on placements was reached and the next cycle follows at once."""
 
 
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question that a session asked the world outside: its digest, and the answer or the error in words."""
+
+    question: bytes
+    answer: bytes = b""
+    error: str = ""
+
+
 class SessionDecided(_Event, frozen=True, tag="session"):
     """One cycle: what it was decided from, and the whole decision. Replaying it must give the same ``plan`` bytes.
 
@@ -189,6 +197,11 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     versions: dict[str, str]
     plan: bytes
     stale: tuple[tuple[int, str], ...] = ()
+    asked: tuple[Asked, ...] = ()
+    """What it asked the world outside, in order, with the answers: a replay reads them here."""
+    interrupted: tuple[str, ...] = ()
+    """Plugins and actions that were interrupted since they took too long, as ``name: what happened``. The session was
+    decided without them from its beginning, and so is a replay; they are among the plan's faults, too."""
 
 
 class OperationDone(_Event, frozen=True, tag="outcome"):

@@ -48,10 +48,9 @@ def fixed_point(points: Scores, weight: float) -> Scores:
 
 @dataclass
 class _Static:
-    """What only the nodes' facts say about a shape: who passes, whom no eviction helps, and the points."""
+    """What only the nodes' facts say about a shape: who passes, and the points."""
 
     mask: Mask
-    unresolvable: Mask
     points: Scores | None
     normalised: tuple[tuple[Score, Scores], ...]
 
@@ -123,16 +122,9 @@ class Evaluator:
         self.evaluations += 1
         count = len(self.nodes)
         mask = np.ones(count, np.bool_)
-        unresolvable = np.zeros(count, np.bool_)
         for predicate in self._fixed_predicates:
-            if not predicate.applies(task):
-                continue
-            passed = predicate.mask(task, self.nodes.usage)
-            if passed.all():
-                continue
-            if predicate.unresolvable:
-                unresolvable |= mask & ~passed
-            mask &= passed
+            if predicate.applies(task):
+                mask &= predicate.mask(task, self.nodes.usage)
         points: Scores | None = None
         normalised = []
         for score in self._fixed_scores:
@@ -146,7 +138,7 @@ class Evaluator:
             else:
                 added = fixed_point(raw, score.weight)
                 points = added if points is None else points + added
-        return _Static(mask, unresolvable, points, tuple(normalised))
+        return _Static(mask, points, tuple(normalised))
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
         """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
@@ -212,6 +204,31 @@ class Candidates:
         """The nodes that take the task, now or when room is freed."""
         result: Mask = self.keys() != _NOWHERE
         return result
+
+    def hopeful(self) -> Mask:
+        """The nodes that take the task, or would if the right pods were evicted from them."""
+        task, usage = self._task, self._evaluator.nodes.usage
+        result = self.static.mask.copy()
+        for predicate in (*self._used, *self._moving_predicates):
+            failed = ~predicate.mask(task, usage)
+            if failed.any():
+                result &= ~predicate.hopeless(task, usage, failed)
+        return result
+
+    def ranked(self, among: Mask) -> list[int]:
+        """Rows of the nodes ``among``, the best rated first, whether they have room or not."""
+        _, _, points = self._by_usage(self._evaluator.nodes.usage, None)
+        self._add_comparing(points, among)
+        keys = self._evaluator.key_of(among, np.zeros_like(among), points, None)
+        best_first: list[int] = np.argsort(keys)[::-1][: int(among.sum())].tolist()
+        return best_first
+
+    def passes_on(self, row: int) -> bool:
+        """Whether one node passes all predicates as things are now, its room aside."""
+        if not self.static.mask[row]:
+            return False
+        usage = self._evaluator.nodes.usage.take(np.array([row], np.intp))
+        return all(predicate.mask(self._task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
 
     # --- keeping up ---------------------------------------------------------------------------------------------------
 
@@ -317,6 +334,14 @@ class Candidates:
         now = self._now & passed
         candidates = now if now.any() else passed
         points = self._points.copy()
+        self._add_comparing(points, candidates)
+        self._keys = self._evaluator.key_of(passed, now, points, None)
+        self._combined_at = stamp
+        return self._keys
+
+    def _add_comparing(self, points: Scores, candidates: Mask) -> None:
+        """Add the scores that compare nodes with each other, or follow other pods, the job or time."""
+        task, usage = self._task, self._evaluator.nodes.usage
         for score, raw in self.static.normalised:
             points += fixed_point(score.normalise(raw, candidates), score.weight)
         for score in self._rated:
@@ -325,9 +350,6 @@ class Candidates:
         for score in self._moving_scores:
             raw = score.raw(task, usage)
             points += fixed_point(score.normalise(raw, candidates) if score.normalised else raw, score.weight)
-        self._keys = self._evaluator.key_of(passed, now, points, None)
-        self._combined_at = stamp
-        return self._keys
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
@@ -359,10 +381,6 @@ class Candidates:
             remaining &= ~failed
         return dict(sorted(counts.items()))
 
-    def unresolvable(self) -> Mask:
-        """Nodes that no eviction would make feasible."""
-        return self.static.unresolvable
-
 
 class Memory:
     """What tables computed, from session to session. A cache: with or without it a decision is the same."""
@@ -378,6 +396,11 @@ class Memory:
         self._facts: NodeFacts | None = None
         self._key: Any = None
         self._nodes: Nodes | None = None
+
+    def reset(self) -> None:
+        """Forget everything: a session ended in the midst of its work, and tables may say what never was."""
+        self._forget()
+        self._facts = self._nodes = self._key = None
 
     def open(self, evaluator: Evaluator) -> None:
         """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before."""

@@ -8,22 +8,34 @@ from typing import Any
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
-from vcd.scheduling import closing, registry, stranded
+from vcd.scheduling import closing, guard, registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
+from vcd.scheduling.outside import NOBODY, Outside
 from vcd.scheduling.plugin import Plugin, Predicate, Score
 from vcd.scheduling.policy import PluginOption, Policy
 from vcd.scheduling.session import Session
 from vcd.state.snapshot import Snapshot
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: int, seed: int, memory: Memory | None = None) -> ev.Plan:
+def decide(
+    snapshot: Snapshot,
+    policy: Policy,
+    now: int,
+    seed: int,
+    memory: Memory | None = None,
+    *,
+    outside: Outside = NOBODY,
+    interrupted: Sequence[str] = (),
+) -> ev.Plan:
     """The plan for one cycle.
 
     ``now`` is in nanoseconds since the epoch; ``seed`` orders nodes that are equally good. ``memory`` spares work
-    that an earlier call did and changes no plan. A plugin that raises is left out, and named in ``plan.faults``.
+    that an earlier call did and changes no plan. ``outside`` answers what plugins ask the world (by default that
+    nobody is there). A plugin that raises is left out, and named in ``plan.faults``; so are those ``interrupted``
+    (``SessionDecided.interrupted``), from the beginning.
     """
-    return closing.plan_of(run(snapshot, policy, now, seed, memory))
+    return closing.plan_of(run(snapshot, policy, now, seed, memory, outside=outside, interrupted=interrupted))
 
 
 def run(
@@ -34,68 +46,90 @@ def run(
     memory: Memory | None = None,
     mark: Callable[[str], None] = lambda _: None,
     watchers: Sequence[Plugin] = (),
+    *,
+    outside: Outside = NOBODY,
+    watch: guard.Watch | None = None,
+    interrupted: Sequence[str] = (),
 ) -> Session:
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
     ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
     may be told one more than once; who has a clock may look at it. ``watchers`` are asked before all plugins.
+    ``watch`` is told when a plugin or action that is not ours is entered and left. Where it interrupts one, this
+    raises guard.Interrupted: decide again, with what happened among ``interrupted``.
     """
-    faults: list[str] = []
-    excluded: set[str] = set()
+    faults = list(interrupted)
+    excluded = {guard.name_in(fault) for fault in interrupted}
+    errors: dict[str, Exception] = {}
     while True:
         plugins: list[list[tuple[Any, Plugin]]] = []
         try:
             if watchers:
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
-            plugins.extend(instances(policy, excluded))
+            plugins.extend(instances(policy, excluded, watch))
             used = memory if memory is not None and not excluded else Memory()
-            session = Session(snapshot, policy, plugins, now, seed, used, mark)
+            session = Session(snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch)
             stranded.release(session)
             mark("open")
             for name in policy.actions:
+                if guard.action_name(name) in excluded:
+                    continue
                 action = registry.actions()[name]
-                action(parse_arguments(action.arguments, policy.configurations.get(name, {}))).execute(session)
+                values = parse_arguments(action.arguments, policy.configurations.get(name, {}))
+                guard.execute(action, values, session, watch)
                 mark(name)
             for plugin in session.plugins:
                 mark("close")
-                plugin.close(session)
+                guard.close_plugin(plugin, session, watch)
                 mark(f"close/{plugin.name}")
             mark("close")
+        except guard.Interrupted:
+            if memory is not None:
+                memory.reset()
+            raise
         except Exception as error:
-            faulty = _plugin_at_fault(error)
+            faulty = _at_fault(error)
             if faulty is None or faulty in excluded:
                 raise
+            if memory is not None:
+                memory.reset()
             excluded.add(faulty)
-            faults.append(f"{faulty}: {error!r}")
+            faults.append(guard.fault(faulty, error))
+            errors[faulty] = error
             continue
-        session.faults = tuple(faults)
+        session.faults, session.interrupted, session.errors = tuple(faults), tuple(interrupted), errors
         return session
 
 
-def instances(policy: Policy, excluded: Collection[str] = ()) -> list[list[tuple[PluginOption, Plugin]]]:
+def instances(
+    policy: Policy, excluded: Collection[str] = (), watch: guard.Watch | None = None
+) -> list[list[tuple[PluginOption, Plugin]]]:
     """A policy's plugins, tier by tier, made anew for one session; those ``excluded`` are left out."""
-    return [[(option, _instance(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
+    return [
+        [(option, _instance(option, watch)) for option in tier if option.name not in excluded] for tier in policy.tiers
+    ]
 
 
-def _instance(option: PluginOption) -> Plugin:
+def _instance(option: PluginOption, watch: guard.Watch | None) -> Plugin:
     kind = registry.plugins()[option.name]
-    plugin = kind(parse_arguments(kind.arguments, option.arguments))
-    plugin.flags = option.enabled
-    return plugin
+    return guard.make(kind, parse_arguments(kind.arguments, option.arguments), option.enabled, watch)
 
 
-def _plugin_at_fault(error: BaseException) -> str | None:
-    """The plugin in whose code an exception arose: the innermost one on the traceback."""
-    name = None
+def _at_fault(error: BaseException) -> str | None:
+    """Who is to blame for an exception: the innermost plugin or action on the traceback that is not ours, since ours
+    raise when they are asked nonsense; without one, the innermost plugin."""
+    ours = foreign = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
-        if isinstance(owner, Plugin):
-            name = owner.name
+        if isinstance(owner, guard.Gate):
+            foreign = owner.name
+        elif isinstance(owner, Plugin):
+            ours = owner.name
         elif isinstance(owner, (Predicate, Score)):
-            name = owner.owner
-    return name
+            ours = owner.owner
+    return foreign or ours
 
 
 def versions() -> dict[str, str]:
     """What a session was decided by: the code, and each plugin that is not ours."""
-    return {"vcd": __version__, "projection": "1"}
+    return {"vcd": __version__, "projection": "1", **registry.distributions()}

@@ -53,6 +53,12 @@ class Usage:
         room -= self.pipelined
         return room
 
+    def room_of(self, row: int) -> Ints:
+        """One node's future idle room."""
+        column, r = self.matrix[:, row], self._r
+        room: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
+        return room
+
     @property
     def requested(self) -> Ints:
         """Used plus pipelined: what kube-scheduler calls requested."""
@@ -151,6 +157,10 @@ class Nodes:
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""
         return bool((self.usage.idle[:, row] >= floor).all())
+
+    def will_have_room(self, row: int, floor: Ints) -> bool:
+        """Whether a node's room reaches a floor once what is being freed is free."""
+        return bool((self.usage.room_of(row) >= floor).all())
 
     @property
     def opened(self) -> Usage:

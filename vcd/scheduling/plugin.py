@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +83,8 @@ class Predicate:
         raise NotImplementedError
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """Of the ``failed`` nodes those on which no eviction would help."""
+        """Of the ``failed`` nodes those on which no eviction would help. Not asked of predicates that depend on FACTS
+        alone: nothing that is evicted changes these."""
         return failed if self.unresolvable else np.zeros_like(failed)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
@@ -132,8 +133,7 @@ class Plugin:
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
     protects: ClassVar[bool] = False
-    """Whether what it does not name at ``preemptable``, ``reclaimable`` and ``unified_evictable`` is never a victim,
-    whatever the plugins of another tier say (design law 7)."""
+    """Whether only what ``unprotected`` names can be a victim, whatever the plugins of another tier say (law 7)."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments
@@ -145,6 +145,15 @@ class Plugin:
 
     def close(self, session: Session) -> None:
         """Called once, after the last action."""
+
+    def unprotected(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
+        """Of the ``tasks`` that a tier without this plugin would let go at a victims' point, those that may.
+
+        Only asked of plugins that protect and have the point; they mean the same as at the point itself unless they
+        say otherwise.
+        """
+        answer: list[Task] | None = getattr(self, point)(asker, tasks)
+        return tasks if answer is None else answer
 
     def gauges(self) -> Iterable[Gauge]:
         """What it shows on the metrics page after the session."""

@@ -79,17 +79,15 @@ _ALL = (
     Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
     Point("bind_annotations", None, Combine.COLLECT, "(task: Task, row: int) -> Mapping[str, str]"),
-    # trials of preemption ---------------------------------------------------------------------------------------------
-    Point("simulate_remove_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),
-    Point("simulate_add_task", "enablePreemptable", Combine.NOTIFY, "(preemptor: Task, task: Task, row: int)"),
-    Point("simulate_predicate", "enablePredicate", Combine.ALL, "(task: Task, row: int) -> Refusal | None"),
-    Point("simulate_allocatable", "enabledAllocatable", Combine.ALL, "(queue: Queue, task: Task) -> Refusal | None"),
-    # what happens in a trial ----------------------------------------------------------------------------------------
+    # what happens, in trial or for good: an eviction is a deallocate, taken back it is an allocate ------------------
     Point("on_allocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
     Point("on_deallocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
 )
 
 POINTS: dict[str, Point] = {point.name: point for point in _ALL}
+
+VICTIM_POINTS = ("preemptable", "reclaimable", "unified_evictable")
+"""Where a plugin that protects has the last word."""
 
 FLAGS: dict[str, bool] = {
     **{point.flag: point.default for point in _ALL if point.flag},

@@ -76,6 +76,17 @@ def actions() -> Mapping[str, type[Action]]:
     return discover(Action, vcd.scheduling.actions, importlib.metadata.entry_points(group=ACTION_GROUP))
 
 
+@cache
+def distributions() -> Mapping[str, str]:
+    """The versions of the installed distributions that offer plugins or actions, by name."""
+    found = [
+        entry_point.dist
+        for group in (PLUGIN_GROUP, ACTION_GROUP)
+        for entry_point in importlib.metadata.entry_points(group=group)
+    ]
+    return MappingProxyType({dist.name: dist.version for dist in found if dist is not None})
+
+
 def discover(base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> Mapping[str, type[E]]:
     """The subclasses of ``base`` that the modules of ``package`` hold and the ``entry_points`` name, by name.
 

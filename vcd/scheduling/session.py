@@ -22,12 +22,16 @@ from vcd.model.status import (
     Phase,
     TaskStatus,
 )
+from vcd.scheduling import guard
 from vcd.scheduling.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.jobs import JobColumns
 from vcd.scheduling.nodes import Deltas, Ints, Nodes
+from vcd.scheduling.order import ordered_tasks
+from vcd.scheduling.outside import NOBODY, Outside
 from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
-from vcd.scheduling.points import POINTS
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.points import POINTS, VICTIM_POINTS
+from vcd.scheduling.views import Job, NodeView, Queue, Task
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.snapshot import Snapshot
 
@@ -51,7 +55,8 @@ _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 class Session:
     """What actions and plugins work on.
 
-    ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes. ``changes`` counts placements and their
+    ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
+    (see ``vcd.scheduling.outside``). ``changes`` counts placements and their
     reverses, so that who keeps something can tell whether it still holds.
     """
 
@@ -64,8 +69,12 @@ class Session:
         seed: int,
         memory: Memory,
         mark: Callable[[str], None] = lambda _: None,
+        *,
+        outside: Outside = NOBODY,
+        watch: guard.Watch | None = None,
     ) -> None:
         self.snapshot = snapshot
+        self.outside = outside
         self.policy = policy
         self.policy_digest = policy.digest
         self.now = now
@@ -77,6 +86,14 @@ class Session:
         self.kept: dict[int, list[Statement]] = {}
         self._services: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
+        self.interrupted: tuple[str, ...] = ()
+        """Those of ``faults`` that were interrupted in an earlier attempt at this session, or in one before it."""
+        self.errors: dict[str, Exception] = {}
+        """What those in ``faults`` raised, by name, for who tells of it."""
+        self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
+        """What plugins that are not ours show, once that was taken (``guard.take_gauges``)."""
+        self.moves: list[Task] = []
+        """Tasks in the order in which their status or node changed in trial, one entry a change."""
         self._shape_deltas: dict[int, Deltas] = {}
         self._load_shapes()
         self.nodes = Nodes(snapshot, self.requests, self._scored)
@@ -87,11 +104,14 @@ class Session:
         self._task_views: dict[int, Task] = {}
         self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
         self.plugins = [plugin for tier in plugins for _, plugin in tier]
-        self._methods = {name: _methods(plugins, name) for name in POINTS}
+        self._methods = {name: _methods(plugins, name, watch) for name in POINTS}
         self._flat = {name: [method for tier in tiers for method in tier] for name, tiers in self._methods.items()}
+        self._protecting = {
+            point: [method for method in self._flat[point] if _plugin(method).protects] for point in VICTIM_POINTS
+        }
         for plugin in self.plugins:
             mark("open")
-            plugin.open(self)
+            guard.open_plugin(plugin, self, watch)
             mark(f"open/{plugin.name}")
         self.evaluator = Evaluator(
             self,
@@ -247,6 +267,14 @@ class Session:
         chosen = (tasks.status == _S.RELEASING) & (tasks.node != _NOWHERE) & (self.job_of_row >= 0)
         return np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
 
+    def node(self, row: int) -> NodeView:
+        """The node of a row of ``nodes``."""
+        return NodeView(self, row)
+
+    def all_nodes(self) -> Iterator[NodeView]:
+        """All nodes, in order of name."""
+        return (self.node(row) for row in range(len(self.nodes)))
+
     def candidates(self, task: Task) -> Candidates:
         """Where tasks like this one can go."""
         return self.evaluator.table(task)
@@ -260,6 +288,10 @@ class Session:
     def job_key(self, job: Job) -> tuple[Any, ...]:
         """The smaller key is served first."""
         return (*[key(job) for key in self._flat["job_order"]], job.created, job.key)
+
+    def job_plugin_key(self, job: Job) -> tuple[Any, ...]:
+        """What the plugins say about the order of jobs."""
+        return tuple([key(job) for key in self._flat["job_order"]])
 
     def task_plugin_key(self, task: Task) -> tuple[Any, ...]:
         """What the plugins say about the order of tasks."""
@@ -287,9 +319,13 @@ class Session:
 
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
         """The node that an earlier preemption made room on for a task, where it still passes."""
-        name = task.pod.status.nominated_node_name
-        row = self.nodes.facts.row_of.get(name) if name else None
+        row = self.nominated_node(task)
         return row if row is not None and candidates.passes(row) else None
+
+    def nominated_node(self, task: Task) -> int | None:
+        """The node that an earlier preemption made room on for a task, None where there is none (any more)."""
+        name = self.snapshot.nominated.get(task.key) or task.pod.status.nominated_node_name
+        return self.nodes.facts.row_of.get(name) if name else None
 
     def is_full(self) -> bool:
         """Whether the bound on one cycle's work is reached; what is left goes on in the next (design law 3)."""
@@ -322,6 +358,10 @@ class Session:
     def pre_predicate(self, task: Task) -> tuple[str, Refusal] | None:
         """Which plugin says that no node can take a task, None where none does."""
         return self._first_refusal("pre_predicate", task)
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> tuple[str, Refusal] | None:
+        """Which plugin says that a queue may not take room from others for tasks, None where all permit."""
+        return self._first_refusal("preemptive", queue, tasks)
 
     def _first_refusal(self, point: str, *subject: Any) -> tuple[str, Refusal] | None:
         for method in self._flat[point]:
@@ -375,6 +415,57 @@ class Session:
                 return all(method(job) for method in tier)
         return False
 
+    # --- victims ----------------------------------------------------------------------------------------------------
+
+    def victims(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
+        """Which of ``tasks``, given in the order in which they would go, may go for ``asker``.
+
+        ``point`` is preemptable, reclaimable or unified_evictable. The plugins of a tier are asked one after the
+        other, each about what the ones before it left; the first tier that names someone decides. Plugins that
+        protect have the last word, whatever their tier (design law 7).
+        """
+        for tier in self._methods[point]:
+            left, asked = tasks, False
+            for method in tier:
+                answer = method(asker, left) if left else None
+                if answer is not None:
+                    left, asked = answer, True
+            if asked:
+                for method in self._protecting[point]:
+                    if left and method not in tier:
+                        left = _plugin(method).unprotected(point, asker, left)
+                if left:
+                    return left
+        return []
+
+    def victim_tasks(self, tasks: list[Task]) -> list[Task]:
+        """Which of ``tasks`` plugins want gone of themselves: all that the first tier names that names one."""
+        for tier in self._methods["victim_tasks"]:
+            named = {task.row for method in tier for task in method(tasks)}
+            if named:
+                return [task for task in tasks if task.row in named]
+        return []
+
+    def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:
+        """Tasks in the order in which they go for a task of ``queue``: queues by the plugins' order of victim queues
+        (else the last served first), then the job that comes last, then the task that comes last."""
+        if len(tasks) < 2:
+            return tasks
+        result = ordered_tasks(self, tasks)
+        result.reverse()
+        if len({task.job.index for task in result}) > 1:
+            result.sort(key=lambda task: self.job_plugin_key(task.job), reverse=True)
+            if len({task.job.queue.index for task in result}) > 1:
+                self.sort_by_victim_queue(result, lambda task: task.job.queue, queue)
+        return result
+
+    def sort_by_victim_queue(self, items: list[S], queue_of: Callable[[S], Queue], queue: Queue) -> None:
+        """Sort, in place and stably, by the order in which queues give for ``queue``."""
+        methods = self._flat["victim_queue_order"]
+        items.sort(key=lambda item: self.queue_key(queue_of(item)), reverse=True)
+        if methods:
+            items.sort(key=lambda item: tuple([method(queue_of(item), queue) for method in methods]))
+
     # --- notes ------------------------------------------------------------------------------------------------------
 
     def service(self, kind: type[S], make: Callable[[], S]) -> S:
@@ -413,8 +504,12 @@ class Session:
 
 def _owner(method: Callable[..., Any]) -> str:
     """The name of the plugin that a bound method belongs to."""
+    return _plugin(method).name
+
+
+def _plugin(method: Callable[..., Any]) -> Plugin:
     plugin: Plugin = method.__self__  # type: ignore[attr-defined]
-    return plugin.name
+    return plugin
 
 
 def _owned(part: P, method: Callable[..., Any]) -> P:
@@ -422,10 +517,12 @@ def _owned(part: P, method: Callable[..., Any]) -> P:
     return part
 
 
-def _methods(plugins: Sequence[Sequence[tuple[Any, Plugin]]], name: str) -> list[list[Callable[..., Any]]]:
+def _methods(
+    plugins: Sequence[Sequence[tuple[Any, Plugin]]], name: str, watch: guard.Watch | None
+) -> list[list[Callable[..., Any]]]:
     """The plugins' methods for a point, tier by tier, as far as they are on."""
     point = POINTS[name]
     return [
-        [getattr(plugin, name) for option, plugin in tier if hasattr(plugin, name) and option.is_on(point)]
+        [guard.point(plugin, name, watch) for option, plugin in tier if hasattr(plugin, name) and option.is_on(point)]
         for tier in plugins
     ]

@@ -19,7 +19,8 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -
     """The statements of a plan that no longer hold, as pairs of index and reason.
 
     A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
-    the volumes chosen for it free;
+    the volumes chosen for it free; a pipelined pod must still be pending under the same UID, so that nobody is evicted
+    for a pod that is gone;
     an eviction needs its pod placed under the same UID. One operation that does not hold drops its statement whole,
     and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
 
@@ -128,8 +129,6 @@ class _Head:
         return () if shape is None else [(name, value) for name, value in shape.requests.items() if value > 0]
 
     def _accept(self, operation: Operation, taken: list[tuple[int, int]]) -> str:
-        if operation.verb == "pipeline":
-            return ""
         tasks = self._head.tasks
         row = self._row_of.get(operation.key)
         pod = None if row is None else tasks.pods[row]
@@ -137,6 +136,8 @@ class _Head:
             return "the pod is gone"
         if pod.metadata.uid != operation.uid:
             return "another pod has its name now"
+        if operation.verb == "pipeline":
+            return "" if tasks.status[row] == TaskStatus.PENDING else "the pod is no longer pending"
         if operation.verb == "evict":
             return "" if tasks.node[row] >= 0 else "the pod has no node"
         if tasks.status[row] != TaskStatus.PENDING:

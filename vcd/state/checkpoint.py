@@ -32,6 +32,8 @@ class Dump(msgspec.Struct, omit_defaults=True):
     decided_at: int
     intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
     intended_annotations: dict[str, dict[str, str]] = {}
+    nominated: dict[str, str] = {}
+    evicted: dict[str, tuple[int, tuple[str, ...]]] = {}
 
 
 class Frozen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from vcd.state.checkpoint import Dump, Frozen, on_node
 from vcd.state.interning import Interner, Rows
 from vcd.state.records import (
     GROUP_ANNOTATION,
+    REPEATING_ACTIONS,
+    Evicted,
     GroupRecord,
     Intent,
     NodeRecord,
@@ -88,6 +91,10 @@ class ClusterState:
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
         """Groups of which a bind failed while others held, and since when (the session's time)."""
+        self.nominated: dict[str, str] = {}
+        """Pods that wait for room that evictions free, and the node where."""
+        self.evicted: dict[str, Evicted] = {}
+        """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
@@ -122,6 +129,8 @@ class ClusterState:
             case ev.KindListed():
                 self.listed[event.kind] = event.resource_version
             case ev.PolicyLoaded():
+                if self.policy is None or self.policy.digest != event.digest:
+                    self.evicted.clear()
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
                 self.facts_version += 1  # which nodes are ours is a setting
@@ -146,14 +155,23 @@ class ClusterState:
                 case Pod():
                     self._put_pod(key, obj)
                 case Node():
-                    self.nodes[key] = node = NodeRecord.of(obj)
+                    node = NodeRecord.of(obj)
+                    if key not in self.nodes or node.offers_other_than(self.nodes[key]):
+                        self.evicted.clear()
+                    self.nodes[key] = node
                     self.resources.update(node.allocatable)
                     self.facts_version += 1
                 case PodGroup():
-                    self.groups[key] = group = self._with_intended_status(key, GroupRecord.of(obj))
+                    group = self._with_intended_status(key, GroupRecord.of(obj))
+                    if key in self.groups and self.groups[key].group.spec != obj.spec:
+                        self.evicted.pop(key, None)
+                    self.groups[key] = group
                     self.resources.update(group.min_resources or ())
                 case Queue():
-                    self.queues[key] = queue = QueueRecord.of(obj)
+                    queue = QueueRecord.of(obj)
+                    if key not in self.queues or self.queues[key].queue.spec != obj.spec:
+                        self.evicted.clear()
+                    self.queues[key] = queue
                     self.resources.update(queue.capability, queue.deserved, queue.guarantee)
                 case _:
                     self.others.setdefault(kind, {})[key] = obj
@@ -176,13 +194,16 @@ class ClusterState:
         elif kind == "Node":
             if self.nodes.pop(key, None) is not None:
                 self.facts_version += 1
+                self.evicted.clear()
         elif kind == "PodGroup":
             self.groups.pop(key, None)
             self.intended_status.pop(key, None)
             self.waiting.pop(key, None)
             self.stranded.pop(key, None)
+            self.evicted.pop(key, None)
         elif kind == "Queue":
-            self.queues.pop(key, None)
+            if self.queues.pop(key, None) is not None:
+                self.evicted.clear()
         elif self.others.get(kind, {}).pop(key, None) is not None:
             self.others_version[kind] = self.others_version.get(kind, 0) + 1
 
@@ -245,6 +266,8 @@ class ClusterState:
         old = int(tasks.column("node")[row])
         tasks.column("status")[row] = status
         tasks.column("node")[row] = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
+        if node_name:
+            self.nominated.pop(key, None)
         if old >= 0:
             self.node_names.release(old)
 
@@ -277,6 +300,7 @@ class ClusterState:
         self.tasks.column("status")[row] = TaskStatus.UNKNOWN
         self.pods[row] = None
         self.tasks.remove(key)
+        self.nominated.pop(key, None)
         self._forget_intent(key)
 
     # --- decisions ------------------------------------------------------------------------------------------------
@@ -290,15 +314,54 @@ class ClusterState:
         for number, statement in enumerate(plan.statements):
             if number in stale:
                 continue
+            evicts = any(operation.verb == "evict" for operation in statement.operations)
             for position, operation in enumerate(statement.operations):
                 if operation.verb != "pipeline":
                     self._intend_operation(decided.session, number, position, operation)
+                elif evicts and operation.key in self.tasks.row_of:
+                    self.nominated[operation.key] = operation.node
+        self._remember_evictions(
+            operation.key
+            for number, statement in enumerate(plan.statements)
+            if number not in stale and statement.action not in REPEATING_ACTIONS
+            for operation in statement.operations
+            if operation.verb == "evict"
+        )
         self._wait(plan.waiting)
         for status in plan.groups:
             record = self.groups.get(status.key)
             if record is not None:
                 self.intended_status[status.key] = status
                 self.groups[status.key] = _with_status(record, status)
+
+    def _remember_evictions(self, keys: Iterable[str]) -> None:
+        """Count the evicted pods of each group; of a group that had lost none note what it had."""
+        jobs = self.tasks.column("job")
+        counts = Counter(int(jobs[self.tasks.row_of[key]]) for key in keys if key in self.tasks.row_of)
+        counts.pop(_NOWHERE, None)
+        if not counts:
+            return
+        rows = np.flatnonzero(np.isin(jobs, list(counts)))
+        members: dict[int, list[str]] = {}
+        for row, job in zip(rows.tolist(), jobs[rows].tolist(), strict=True):
+            members.setdefault(job, []).append(cast(Pod, self.pods[row]).metadata.uid)
+        for job, count in counts.items():
+            key = self.job_keys[job]
+            before = self.evicted.get(key)
+            if key in self.groups and before is None:
+                self.evicted[key] = Evicted(count, tuple(sorted(members[job])))
+            elif before is not None:
+                self.evicted[key] = Evicted(before.count + count, before.known)
+
+    def _forget_eviction(self, row: int) -> None:
+        """An eviction was not made after all."""
+        job = int(self.tasks.column("job")[row])
+        key = self.job_keys[job] if job >= 0 else ""
+        before = self.evicted.get(key)
+        if before is not None and before.count > 1:
+            self.evicted[key] = Evicted(before.count - 1, before.known)
+        else:
+            self.evicted.pop(key, None)
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> None:
         fresh: dict[str, list[ev.Waiting]] = {}
@@ -337,6 +400,8 @@ class ClusterState:
         if key is not None:
             if self.intents[key].verb == "bind":
                 self._strand(self.tasks.row_of[key])
+            else:
+                self._forget_eviction(self.tasks.row_of[key])
             self._forget_intent(key)
             self._place(key, self.tasks.row_of[key])
 
@@ -423,6 +488,8 @@ class ClusterState:
                 waiting=dict(self.waiting),
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
+                nominated=dict(self.nominated),
+                evicted={key: (evicted.count, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
             ),
@@ -446,10 +513,13 @@ class ClusterState:
         state.waiting = dump.waiting
         state.stranded = dump.stranded
         state._decided_at = dump.decided_at
+        state.nominated = dump.nominated
+        state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
         state.answers = dump.answers
         state.listed = dump.listed
         state.session, state.epoch, state.leading = dump.session, dump.epoch, dump.leading
         if dump.policy is not None:
+            state.policy = dump.policy  # the same as before: what it would make void holds
             state.apply(dump.sequence, dump.policy)
         state.sequence = dump.sequence
         return state

@@ -21,6 +21,9 @@ TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
+REPEATING_ACTIONS = ("shuffle", "release")
+"""Actions that may evict a pod's replacement again: they have their own bounds in time."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
@@ -61,6 +64,14 @@ class NodeRecord:
 
     node: Node
     allocatable: dict[str, int]
+
+    def offers_other_than(self, other: NodeRecord) -> bool:
+        """Whether tasks would find something else here: room, labels, taints, a cordon."""
+        return (self.allocatable, self.node.spec, self.node.metadata.labels) != (
+            other.allocatable,
+            other.node.spec,
+            other.node.metadata.labels,
+        )
 
     @classmethod
     def of(cls, node: Node) -> NodeRecord:
@@ -154,6 +165,13 @@ def is_preemptable(pod: Pod) -> bool:
     return True if text is None else text in _TRUE
 
 
+def is_preemptable_group(group: PodGroup) -> bool:
+    """Whether a group lets itself be evicted as a gang: annotation first, then label, true where neither is there."""
+    meta = group.metadata
+    text = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE))
+    return True if text is None else text in _TRUE
+
+
 def has_foreign_gate(pod: Pod) -> bool:
     """Whether a scheduling gate that is not the queue's own holds the pod."""
     return any(gate.name != QUEUE_ADMISSION_GATE for gate in pod.spec.scheduling_gates)
@@ -202,6 +220,14 @@ class Settings:
             tuple(filter(None, selector.split(","))),
             int(text.get("release-after", default.release_after)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What preemption and reclaim took from a group: how many pods, and the UIDs that it had before the first went."""
+
+    count: int
+    known: tuple[str, ...]
 
 
 @dataclass(slots=True)

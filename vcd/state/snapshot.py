@@ -13,7 +13,7 @@ from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
-from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Settings, Shape
+from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape
 
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
@@ -47,7 +47,8 @@ class Snapshot:
     ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
     nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
-    ``annotations`` what they get with the bind and do not show yet.
+    ``annotations`` what they get with the bind and do not show yet. ``nominated`` are pods that wait for room that
+    evictions free, by node; ``evicted`` what groups lost to others.
     """
 
     sequence: int
@@ -68,6 +69,8 @@ class Snapshot:
     stranded: Mapping[str, int]
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]
+    nominated: Mapping[str, str]
+    evicted: Mapping[str, Evicted]
     settings: Settings
 
 
@@ -123,6 +126,8 @@ class SnapshotMaker:
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
+            nominated=dict(state.nominated),
+            evicted=dict(state.evicted),
             settings=state.settings,
         )
 

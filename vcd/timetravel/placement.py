@@ -13,6 +13,7 @@ from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import SCALE, fixed_point
 from vcd.scheduling.decide import run
 from vcd.scheduling.nodes import Ints, fits
+from vcd.scheduling.outside import Remembered
 from vcd.scheduling.plugin import Plugin, Scores
 from vcd.scheduling.policy import Policy
 from vcd.scheduling.session import Session
@@ -56,7 +57,15 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 def choices(snapshot: Snapshot, policy: Policy, record: ev.SessionDecided, pods: Collection[str]) -> dict[str, Choice]:
     """The choices that a session made for some pods, by key; what it took back or never placed is not there."""
     watcher = _Watcher(frozenset(pods))
-    run(snapshot, policy, record.now, record.seed, watchers=(watcher,))
+    run(
+        snapshot,
+        policy,
+        record.now,
+        record.seed,
+        watchers=(watcher,),
+        outside=Remembered(record.asked),
+        interrupted=record.interrupted,
+    )
     return watcher.made
 
 

@@ -13,6 +13,7 @@ from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, versions
+from vcd.scheduling.outside import Recorded
 from vcd.timetravel.history import History
 from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
@@ -85,12 +86,17 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     record = history.reader.session(info.number)
     policy = history.policy(record)
     difference: Difference | None
+    outside = Recorded(record.asked)
     try:
-        plan = decide(snapshot, policy, record.now, record.seed, memory)
+        plan = decide(
+            snapshot, policy, record.now, record.seed, memory, outside=outside, interrupted=record.interrupted
+        )
     except Exception as error:  # noqa: BLE001 - whatever deciding raises now, then it made a plan
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
         difference = None if ev.encode_plan(plan) == record.plan else first_difference(record.plan, plan)
+        if difference is None and (departure := outside.departure()):
+            difference = Difference(*departure)
     return Replayed(
         session=info.number,
         sequence=info.sequence,

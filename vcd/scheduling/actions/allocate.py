@@ -43,6 +43,7 @@ class AllocateAction(Action):
             if wanted:
                 tasks[job.index] = deque(ordered_tasks(session, wanted))
                 jobs.setdefault(job.queue.index, []).append(job)
+        self._keep_promises(session, jobs, tasks)
         waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
         queues: PriorityQueue[Queue] = PriorityQueue(
             session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
@@ -63,6 +64,20 @@ class AllocateAction(Action):
             if self._allocate(session, queue, job, tasks[job.index]) and tasks[job.index]:
                 heap.push(job)
             queues.push(queue)
+
+    def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, deque[Task]]) -> None:
+        """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed."""
+        nominated = session.snapshot.nominated
+        if not nominated:
+            return
+        for index, queued in jobs.items():
+            queue = session.queue_list[index]
+            promised = [job for job in queued if any(task.key in nominated for task in tasks[job.index])]
+            for job in sorted(promised, key=session.job_key):
+                if session.overused(queue) is None and not session.is_full():
+                    self._allocate(session, queue, job, tasks[job.index])
+                    if not tasks[job.index]:
+                        queued.remove(job)
 
     @staticmethod
     def _wanted(session: Session, job: Job) -> list[Task]:

@@ -90,6 +90,23 @@ class GangPlugin(Plugin):
         """Of each job, as many as it has above its minimum."""
         return self.preemptable(reclaimer, tasks)
 
+    def unprotected(self, point: str, asker: object, tasks: list[Task]) -> list[Task]:
+        """Where another tier decides: nobody whose gang would be left with fewer than its minimum, and some.
+
+        A job goes whole when its only placed task goes; one that is below its minimum already holds room for nothing.
+        """
+        if point == "unified_evictable":
+            return tasks
+        left: dict[int, int] = {}
+        chosen = []
+        for task in tasks:
+            job = task.job
+            ready = left.setdefault(job.index, job.ready_count)
+            if ready > job.min_available or ready == 1 or job.ready_count < job.min_available:
+                left[job.index] = ready - 1
+                chosen.append(task)
+        return chosen
+
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """All: whole-gang eviction minds the minima itself."""
         return tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.views import Job, Task
 
@@ -40,6 +41,12 @@ class PriorityPlugin(Plugin):
                 else task.job.priority < preemptor.job.priority
             )
         ]
+
+    def unified_evictable(self, context: EvictionContext, tasks: list[Task]) -> list[Task]:
+        """For gangpreempt the tasks of jobs of lower priority; gangreclaim is about shares, not priorities."""
+        if context.kind != "gangpreempt":
+            return tasks
+        return [task for task in tasks if task.job.priority < context.job.priority]
 
     def job_starving(self, job: Job) -> bool:
         """Whether some task neither has room nor waits for it."""

@@ -83,6 +83,14 @@ class InterPodAffinity(Predicate):
             passed &= test
         return at_rows(passed, usage)
 
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        """Evicting pods brings no company where the pod's required affinity finds none."""
+        result = np.zeros_like(failed)
+        for reason, test in self._tests(task):
+            if reason == NO_AFFINITY:
+                result |= failed & ~at_rows(test, usage)
+        return result
+
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         counts: dict[str, int] = {}
         left = failed.copy()

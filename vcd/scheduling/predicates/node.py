@@ -69,7 +69,6 @@ class NodeUnschedulable(Predicate):
 
     name = "NodeUnschedulable"
     reason = "node(s) were unschedulable"
-    unresolvable = True
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
@@ -97,7 +96,6 @@ class NodeAffinity(Predicate):
 
     name = "NodeAffinity"
     reason = "node(s) didn't match Pod's node affinity/selector"
-    unresolvable = True
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -155,7 +153,6 @@ class TaintToleration(Predicate):
 
     name = "TaintToleration"
     reason = "node(s) had untolerated taint(s)"
-    unresolvable = True
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts

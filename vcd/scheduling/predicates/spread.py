@@ -137,6 +137,14 @@ class PodTopologySpread(Predicate):
             passed &= test
         return at_rows(passed, usage)
 
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        """No eviction gives a node the label that a constraint spreads over."""
+        result = np.zeros_like(failed)
+        for reason, test in self._tests(task):
+            if reason == UNLABELLED:
+                result |= failed & ~at_rows(test, usage)
+        return result
+
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         counts: dict[str, int] = {}
         left = failed.copy()

@@ -120,7 +120,6 @@ class BoundVolumes(Predicate):
 
     name = "VolumeBinding"
     reason = NODE_CONFLICT
-    unresolvable = True
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
     def __init__(self, storage: Storage) -> None:
@@ -184,7 +183,6 @@ class VolumeZone(Predicate):
 
     name = "VolumeZone"
     reason = "node(s) had no available volume zone"
-    unresolvable = True
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 
     def __init__(self, session: Session, storage: Storage) -> None:

@@ -1,0 +1,228 @@
+"""Questions over HTTP: what comes back when a server answers, and when it does anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.daemon.answering import Answering, Request, nobodys_url, server
+from tests.kube.scripted import until
+from vcd.daemon.asking import Asking
+from vcd.scheduling.outside import Question, Reply
+
+MS = 1_000_000
+LONG = 20_000 * MS
+"""A time-out that no test reaches."""
+PROMPT = 10.0
+"""Seconds: what ends by itself must not have waited for the long time-out."""
+
+
+@pytest.fixture
+def told() -> Iterator[Answering]:
+    with server() as answering:
+        yield answering
+
+
+@pytest.fixture
+def asking() -> Iterator[Asking]:
+    made = Asking()
+    yield made
+    made.close()
+
+
+def question(url: str, body: bytes = b"{}", timeout: int = LONG, limit: int = 1000) -> Question:
+    return Question("extender", url, body, timeout, limit)
+
+
+def test_the_body_is_posted_as_json_and_the_answer_comes_back(told: Answering, asking: Asking) -> None:
+    told.answer = lambda request: (200, request.body + b"!")
+    assert asking.ask(question(f"{told.url}/predicate?x=1", b'{"a":1}')) == Reply(b'{"a":1}!')
+    (request,) = told.requests
+    assert (request.method, request.path) == ("POST", "/predicate?x=1")
+    assert request.headers["Content-Type"] == "application/json"
+    assert "Authorization" not in request.headers
+
+
+def test_one_connection_serves_many_questions(told: Answering, asking: Asking) -> None:
+    for number in range(5):
+        assert not asking.ask(question(f"{told.url}/{number}")).error
+    assert (told.connections, [request.path for request in told.requests]) == (1, [f"/{n}" for n in range(5)])
+
+
+def test_user_and_password_of_the_url_become_a_header(told: Answering, asking: Asking) -> None:
+    asking.ask(question(told.url.replace("http://", "http://me:p%40ss@")))
+    assert told.requests[0].headers["Authorization"] == "Basic " + base64.b64encode(b"me:p@ss").decode()
+    assert told.requests[0].headers["Host"] == told.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("status", [201, 204, 302, 404, 500])
+def test_another_status_than_200_is_an_error(told: Answering, asking: Asking, status: int) -> None:
+    told.answer = lambda _: (status, b"" if status == 204 else b"why")
+    assert asking.ask(question(told.url)) == Reply(error=f"HTTP {status}")
+    told.answer = lambda _: (200, b"well")
+    assert asking.ask(question(told.url)) == Reply(b"well")
+
+
+def test_an_answer_of_the_largest_size_is_taken(told: Answering, asking: Asking) -> None:
+    told.answer = lambda _: (200, b"x" * 1000)
+    assert len(asking.ask(question(told.url)).body) == 1000
+
+
+def test_an_answer_that_is_too_large_is_an_error(told: Answering, asking: Asking) -> None:
+    told.answer = lambda _: (200, b"x" * 1001)
+    assert asking.ask(question(told.url)) == Reply(error="the answer has more than 1000 bytes")
+
+
+def test_an_endless_answer_is_cut_at_the_limit(told: Answering, asking: Asking) -> None:
+    told.raw = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 100_000
+    assert asking.ask(question(told.url)) == Reply(error="the answer has more than 1000 bytes")
+
+
+def test_an_answer_that_breaks_off_is_an_error(told: Answering, asking: Asking) -> None:
+    told.raw = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"
+    assert asking.ask(question(told.url)) == Reply(error="the answer was cut off")
+
+
+@pytest.mark.parametrize("raw", [b"", b"\x00\xff\r\n\r\n", b"SSH-2.0-OpenSSH\r\n"])
+def test_what_is_no_http_is_an_error(told: Answering, asking: Asking, raw: bytes) -> None:
+    told.raw = raw
+    reply = asking.ask(question(told.url))
+    assert (reply.body, bool(reply.error)) == (b"", True)
+
+
+def test_where_nobody_listens_it_is_an_error(asking: Asking) -> None:
+    assert "ConnectionRefusedError" in asking.ask(question(nobodys_url())).error
+
+
+@pytest.mark.parametrize("url", ["", "server:80/x", "ftp://server/x", "http://", "http://server:port/", "http://a b/"])
+def test_an_address_that_is_none_is_an_error(asking: Asking, url: str) -> None:
+    assert asking.ask(question(url)).error.startswith("the address cannot be asked: ")
+
+
+def test_errors_name_no_password(asking: Asking) -> None:
+    url = nobodys_url().replace("http://", "http://me:secret@")
+    assert "secret" not in asking.ask(question(url)).error
+
+
+def test_a_server_that_hangs_costs_the_time_out(told: Answering, asking: Asking) -> None:
+    told.answer = told.hang
+    began = time.monotonic()
+    assert asking.ask(question(told.url, timeout=50 * MS)) == Reply(error="no answer within 50ms")
+    assert 0.05 <= time.monotonic() - began < PROMPT
+    told.released.set()
+    told.answer = lambda _: (200, b"on time")
+    assert asking.ask(question(told.url)) == Reply(b"on time")  # not the late answer to the question before
+
+
+def test_a_server_that_trickles_costs_the_time_out(asking: Asking) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stop = threading.Event()
+        thread = threading.Thread(target=_trickle, args=(listening, stop), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        began = time.monotonic()
+        reply = asking.ask(question(url, timeout=200 * MS))
+        assert (reply.error, time.monotonic() - began < PROMPT) == ("no answer within 200ms", True)
+        stop.set()
+        thread.join()
+
+
+def _trickle(listening: socket.socket, stop: threading.Event) -> None:
+    """Each byte comes long before a time-out of the socket alone would strike."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not stop.wait(0.01):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                return
+
+
+def test_a_name_that_takes_long_to_look_up_costs_the_time_out(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def slowly(*_: object, **__: object) -> list[object]:
+        released.wait(30)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+    assert asking.ask(question("http://server/", timeout=50 * MS)) == Reply(error="no answer within 50ms")
+    released.set()
+
+
+def test_a_connection_that_the_server_dropped_is_made_again(asking: Asking) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dropped = threading.Event()
+        thread = threading.Thread(target=_once_each, args=(listening, dropped), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        assert asking.ask(question(url)) == Reply(b"1")
+        assert dropped.wait(PROMPT)
+        assert asking.ask(question(url)) == Reply(b"2")
+        thread.join()
+
+
+def _once_each(listening: socket.socket, dropped: threading.Event) -> None:
+    """Answer once on each of two connections, promising to keep it, and drop it."""
+    for number in (b"1", b"2"):
+        connection, _ = listening.accept()
+        with connection:
+            received = b""
+            while not received.endswith(b"\r\n\r\n{}"):
+                received += connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + number)
+            connection.shutdown(socket.SHUT_RDWR)
+        dropped.set()
+
+
+async def test_the_event_loop_turns_while_a_server_hangs(told: Answering, asking: Asking) -> None:
+    told.answer = told.hang
+    waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
+    await until(told.hanging.is_set)  # a loop that is blocked does not come here
+    assert not waiting.done()
+    told.released.set()
+    assert await waiting == Reply(b"late")
+
+
+async def test_closing_ends_what_is_being_asked(told: Answering, asking: Asking) -> None:
+    told.answer = told.hang
+    waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
+    await until(told.hanging.is_set)
+    asking.close()
+    reply = await asyncio.wait_for(waiting, PROMPT)
+    assert reply.error
+    assert asking.ask(question(told.url)) == Reply(error="stopping")
+
+
+def test_it_leaves_no_threads_behind(told: Answering) -> None:
+    asking = Asking()
+    asking.ask(question(told.url))
+    told.answer = told.hang
+    asking.ask(question(told.url, timeout=50 * MS))
+    told.released.set()
+    asking.close()
+    for thread in threading.enumerate():
+        if thread.name == "asking":
+            thread.join(PROMPT)
+            assert not thread.is_alive()
+
+
+def test_json_of_any_size_is_sent(told: Answering, asking: Asking) -> None:
+    sizes: list[int] = []
+
+    def measure(request: Request) -> tuple[int, bytes]:
+        sizes.append(len(json.loads(request.body)["x"]))
+        return 200, b"{}"
+
+    answer: Callable[[Request], tuple[int, bytes]] = measure
+    told.answer = answer
+    asking.ask(question(told.url, json.dumps({"x": "y" * 3_000_000}).encode()))
+    assert sizes == [3_000_000]

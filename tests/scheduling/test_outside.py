@@ -1,0 +1,209 @@
+"""The port to the world outside: questions, their record, and answers from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dsl import BARE, NOW_NS, flat, gang, node
+from vcd.api import read_policy
+from vcd.model import events as ev
+from vcd.scheduling import registry
+from vcd.scheduling.decide import decide, run
+from vcd.scheduling.outside import (
+    NOBODY,
+    NOT_ASKED,
+    Question,
+    Recorded,
+    Recorder,
+    Remembered,
+    Reply,
+    without_user_info,
+)
+from vcd.scheduling.plugin import Plugin, Refusal
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+QUESTION = Question("extender", "http://server/predicate", b"{}", 1_000_000_000, 10)
+
+
+def question(text: str) -> Question:
+    return dataclasses.replace(QUESTION, body=text.encode())
+
+
+class Oracle:
+    """Answers in turn."""
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+        self.questions: list[Question] = []
+
+    def ask(self, question: Question) -> Reply:
+        self.questions.append(question)
+        return self.replies.pop(0)
+
+
+def recorded(*texts: str) -> tuple[ev.Asked, ...]:
+    """The record of a session that asked texts and got them back with a mark."""
+    recorder = Recorder(Oracle(*(Reply(f"{text}!".encode()) for text in texts)))
+    for text in texts:
+        recorder.ask(question(text))
+    return recorder.asked
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"plugin": "usage"}, {"url": "http://server/other"}, {"body": b"{ }"}, {"timeout": 1}, {"limit": 11}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_every_part_of_a_question_identifies_it(changes: dict[str, Any]) -> None:
+    assert dataclasses.replace(QUESTION, **changes).digest() != QUESTION.digest()
+
+
+def test_the_digest_holds_nothing_of_user_and_password() -> None:
+    secret = dataclasses.replace(QUESTION, url="http://me:secret@server/predicate")
+    assert secret.digest() == QUESTION.digest()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://me:secret@server:80/a?b", "http://server:80/a?b"),
+        ("https://token@server", "https://server"),
+        ("https://me:p@ss@server/x", "https://server/x"),
+        ("me:secret@server/x", "server/x"),
+        ("http://server/a@b?c=d@e", "http://server/a@b?c=d@e"),
+        ("http://server", "http://server"),
+        ("", ""),
+    ],
+)
+def test_urls_lose_their_user_info(url: str, shown: str) -> None:
+    assert without_user_info(url) == shown
+
+
+def test_where_nobody_is_there_every_answer_is_an_error() -> None:
+    assert NOBODY.ask(QUESTION) == Reply(error="nobody to ask")
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_recorder_passes_on_and_keeps_questions_and_answers_in_order() -> None:
+    oracle = Oracle(Reply(b"yes"), Reply(error="no answer within 1s"))
+    recorder = Recorder(oracle)
+    replies = [recorder.ask(question("a")), recorder.ask(question("b"))]
+    assert replies == [Reply(b"yes"), Reply(error="no answer within 1s")]
+    assert oracle.questions == [question("a"), question("b")]
+    assert recorder.asked == (
+        ev.Asked(question("a").digest(), b"yes"),
+        ev.Asked(question("b").digest(), error="no answer within 1s"),
+    )
+
+
+def test_a_session_that_is_decided_again_asks_again() -> None:
+    recorder = Recorder(Oracle(Reply(b"1"), Reply(b"2")))
+    recorder.ask(question("a"))
+    recorder.restart()
+    recorder.ask(question("b"))
+    assert recorder.asked == (ev.Asked(question("b").digest(), b"2"),)
+
+
+def test_a_record_answers_the_questions_that_were_asked_then() -> None:
+    outside = Recorded(recorded("a", "b", "a"))
+    assert [outside.ask(question(text)).body for text in "aba"] == [b"a!", b"b!", b"a!"]
+    assert outside.departure() is None
+
+
+def test_a_question_out_of_order_was_not_asked_then() -> None:
+    outside = Recorded(recorded("a", "b"))
+    assert [outside.ask(question(text)).error for text in "ba"] == [NOT_ASKED, NOT_ASKED]
+    departure = outside.departure()
+    assert departure is not None
+    where, then, now = departure
+    assert where == "question 0 to the world outside"
+    assert then == f"{question('a').digest().hex()}, answered with 2 bytes"
+    assert now == f"one of extender, {question('b').digest().hex()}"
+
+
+def test_a_question_too_many_was_not_asked_then() -> None:
+    outside = Recorded(recorded("a"))
+    assert [outside.ask(question("a")), outside.ask(question("a"))] == [Reply(b"a!"), Reply(error=NOT_ASKED)]
+    departure = outside.departure()
+    assert departure is not None
+    assert departure[:2] == ("question 1 to the world outside", "none")
+
+
+def test_a_question_too_few_shows() -> None:
+    outside = Recorded((*recorded("a"), ev.Asked(b"\x01", error="HTTP 500")))
+    outside.ask(question("a"))
+    assert outside.departure() == ("question 1 to the world outside", "01, HTTP 500", "none")
+
+
+def test_who_looks_closer_may_ask_in_any_order_and_again() -> None:
+    outside = Remembered((*recorded("a", "b"), ev.Asked(question("a").digest(), b"later")))
+    answers = [outside.ask(question(text)) for text in "babaac"]
+    assert [reply.body for reply in answers] == [b"b!", b"a!", b"b!", b"later", b"later", b""]
+    assert answers[-1].error == NOT_ASKED
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class Inquirer(Plugin):
+    """Asks whether each job is valid."""
+
+    name = "inquirer"
+
+    def open(self, session: Session) -> None:
+        self._session = session
+
+    def job_valid(self, job: Job) -> Refusal | None:
+        reply = self._session.outside.ask(question(job.key))
+        return Refusal(reply.error) if reply.error else None
+
+
+@pytest.fixture
+def inquirer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    known = {**registry.plugins(), "inquirer": Inquirer}
+    monkeypatch.setattr(registry, "plugins", lambda: known)
+    yield
+
+
+CONF = BARE + "  - name: inquirer\n"
+
+
+def bound(plan: ev.Plan) -> list[str]:
+    return [op.key for statement in plan.statements for op in statement.operations]
+
+
+@pytest.mark.usefixtures("inquirer")
+def test_a_plugin_asks_through_the_session() -> None:
+    snapshot = SnapshotMaker(state_of(flat([node("n"), gang("a", 1, cpu=1), gang("b", 1, cpu=1)]))).snapshot()
+    recorder = Recorder(Oracle(Reply(b"{}"), Reply(error="HTTP 500")))
+    plan = decide(snapshot, read_policy(CONF), NOW_NS, 0, outside=recorder)
+    assert bound(plan) == ["default/a-0"]
+    again = decide(snapshot, read_policy(CONF), NOW_NS, 0, outside=Recorded(recorder.asked))
+    assert ev.encode_plan(again) == ev.encode_plan(plan)
+
+
+@pytest.mark.usefixtures("inquirer")
+def test_without_an_outside_there_is_nobody_to_ask() -> None:
+    snapshot = SnapshotMaker(state_of(flat([node("n"), gang("a", 1, cpu=1)]))).snapshot()
+    session = run(snapshot, read_policy(CONF), NOW_NS, 0)
+    first = session.job(0).why[0]
+    assert (first.gate, first.plugin, first.reason) == ("invalid", "inquirer", "nobody to ask")
+
+
+def test_rows_of_sessions_that_asked_nothing_are_as_they_were() -> None:
+    row = ev.SessionDecided(1, 2, "p", 3, 4, 5, {}, b"")
+    assert b"asked" not in ev.encode_event(row)
+    asked = ev.SessionDecided(1, 2, "p", 3, 4, 5, {}, b"", asked=recorded("a"))
+    assert ev.decode_event(ev.encode_event(asked)) == asked

@@ -1,0 +1,203 @@
+"""Evicting gangs for gangs: victims come in bundles, and a job gets room for all of its pending tasks or none.
+
+Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one domain here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.eviction import EvictionContext, may_preempt, placed_tasks
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.order import PriorityQueue
+from vcd.scheduling.session import Session
+from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import is_preemptable_group
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Tasks of one job that go together: those above its minima (not ``whole``), or the rest, which ends the job."""
+
+    whole: bool
+    job: Job
+    tasks: tuple[Task, ...]
+
+
+class GangEvictionAction(Action):
+    """What gangpreempt and gangreclaim share; a subclass says whose tasks may go and in which order."""
+
+    arguments = (
+        Argument("maxDomains", "int", 8, "Accepted; all nodes are one domain."),
+        Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
+    )
+    why: ClassVar[str]
+
+    def execute(self, session: Session) -> None:
+        starving = starving_jobs(session)
+        waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
+        queues: PriorityQueue[Queue] = PriorityQueue(
+            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+        )
+        while queues:
+            queue = queues.pop()
+            if not self.may_take(session, queue):
+                continue
+            if session.is_full():
+                return
+            self._make_room(session, waiting[queue.index].pop())
+            if waiting[queue.index]:
+                queues.push(queue)
+
+    @abstractmethod
+    def may_take(self, session: Session, queue: Queue) -> bool:
+        """Whether jobs of a queue may cost others anything."""
+
+    @abstractmethod
+    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+        """Whether a job may cost others anything for the room of ``tasks``."""
+
+    @abstractmethod
+    def may_go(self, task: Task, job: Job) -> bool:
+        """Whether a placed task may be asked about for a job."""
+
+    @abstractmethod
+    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+        """Bundles in the order in which they go, those that leave their jobs whole first."""
+
+    def _make_room(self, session: Session, job: Job) -> None:
+        tasks = [task for task in wanting_tasks(session, job) if not task.best_effort]
+        if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(session, job, tasks):
+            return
+        need = np.sum([task.request for task in tasks], axis=0)
+        statement = Statement(session, self.name, job)
+        if self._take(session, statement, job, tasks, need):
+            statement.commit()
+        else:
+            statement.discard()
+
+    def _take(self, session: Session, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
+        """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
+        usage = session.nodes.usage
+        room = (usage.idle + usage.releasing - usage.pipelined).sum(axis=1)
+        taken: list[Task] = []
+        for bundle in self._bundles(session, job, need):
+            for task in bundle.tasks:
+                statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
+                room += task.request
+            taken.extend(bundle.tasks)
+            if ((need > 0) & (room < need)).any():
+                continue
+            save_point = statement.save()
+            if _place_all(session, statement, job, tasks):
+                self._give_back(session, statement, job, tasks, taken)
+                return True
+            statement.undo(save_point)
+        return False
+
+    def _give_back(
+        self, session: Session, statement: Statement, job: Job, tasks: list[Task], taken: list[Task]
+    ) -> None:
+        """Leave alone the jobs none of whose nodes anybody waits on, where the others still make room for all."""
+        wanted = {task.node for task in tasks}
+        useful = {victim.job.index for victim in taken if victim.node in wanted}
+        if len(useful) == len({victim.job.index for victim in taken}):
+            return
+        for victims in ([victim for victim in taken if victim.job.index in useful], taken):
+            statement.undo(0)
+            for victim in victims:
+                statement.evict(victim, f"{self.why} for {job.key} of queue {job.queue.name}")
+            if _place_all(session, statement, job, tasks):
+                return
+
+    def _bundles(self, session: Session, job: Job, need: Ints) -> list[Bundle]:
+        bundles = self.in_order(session, job, list(self._offered(session, job)), need)
+        asked = [task for bundle in bundles for task in bundle.tasks]
+        context = EvictionContext(self.name, job)
+        allowed = {task.row for task in session.victims("unified_evictable", context, asked)}
+        left = []
+        for bundle in bundles:
+            tasks = tuple(task for task in bundle.tasks if task.row in allowed)
+            if bundle.whole and (len(tasks) < len(bundle.tasks) or not self.values["allowWholeBundle"]):
+                continue
+            if tasks:
+                left.append(Bundle(bundle.whole, bundle.job, tasks))
+        return self.in_order(session, job, left, need)
+
+    def _offered(self, session: Session, job: Job) -> Iterator[Bundle]:
+        """The bundles of all jobs that may be asked, in order of the jobs' keys."""
+        placed = placed_tasks(session)
+        by_job: dict[int, list[Task]] = {}
+        for node in range(len(session.nodes)):
+            for task in placed.on_node(node):
+                if task.preemptable and self.may_go(task, job) and is_preemptable_group(task.job.record.group):
+                    by_job.setdefault(task.job.index, []).append(task)
+        for index in sorted(by_job):
+            yield from bundles_of(session.job(index), by_job[index])
+
+
+def bundles_of(job: Job, tasks: list[Task]) -> Iterator[Bundle]:
+    """A job's tasks as what it can spare (its minimum and those of its roles hold without it), and the rest.
+
+    The rest is offered only when nothing of the job that has a place would stay behind.
+    """
+    tasks = sorted(tasks, key=lambda task: (task.priority, task.uid, task.key))
+    surplus = job.ready_count - job.min_available
+    if surplus < 0:
+        yield Bundle(False, job, tuple(tasks))  # the gang is broken already
+        return
+    roles = _role_surplus(job)
+    spare, rest = [], []
+    for task in tasks:
+        if surplus > 0 and roles.get(task.role, 1) > 0:
+            spare.append(task)
+            surplus -= 1
+            if task.role in roles:
+                roles[task.role] -= 1
+        else:
+            rest.append(task)
+    if spare:
+        yield Bundle(False, job, tuple(spare))
+    if rest and len(tasks) == job.counts[TaskStatus.RUNNING] + job.counts[TaskStatus.BOUND]:
+        yield Bundle(True, job, tuple(rest))
+
+
+def _role_surplus(job: Job) -> dict[str, int]:
+    """How many tasks each role with a minimum could lose."""
+    if not job.minds_roles:
+        return {}
+    counts = job.role_counts()
+    return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
+
+
+def gain(bundle: Bundle, need: Ints) -> float:
+    """What a bundle gives of what is needed, against what its job loses; infinite where the job goes on."""
+    if not bundle.whole:
+        return float("inf")
+    freed = np.sum([task.request for task in bundle.tasks], axis=0)
+    lost = np.sum([task.request for task in bundle.job.tasks()], axis=0)
+    wanted = need > 0
+    loss = float((lost[wanted] / need[wanted]).sum())
+    return float((np.minimum(freed, need)[wanted] / need[wanted]).sum()) / loss if loss else float("inf")
+
+
+def _place_all(session: Session, statement: Statement, job: Job, tasks: list[Task]) -> bool:
+    """Let all tasks wait on their best nodes; False where one finds none, or the job may not wait then."""
+    for task in tasks:
+        if session.allocatable(job.queue, task) is not None or session.pre_predicate(task) is not None:
+            return False
+        row = session.best_node(task, session.candidates(task))
+        if row is None:
+            return False
+        statement.pipeline(task, row)
+    return session.job_ready(job) or session.job_pipelined(job)

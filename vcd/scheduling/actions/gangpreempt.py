@@ -1,0 +1,39 @@
+"""gangpreempt: starving gangs take room from jobs of lower priority in their queue (Volcano, same name)."""
+
+from __future__ import annotations
+
+from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, gain
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+
+
+class GangPreemptAction(GangEvictionAction):
+    """All pending tasks of a starving job wait for room that jobs of lower priority in its queue give up.
+
+    First go tasks that their jobs can spare, then jobs as a whole: the job that comes last first, then the one whose
+    loss is smallest against what it gives. A job goes as a whole or keeps its minimum. Source: Volcano
+    ``actions/gangpreempt``.
+    """
+
+    name = "gangpreempt"
+    why = "preempted"
+
+    def may_take(self, session: Session, queue: Queue) -> bool:
+        """Jobs of any queue may."""
+        return True
+
+    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+        """Any starving job may."""
+        return True
+
+    def may_go(self, task: Task, job: Job) -> bool:
+        """Tasks of jobs of lower priority in the same queue."""
+        return task.job.queue is job.queue and task.job is not job and task.job.priority < job.priority
+
+    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+        """Spare tasks before whole jobs, the job that comes last first."""
+        result = sorted(bundles, key=lambda bundle: (-gain(bundle, need), bundle.job.key))
+        result.sort(key=lambda bundle: session.job_key(bundle.job), reverse=True)
+        result.sort(key=lambda bundle: bundle.whole)
+        return result

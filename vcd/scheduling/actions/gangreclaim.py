@@ -1,0 +1,41 @@
+"""gangreclaim: starving gangs take room from jobs of other queues (Volcano, same name)."""
+
+from __future__ import annotations
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, gain
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+
+
+class GangReclaimAction(GangEvictionAction):
+    """All pending tasks of a starving job wait for room that running jobs of other, reclaimable queues give up.
+
+    First go tasks that their jobs can spare, then jobs as a whole: queues in the plugins' order of victim queues, then
+    the job whose loss is smallest against what it gives. A job goes as a whole or keeps its minimum. Source: Volcano
+    ``actions/gangreclaim``.
+    """
+
+    name = "gangreclaim"
+    why = "reclaimed"
+
+    def may_take(self, session: Session, queue: Queue) -> bool:
+        """Not for queues that have their share."""
+        return session.overused(queue) is None
+
+    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+        """Whether the queue stays within its share with all of the tasks."""
+        return session.preemptive(job.queue, tasks) is None
+
+    def may_go(self, task: Task, job: Job) -> bool:
+        """Running tasks of other queues that are reclaimable."""
+        queue = task.job.queue
+        return task.status == TaskStatus.RUNNING and queue is not job.queue and queue.reclaimable
+
+    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+        """Spare tasks before whole jobs, queues in the order in which they give."""
+        result = sorted(bundles, key=lambda bundle: (-gain(bundle, need), bundle.job.key))
+        session.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
+        result.sort(key=lambda bundle: bundle.whole)
+        return result

@@ -1,0 +1,150 @@
+"""preempt: starving jobs take room from others of their queue, tasks from others of their job (seed 001 s.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.eviction import Budgets, Room, may_preempt, placed_tasks
+from vcd.scheduling.order import PriorityQueue
+from vcd.scheduling.session import Session
+from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import seconds_of
+
+
+class PreemptAction(Action):
+    """Starving jobs, the first to be served first, wait on nodes for room that lower ones of their queue give up.
+
+    First between the jobs of a queue: what a job took is committed when it may wait for its room, else it costs nobody
+    anything. Then between the tasks of each of these jobs. On the best rated node where victims suffice the fewest are
+    taken; room, queue and every predicate are looked at as they are after the evictions.
+
+    Topology-aware, several nodes are tried first, and the one is taken on which fewest disruption budgets are
+    violated, the highest victim is lowest, the sum of priorities is lowest, fewest go, and the earliest of the highest
+    victims started last. Source: seed 001 s.4, Volcano ``actions/preempt``.
+    """
+
+    name = "preempt"
+    arguments = (
+        PREDICATE_ERROR_CACHE,
+        Argument("enableTopologyAwarePreemption", "bool", False, "Whether nodes are compared by their victims."),
+        Argument("topologyAwarePreemptWorkerNum", "int", 16, "Accepted; trials are made one after the other."),
+        Argument("minCandidateNodesPercentage", "int", 10, "Percentage of nodes to compare.", minimum=0, maximum=100),
+        Argument("minCandidateNodesAbsolute", "int", 1, "The fewest nodes to compare.", minimum=0),
+        Argument("maxCandidateNodesAbsolute", "int", 100, "The most nodes to compare.", minimum=1),
+    )
+
+    def execute(self, session: Session) -> None:
+        starving = starving_jobs(session)
+        queues: PriorityQueue[Queue] = PriorityQueue(
+            session.queue_key, [session.queue_list[index] for index in sorted(starving)]
+        )
+        while queues:
+            queue = queues.pop()
+            jobs = PriorityQueue(session.job_key, starving[queue.index])
+            while jobs:
+                if session.is_full():
+                    return
+                self._between_jobs(session, jobs.pop())
+            for job in starving[queue.index]:
+                self._within(session, job)
+
+    def _between_jobs(self, session: Session, job: Job) -> None:
+        statement = Statement(session, self.name, job)
+        room = self._room(session, job, within=False)
+        for task in wanting_tasks(session, job):
+            if not session.job_starving(job):
+                break
+            self._take(session, statement, room, task)
+        if session.job_pipelined(job):
+            statement.commit()
+        else:
+            statement.discard()
+
+    def _within(self, session: Session, job: Job) -> None:
+        room = self._room(session, job, within=True)
+        for task in wanting_tasks(session, job):
+            statement = Statement(session, self.name, job)
+            if not self._take(session, statement, room, task):
+                return
+            statement.commit()
+
+    @staticmethod
+    def _room(session: Session, job: Job, *, within: bool) -> Room:
+        placed = placed_tasks(session)
+        jobs = session.job_of_row[placed.rows]
+        own = jobs == job.index
+        chosen = own if within else (session.jobs.queue[jobs] == job.queue.index) & ~own
+
+        def may(task: Task) -> bool:
+            return task.job.queue is job.queue and (task.job is job) is within
+
+        return Room(session, job, "preemptable", chosen, may, f"preempted for {job.key} of queue {job.queue.name}")
+
+    def _take(self, session: Session, statement: Statement, room: Room, task: Task) -> bool:
+        """Let a task wait where others make room for it; False, with nothing done, where none can."""
+        if not may_preempt(task) or _waits_for_nominated(session, task) or session.pre_predicate(task) is not None:
+            return False
+        hopeful = room.hopeful(task)
+        if not hopeful.any():
+            return False
+        ranked = room.candidates(task).ranked(hopeful)
+        if self.values["enableTopologyAwarePreemption"]:
+            ranked = self._compared(session, statement, room, task, ranked)
+        for node in ranked:
+            if room.free(statement, task, node, room.offered(task, node)) is not None:
+                statement.pipeline(task, node)
+                return True
+            room.exclude(task, node)
+        return False
+
+    def _compared(self, session: Session, statement: Statement, room: Room, task: Task, ranked: list[int]) -> list[int]:
+        """The node whose victims are the least loss, of as many as the arguments want compared; none has none."""
+        budgets = Budgets(session)
+        found: list[tuple[tuple[int, ...], int]] = []
+        wanted = self._compared_count(len(ranked))
+        for node in ranked:
+            save_point = statement.save()
+            victims = room.free(statement, task, node, room.offered(task, node))
+            statement.undo(save_point)
+            if victims:
+                found.append(((budgets.violated(victims), *_loss(victims)), node))
+                if len(found) >= wanted:
+                    break
+        return [min(found, key=lambda pair: pair[0])[1]] if found else []
+
+    def _compared_count(self, nodes: int) -> int:
+        share: int = nodes * self.values["minCandidateNodesPercentage"] // 100
+        fewest: int = self.values["minCandidateNodesAbsolute"]
+        most: int = self.values["maxCandidateNodesAbsolute"]
+        return max(1, min(max(share, fewest), most, nodes))
+
+
+def _loss(victims: list[Task]) -> tuple[int, ...]:
+    """How bad it is to lose victims, comparable: highest priority, sum of priorities, count, earliest start."""
+    priorities = [victim.shape.spec.priority or 0 for victim in victims]
+    highest = max(priorities)
+    starts = [
+        seconds_of(victim.pod.status.start_time)
+        for victim, priority in zip(victims, priorities, strict=True)
+        if priority == highest and victim.pod.status.start_time
+    ]
+    earliest = min(starts) if starts else np.iinfo(np.int64).max  # what has not started yet is the youngest
+    return highest, sum(priority + 2**31 for priority in priorities), len(victims), -int(earliest)
+
+
+def _waits_for_nominated(session: Session, task: Task) -> bool:
+    """Whether a task has room on its nominated node already, or what it preempted there is still leaving."""
+    node = session.nominated_node(task)
+    if node is None or not session.candidates(task).passes_on(node):
+        return False
+    if session.nodes.will_have_room(node, task.floor):
+        return True
+    tasks = session.snapshot.tasks
+    leaving = (tasks.node == node) & (tasks.status == TaskStatus.RELEASING) & (tasks.priority < task.priority)
+    return bool(leaving.any())

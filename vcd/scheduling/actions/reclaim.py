@@ -1,0 +1,100 @@
+"""reclaim: a queue takes back what others hold beyond their share (seed 001 s.5, seed 003 s.5.4)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
+from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
+from vcd.scheduling.order import PriorityQueue
+from vcd.scheduling.session import Session
+from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import Shape
+
+
+class ReclaimAction(Action):
+    """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
+
+    Victims run in queues that are reclaimable, and all plugins let them go; on the first node where they suffice the
+    fewest are taken. Room, queue and every predicate are looked at as they are after the evictions. What a job took is
+    committed when it may wait for its room, else it costs nobody anything. Source: Volcano ``actions/reclaim``.
+    """
+
+    name = "reclaim"
+    arguments = (PREDICATE_ERROR_CACHE,)
+
+    def execute(self, session: Session) -> None:
+        jobs = starving_jobs(session)
+        waiting = {index: PriorityQueue(session.job_key, starving) for index, starving in jobs.items()}
+        queues: PriorityQueue[Queue] = PriorityQueue(
+            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+        )
+        while queues:
+            queue = queues.pop()
+            if session.overused(queue) is not None:
+                continue
+            if session.is_full():
+                return
+            self._reclaim(session, waiting[queue.index].pop())
+            if waiting[queue.index]:
+                queues.push(queue)
+
+    def _reclaim(self, session: Session, job: Job) -> None:
+        statement = Statement(session, self.name, job)
+        room = Room(
+            session,
+            job,
+            "reclaimable",
+            _of_other_queues(session, job.queue),
+            lambda other: other.status == TaskStatus.RUNNING and _is_fair(other, job.queue),
+            f"reclaimed for {job.key} of queue {job.queue.name}",
+        )
+        nodes: dict[Shape, list[int]] = {}
+        for task in wanting_tasks(session, job):
+            if not session.job_starving(job):
+                break
+            if not may_preempt(task) or session.preemptive(job.queue, [task]) is not None:
+                continue
+            if session.pre_predicate(task) is None:
+                if task.shape not in nodes:
+                    nodes[task.shape] = _in_seeded_order(session, room.hopeful(task))
+                self._take(statement, room, task, nodes[task.shape])
+        if session.job_pipelined(job):
+            statement.commit()
+        else:
+            statement.discard()
+
+    @staticmethod
+    def _take(statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
+        """Let a task wait on the last of ``nodes`` that gives; those that have nothing for it are taken off."""
+        while nodes:
+            offered = room.offered(task, nodes[-1])
+            if offered and room.free(statement, task, nodes[-1], offered) is not None:
+                statement.pipeline(task, nodes[-1])
+                return
+            nodes.pop()
+
+
+def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]:
+    """The rows of a mask, the first of the seeded order last."""
+    rows = np.flatnonzero(mask)
+    order: list[int] = rows[np.argsort(-session.nodes.facts.ties(session.seed)[rows])].tolist()
+    return order
+
+
+def _is_fair(task: Task, queue: Queue) -> bool:
+    return task.job.queue is not queue and task.job.queue.reclaimable
+
+
+def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
+    """Which of the placed tasks run in other queues that are reclaimable."""
+    placed = placed_tasks(session)
+    fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
+    queues = session.jobs.queue[session.job_of_row[placed.rows]]
+    chosen: npt.NDArray[np.bool_] = fair[queues] & (session.snapshot.tasks.status[placed.rows] == TaskStatus.RUNNING)
+    return chosen

@@ -1,0 +1,40 @@
+"""shuffle: evict the running tasks that plugins want elsewhere (seed 001 s.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.action import Action
+from vcd.scheduling.eviction import placed_tasks
+from vcd.scheduling.session import Session
+from vcd.scheduling.statement import Statement
+from vcd.scheduling.views import Task
+
+
+class ShuffleAction(Action):
+    """What the first tier of plugins names that names anything (rescheduling, tdm) is evicted, job by job.
+
+    Its pods are placed again by later cycles. Source: Volcano ``actions/shuffle``.
+    """
+
+    name = "shuffle"
+
+    def execute(self, session: Session) -> None:
+        statements: dict[int, Statement] = {}
+        for victim in session.victim_tasks(list(_running(session))):
+            statement = statements.get(victim.job.index)
+            if statement is None:
+                statement = statements[victim.job.index] = Statement(session, self.name, victim.job)
+            statement.evict(victim, "moved by shuffle")
+        for index in sorted(statements):
+            statements[index].commit()
+
+
+def _running(session: Session) -> Iterator[Task]:
+    """All running tasks on nodes of the session, in order of key."""
+    keys = session.snapshot.tasks.keys
+    for row in sorted(placed_tasks(session).rows.tolist(), key=lambda row: keys[row] or ""):
+        task = session.task(row)
+        if task.status == TaskStatus.RUNNING:
+            yield task

@@ -1,0 +1,245 @@
+"""Making room: who may go from a node for a task, in which order, and the fewest that suffice.
+
+A trial is a statement taken to a save point and back: what a plugin keeps follows it, so that affinity, spread, budgets
+and queues' accounts are those after the evictions (pains.md 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import PodDisruptionBudget
+from vcd.model.selectors import LabelSelector, Selector, SelectorError
+from vcd.model.status import TaskStatus
+
+if TYPE_CHECKING:
+    from vcd.scheduling.candidates import Candidates
+    from vcd.scheduling.nodes import Ints
+    from vcd.scheduling.session import Session
+    from vcd.scheduling.statement import Statement
+    from vcd.scheduling.views import Job, Task
+    from vcd.state.records import Shape
+
+NEVER = "Never"
+_PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
+
+May = Callable[["Task"], bool]
+"""Whether a task may be asked about at all, before any plugin is."""
+
+
+@dataclass(frozen=True)
+class EvictionContext:
+    """For whom whole gangs are asked: the action's name and the job."""
+
+    kind: str
+    job: Job
+
+
+class PlacedTasks:
+    """The tasks that sat on nodes when the session began, node by node: a service of the session."""
+
+    def __init__(self, session: Session) -> None:
+        tasks = session.snapshot.tasks
+        chosen = np.isin(tasks.status, _PLACED) & (tasks.node >= 0) & (session.job_of_row >= 0)
+        rows = np.flatnonzero(chosen)
+        self.rows: npt.NDArray[np.intp] = rows[np.argsort(tasks.node[rows], kind="stable")]
+        self.nodes = tasks.node[self.rows]
+        self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
+        self._session = session
+        self._immune = immune_rows(session)
+
+    def on_node(self, node: int) -> list[Task]:
+        """The tasks of a node that may still be evicted, in order of key."""
+        session = self._session
+        rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
+        if self._immune:
+            rows = [row for row in rows if row not in self._immune]
+        tasks = [session.task(row) for row in rows]
+        return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
+
+    def promise(self, chosen: npt.NDArray[np.bool_]) -> Ints:
+        """What the ``chosen`` of ``rows`` would free at most, as (resources, nodes)."""
+        session = self._session
+        rows, nodes = self.rows[chosen], self.nodes[chosen]
+        amounts = session.requests[session.snapshot.tasks.shape[rows]]
+        freed = np.zeros((amounts.shape[1], len(session.nodes)), np.int64)
+        for column in range(amounts.shape[1]):
+            freed[column] = np.bincount(nodes, weights=amounts[:, column], minlength=len(session.nodes))
+        return freed
+
+
+def placed_tasks(session: Session) -> PlacedTasks:
+    """The session's index of placed tasks."""
+    return session.service(PlacedTasks, lambda: PlacedTasks(session))
+
+
+def immune_rows(session: Session) -> frozenset[int]:
+    """Rows of the tasks that took the place of evicted ones: they are not evicted again while their group's spec, the
+    nodes, the queues and the configuration stay as they are (rulings, "Not evicted twice")."""
+    rows: list[int] = []
+    for key, evicted in sorted(session.snapshot.evicted.items()):
+        index = session.jobs.index_of.get(key)
+        if index is None:
+            continue
+        tasks = session.job(index).tasks()
+        fresh = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
+        rest_is_gone = len(fresh) == len(tasks)
+        rows += [task.row for task in (fresh if rest_is_gone else fresh[: evicted.count])]
+    return frozenset(rows)
+
+
+def may_preempt(task: Task) -> bool:
+    """Whether a pod's preemption policy lets it cost others anything."""
+    return task.shape.spec.preemption_policy != NEVER
+
+
+class Room:
+    """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
+
+    ``chosen`` marks those of the placed tasks that ``may`` can be true of. Nodes that had nothing for a shape are not
+    looked at again for the same job: what a job takes leaves less for it.
+    """
+
+    def __init__(
+        self, session: Session, job: Job, point: str, chosen: npt.NDArray[np.bool_], may: May, why: str
+    ) -> None:
+        self.session = session
+        self.job = job
+        self.point = point
+        self.why = why
+        self._may = may
+        self._placed = placed_tasks(session)
+        self._promise = self._placed.promise(chosen)
+        self._hopeful: dict[Shape, npt.NDArray[np.bool_]] = {}
+        self._candidates: tuple[Task, Candidates] | None = None
+
+    def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
+        """Nodes that may have room for a task once some are gone; a column that ``exclude`` changes."""
+        mask = self._hopeful.get(task.shape)
+        if mask is None:
+            mask = self.candidates(task).hopeful()
+            room = self.session.nodes.usage.future_idle
+            room += self._promise
+            mask &= (room >= task.floor[:, None]).all(axis=0)
+            self._hopeful[task.shape] = mask
+        return mask
+
+    def exclude(self, task: Task, node: int) -> None:
+        """Remember that a node had nothing for tasks like this one."""
+        self.hopeful(task)[node] = False
+
+    def candidates(self, task: Task) -> Candidates:
+        """The table of a task's class, kept while the same task is tried."""
+        if self._candidates is None or self._candidates[0] is not task:
+            self._candidates = (task, self.session.candidates(task))
+        return self._candidates[1]
+
+    def offered(self, task: Task, node: int) -> list[Task]:
+        """Whom to ask about on a node, in the order in which they would go."""
+        tasks = [other for other in self._placed.on_node(node) if other.preemptable and self._may(other)]
+        if task.best_effort:
+            tasks = [other for other in tasks if other.best_effort]
+        return self.session.in_victim_order(tasks, task.job.queue)
+
+    def fits(self, task: Task, node: int) -> bool:
+        """Whether a task could be there as things are now: its queue, the node's coming room, every predicate."""
+        session = self.session
+        return (
+            session.nodes.will_have_room(node, task.floor)
+            and session.allocatable(task.job.queue, task) is None
+            and self.candidates(task).passes_on(node)
+        )
+
+    def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
+        """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.
+
+        None, with nothing done, where not even all of them would.
+        """
+        if self.fits(task, node):
+            return []
+        victims = self.session.victims(self.point, task, offered)
+        if not victims or not self._would_do(task, node, victims):
+            return None
+        save_point = statement.save()
+        chosen = self._evict_until_fit(statement, task, node, victims)
+        if chosen is None:
+            statement.undo(save_point)
+            return None
+        return self._spare(statement, save_point, task, node, chosen)
+
+    def _would_do(self, task: Task, node: int, victims: list[Task]) -> bool:
+        room = self.session.nodes.usage.room_of(node)
+        for victim in victims:
+            room += victim.request
+        return bool((room >= task.floor).all())
+
+    def _evict_until_fit(self, statement: Statement, task: Task, node: int, victims: list[Task]) -> list[Task] | None:
+        chosen = []
+        for victim in victims:
+            if not self._helps(task, node, victim):
+                continue
+            statement.evict(victim, self.why)
+            chosen.append(victim)
+            if self.fits(task, node):
+                return chosen
+        return None
+
+    def _helps(self, task: Task, node: int, victim: Task) -> bool:
+        """Whether a victim holds some of what the node lacks, where it lacks anything (pains.md 12)."""
+        lacking = task.floor > self.session.nodes.usage.room_of(node)
+        return not lacking.any() or bool((victim.request[lacking] > 0).any())
+
+    def _spare(self, statement: Statement, save_point: int, task: Task, node: int, chosen: list[Task]) -> list[Task]:
+        """Give back whom it takes not, those that would go last first."""
+        for victim in reversed(chosen[:-1]):
+            room = self.session.nodes.usage.room_of(node) - victim.request
+            if (room < task.floor).any():
+                continue
+            rest = [other for other in chosen if other is not victim]
+            self._evict_just(statement, save_point, rest)
+            if self.fits(task, node):
+                chosen = rest
+            else:
+                self._evict_just(statement, save_point, chosen)
+        return chosen
+
+    def _evict_just(self, statement: Statement, save_point: int, victims: list[Task]) -> None:
+        statement.undo(save_point)
+        for victim in victims:
+            statement.evict(victim, self.why)
+
+
+class Budgets:
+    """Pod disruption budgets, as far as the log holds them: how many of some victims go beyond one."""
+
+    def __init__(self, session: Session) -> None:
+        self._budgets: list[tuple[str, Selector, int, dict[str, str]]] = []
+        for key, budget in sorted(session.snapshot.others.get("PodDisruptionBudget", {}).items()):
+            if isinstance(budget, PodDisruptionBudget) and budget.spec.selector is not None:
+                try:
+                    selector = LabelSelector.compile(budget.spec.selector)
+                except SelectorError:
+                    continue  # the API server admits no such budget; it protects nobody
+                status = budget.status
+                namespace = key.partition("/")[0]
+                self._budgets.append((namespace, selector, status.disruptions_allowed, status.disrupted_pods))
+
+    def violated(self, victims: list[Task]) -> int:
+        """How many victims exceed what a budget of theirs allows."""
+        left = [allowed for _, _, allowed, _ in self._budgets]
+        count = 0
+        for victim in victims:
+            over = False
+            for position, (namespace, selector, _, disrupted) in enumerate(self._budgets):
+                labels = victim.pod.metadata.labels
+                if namespace != victim.namespace or victim.name in disrupted or not selector.matches(labels):
+                    continue
+                left[position] -= 1
+                over |= left[position] < 0
+            count += over
+        return count
