@@ -1,0 +1,287 @@
+"""capacity's accounts: what each queue deserves, is guaranteed, may have at most, and has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from vcd.model.status import READY_STATUSES, Phase, TaskStatus
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import QUEUE_ADMISSION_GATE
+
+UNLIMITED = 1 << 62
+"""A capability without a limit; no sum of requests comes near it."""
+_PENDING = int(TaskStatus.PENDING)
+_PLACED = [int(status) for status in (*READY_STATUSES, TaskStatus.PIPELINED)]
+
+
+class Resources:
+    """The session's resources by column; ``pods`` and the first two, cpu and memory, have rules of their own."""
+
+    def __init__(self, session: Session) -> None:
+        self.names = session.nodes.resources
+        self.width = len(self.names)
+        self.column_of = session.nodes.column_of
+        self.pods = self.column_of["pods"]
+        self.total: list[int] = session.nodes.total.tolist()
+        self.compared = tuple(column for column in range(self.width) if column != self.pods)
+        """The columns that quotas compare: Volcano leaves out the number of pods."""
+
+    def amounts(self, values: Mapping[str, int], default: int = 0) -> list[int]:
+        """Quantities by name as integers by column."""
+        result = [default] * self.width
+        for name, value in values.items():
+            result[self.column_of[name]] = value
+        return result
+
+    def capability(self, values: Mapping[str, int]) -> list[int]:
+        """What is not given is unlimited; so is cpu or memory of zero (Volcano's source)."""
+        result = self.amounts(values, UNLIMITED)
+        for column in (0, 1):
+            if result[column] <= 0:
+                result[column] = UNLIMITED
+        return result
+
+
+class Account:
+    """One queue's account; amounts are integers by column.
+
+    ``chain`` is the account itself, its parent's, and so on up to the root's (itself alone where queues are flat).
+    ``real_capability`` is what others' guarantees leave of the capability, ``limits`` what placements are held to.
+    ``elastic`` is what jobs hold above their minimum, ``inqueue`` what admitted groups may still take, by the groups'
+    priority; ``reserved`` what pods hold that the queue's scheduling gate let through and that have no node yet.
+    """
+
+    __slots__ = (
+        "allocated",
+        "capability",
+        "chain",
+        "children",
+        "claims",
+        "deserved",
+        "deserves_any",
+        "elastic",
+        "entitled",
+        "guarantee",
+        "guaranteed",
+        "inqueue",
+        "limits",
+        "name",
+        "parent",
+        "queue",
+        "real_capability",
+        "request",
+        "reserved",
+        "wish",
+    )
+
+    def __init__(self, queue: Queue, resources: Resources) -> None:
+        record = queue.record
+        self.queue = queue
+        self.name = queue.name
+        self.parent: Account | None = None
+        self.children: list[Account] = []
+        self.chain: tuple[Account, ...] = (self,)
+        self.guarantee = resources.amounts(record.guarantee)
+        self.deserved = resources.amounts(record.deserved)
+        self.capability = resources.capability(record.capability)
+        self.real_capability = self.limits = self.capability
+        self.allocated = [0] * resources.width
+        self.request = [0] * resources.width
+        self.elastic = [0] * resources.width
+        self.reserved: list[int] | None = None
+        self.inqueue: dict[int, list[int]] = {}
+        self.wish: list[int] | None = None
+
+    def settle(self, resources: Resources) -> None:
+        """Derive what the points ask for once deserved, guarantee and real capability are final."""
+        record = self.queue.record
+        named = {*record.deserved, *record.guarantee}
+        self.deserved = [max(pair) for pair in zip(self.deserved, self.guarantee, strict=True)]
+        self.guaranteed = tuple((column, amount) for column, amount in enumerate(self.guarantee) if amount > 0)
+        self.entitled = tuple((column, amount) for column, amount in enumerate(self.deserved) if amount > 0)
+        self.deserves_any = any(column != resources.pods for column, _ in self.entitled)
+        # a scalar that is named with zero counts as deserved none of; cpu and memory of zero as not named
+        self.claims = tuple(
+            (column, self.deserved[column])
+            for column in resources.compared
+            if self.deserved[column] > 0 or (column > 1 and resources.names[column] in named)
+        )
+        self.limits = list(self.real_capability)
+        self.limits[resources.pods] = self.capability[resources.pods]  # guarantees keep no places for pods
+
+    @property
+    def share(self) -> float:
+        """The largest allocated/deserved; 1 where nothing is deserved, so that such a queue comes after the others."""
+        if not self.deserves_any:
+            return 1.0
+        allocated = self.allocated
+        return max([allocated[column] / deserved for column, deserved in self.entitled])
+
+    @property
+    def borrows(self) -> bool:
+        """Whether what the queue wishes next could be reclaimed from it at once."""
+        wish = self.wish
+        if wish is None:
+            return False
+        claimed = [(column, deserved) for column, deserved in self.claims if wish[column]]
+        return not claimed or any(self.allocated[column] + wish[column] > deserved for column, deserved in claimed)
+
+    def ahead(self, priority: int) -> list[int]:
+        """What admitted groups of at least a priority may still take."""
+        rows = [amounts for known, amounts in self.inqueue.items() if known >= priority]
+        if len(rows) == 1:
+            return rows[0]
+        return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(self.allocated)
+
+    def reserve(self, amounts: list[int], priority: int) -> None:
+        """An admitted group may take this much."""
+        before = self.inqueue.get(priority)
+        if before is None:
+            self.inqueue[priority] = list(amounts)
+        else:
+            self.inqueue[priority] = [a + b for a, b in zip(before, amounts, strict=True)]
+
+    def inqueue_sum(self) -> list[int]:
+        """What all admitted groups may still take."""
+        return [sum(column) for column in zip([0] * len(self.allocated), *self.inqueue.values(), strict=True)]
+
+
+class Reservations:
+    """Pods whose queue's scheduling gate is lifted hold their quota from then until they have a node (Volcano
+    ``docs/design/scheduling-gates-queue-admission.md``)."""
+
+    def __init__(self, accounts: list[Account]) -> None:
+        self._accounts = accounts
+        self._holding: set[int] = set()
+        self._known: set[int] = set()
+
+    def open(self, session: Session) -> None:
+        """Reserve for the pods that were let through in earlier cycles."""
+        tasks = session.snapshot.tasks
+        for row in np.flatnonzero((session.job_of_row >= 0) & (tasks.status == _PENDING)).tolist():
+            pod = tasks.pods[row]
+            if pod is not None and QUEUE_ADMISSION_GATE in pod.metadata.annotations and not pod.spec.scheduling_gates:
+                self.reserve(session.task(row))
+
+    def holds(self, task: Task) -> bool:
+        """Whether a task has its quota reserved."""
+        return task.row in self._holding
+
+    def reserve(self, task: Task) -> None:
+        """Hold a task's quota where it is one of those."""
+        if task.row not in self._holding and task.pod.metadata.annotations.get(QUEUE_ADMISSION_GATE) == "true":
+            self._known.add(task.row)
+            self._holding.add(task.row)
+            self._change(task, 1)
+
+    def placed(self, task: Task) -> None:
+        """A task is counted where it is placed."""
+        if task.row in self._holding:
+            self._holding.remove(task.row)
+            self._change(task, -1)
+
+    def taken_back(self, task: Task) -> None:
+        """A task whose placement is undone holds its quota again."""
+        if task.row in self._known and task.status == _PENDING:
+            self.reserve(task)
+
+    def _change(self, task: Task, sign: int) -> None:
+        for account in self._accounts[task.job.queue.index].chain:
+            before = account.reserved or [0] * len(task.amounts)
+            account.reserved = [have + sign * amount for have, amount in zip(before, task.amounts, strict=True)]
+
+
+def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
+    """Real capability of queues without a hierarchy: what others' guarantees leave of the cluster, up to capability.
+
+    Nobody deserves more than that.
+    """
+    kept = [sum(column) for column in zip(*[account.guarantee for account in accounts], strict=True)]
+    for account in accounts:
+        account.real_capability = [
+            min(max(total - guarantees, 0) + own, most)
+            for total, guarantees, own, most in zip(
+                resources.total, kept, account.guarantee, account.capability, strict=True
+            )
+        ]
+        account.deserved = [min(pair) for pair in zip(account.deserved, account.real_capability, strict=True)]
+
+
+def fill(accounts: list[Account], session: Session) -> None:
+    """Sum up the jobs: each account holds its own queue's and its descendants'."""
+    jobs = session.jobs
+    queues = jobs.queue.astype(np.int64)
+    for index, (allocated, pending, elastic) in _by_key(
+        queues, jobs.allocated, jobs.pending, np.maximum(jobs.allocated - jobs.min_resources, 0)
+    ):
+        for account in accounts[index].chain:
+            account.allocated = _sum(account.allocated, allocated)
+            account.request = _sum(account.request, allocated, pending)
+            account.elastic = _sum(account.elastic, elastic)
+    inqueue = session.reserved_by_running()
+    waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
+    missing = np.maximum(np.maximum(jobs.min_resources - jobs.allocated, 0) - jobs.gated, 0)
+    inqueue[waits] += missing[waits]
+    some = inqueue.any(axis=1)
+    priorities, ranks = np.unique(jobs.priority[some], return_inverse=True)
+    for key, (amounts,) in _by_key(queues[some] * max(len(priorities), 1) + ranks, inqueue[some]):
+        index, rank = divmod(key, len(priorities))
+        for account in accounts[index].chain:
+            account.reserve(amounts, int(priorities[rank]))
+
+
+def mark_evicted(accounts: list[Account], session: Session) -> bool:
+    """Whether groups wait that lost tasks to others; then accounts know their wishes, so that those who would only
+    borrow come after those for whom it was taken (pains.md 1).
+
+    A job's wish is what it needs to go on: the rest of its minimum, or one task, by the mean of its pending tasks. A
+    queue's is the largest of its evicted jobs', else the smallest of all its waiting jobs'.
+    """
+    jobs = session.jobs
+    counts = jobs.counts
+    found = [jobs.index_of[key] for key in sorted(session.snapshot.evicted) if key in jobs.index_of]
+    evicted = np.zeros(len(jobs), np.bool_)
+    evicted[found] = True
+    waits = counts[:, _PENDING] > 0
+    if not (evicted & waits).any():
+        return False
+    for chosen, reduce in ((waits, np.minimum.reduceat), (waits & evicted, np.maximum.reduceat)):
+        rows = np.flatnonzero(chosen)
+        pending = counts[rows, _PENDING]
+        needed = np.clip(jobs.min_member[rows] - counts[rows][:, _PLACED].sum(axis=1), 1, pending)
+        wishes = jobs.pending[rows] * needed[:, None] // pending[:, None]
+        order = np.argsort(jobs.queue[rows], kind="stable")
+        indices, starts = np.unique(jobs.queue[rows][order], return_index=True)
+        for index, wish in zip(indices.tolist(), reduce(wishes[order], starts, axis=0).tolist(), strict=True):
+            accounts[index].wish = wish
+    return True
+
+
+def ungated_minimum(session: Session, job: Job) -> list[int]:
+    """A job's minimum resources less what scheduling gates hold."""
+    amounts: list[int] = session.ungated_minimum(job).tolist()
+    return amounts
+
+
+def request_of(tasks: list[Task]) -> list[int]:
+    """What tasks ask for together."""
+    return [sum(column) for column in zip(*[task.amounts for task in tasks], strict=True)]
+
+
+def _by_key(keys: Ints, *tables: Ints) -> Iterator[tuple[int, list[list[int]]]]:
+    """Rows of the tables added up by key, keys ascending, exact."""
+    if not len(keys):
+        return
+    order = np.argsort(keys, kind="stable")
+    found, starts = np.unique(keys[order], return_index=True)
+    sums = [np.add.reduceat(table[order], starts, axis=0).tolist() for table in tables]
+    for position, key in enumerate(found.tolist()):
+        yield key, [table[position] for table in sums]
+
+
+def _sum(*rows: list[int]) -> list[int]:
+    return [sum(column) for column in zip(*rows, strict=True)]
