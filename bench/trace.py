@@ -22,7 +22,6 @@ import numpy as np
 from bench.table import Row, row, show
 from vcd.eventlog import LogReader
 from vcd.model.events import SessionDecided, decode_plan
-from vcd.model.status import TERMINATED_STATUSES
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
@@ -95,15 +94,7 @@ def check_laws(log: Path) -> None:
 
 
 def _check_room(snapshot: Snapshot) -> None:
-    column_of = {name: column for column, name in enumerate(snapshot.resources)}
-    requests = np.zeros((len(snapshot.shapes) + 1, len(column_of)), np.int64)
-    for number, shape in enumerate(snapshot.shapes):
-        for name, value in (shape.requests if shape is not None else {}).items():
-            requests[number, column_of[name]] = value
-    tasks = snapshot.tasks
-    placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-    room = snapshot.facts.allocatable.copy()
-    np.subtract.at(room, tasks.node[placed], requests[tasks.shape[placed]])
+    room = snapshot.idle_rooms(snapshot.shape_requests())
     if (room < 0).any():
         row, column = np.argwhere(room < 0)[0]
         raise RuntimeError(f"node {snapshot.facts.names[row]} is over its {snapshot.resources[column]}")

@@ -205,7 +205,7 @@ class Metrics:
             for waiting in job.why:
                 refused += waiting.tasks if waiting.gate in _TRIED else 0
             failed += min(refused, job.counts[_PENDING])
-            if job.condition is not None and job.condition[0] == UNSCHEDULABLE:
+            if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
                 found[job.key] = max(0, job.min_available - job.ready_count)
                 known = progress.get(job.key, _NEW)
                 progress[job.key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
@@ -319,6 +319,10 @@ class Metrics:
         self._now.digest = digest
         if not ok:
             self._store.add("vcd_policy_reload_errors_total")
+
+    def observe_usage(self, taken: bool) -> None:
+        """Note whether a sample of the nodes' usage was taken."""
+        self._store.add("vcd_usage_polls_total", "taken" if taken else "failed")
 
     def observe_leadership(self, leading: bool, epoch: int) -> None:
         """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""

@@ -74,6 +74,7 @@ class _GroupWork:
 class _PodWork:
     uid: str
     condition: Condition
+    nominated: str = ""
 
 
 _Work = _GroupWork | QueueUsage | _PodWork
@@ -160,9 +161,12 @@ class StatusWriter:
         for queue in queues:
             self._work.put(("Queue", queue.name), queue)
 
-    def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:
-        """Write one condition of a pod. Without a transition time, it is now, unless only the words changed."""
-        self._work.put(("Pod", key), _PodWork(uid, condition), rank=1)
+    def submit_pod_condition(self, key: str, uid: str, condition: Condition, nominated: str = "") -> None:
+        """Write one condition of a pod. Without a transition time, it is now, unless only the words changed.
+
+        ``nominated`` is the node on which others make room for it; empty leaves what the pod shows.
+        """
+        self._work.put(("Pod", key), _PodWork(uid, condition, nominated), rank=1)
 
     def forget(self, kind: str, key: str) -> None:
         """An object was deleted: what was written to it says nothing about the next one of that name."""
@@ -269,7 +273,7 @@ class StatusWriter:
         last = self._conditions.get(key)
         if last is not None and (last.uid, last.condition.type) != (work.uid, condition.type):
             last = None
-        if last is not None and last.condition == condition:
+        if last is not None and (last.condition, last.nominated) == (condition, work.nominated):
             self.status.unchanged += 1
             return
         body: dict[str, Any] = {"type": condition.type, "status": condition.status}
@@ -277,7 +281,8 @@ class StatusWriter:
         if last is None or last.condition.status != condition.status or condition.last_transition_time:
             body["lastTransitionTime"] = condition.last_transition_time or rfc3339(self._clock.wall())
         # the UID in a patch is a precondition: the server refuses another pod of that name
-        patch = {"metadata": {"uid": work.uid}, "status": {"conditions": [body]}}
+        status = {"conditions": [body], **({"nominatedNodeName": work.nominated} if work.nominated else {})}
+        patch = {"metadata": {"uid": work.uid}, "status": status}
         await self._patch(f"{_POD.object_path(key)}/status", patch, STRATEGIC_PATCH)
         self._conditions.set(key, work)
 

@@ -243,7 +243,7 @@ class Candidates:
             self._renew(None)
             return
         touched = log[start:end]
-        if len(touched) > _FEW:
+        if len(touched) > 1:
             touched = sorted(set(touched))
         if len(touched) > _FEW or not self._simple:
             self._renew(np.array(touched, np.intp))

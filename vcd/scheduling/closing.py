@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from vcd.model import events as ev
+from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Session
+from vcd.scheduling.session import Condition, Session
 from vcd.scheduling.views import Job
 
 UNSCHEDULABLE = "Unschedulable"
@@ -58,7 +59,7 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         zip(columns.records, phases, figures, strict=True)
     ):
         shown = record.group.status
-        condition = _new_condition(viewed[index]) if index in viewed else None
+        condition = _new_condition(session.conditions.get(index), shown.conditions)
         same = phase == shown.phase and (running, succeeded, failed) == (shown.running, shown.succeeded, shown.failed)
         if not same or condition is not None:
             yield ev.GroupStatus(record.group.key, phase, condition, running, succeeded, failed, shown.phase)
@@ -75,23 +76,21 @@ def _phases(session: Session, viewed: Mapping[int, Job], counts: Ints, leaving: 
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
     phases = np.where(scheduled >= columns.min_member, ended, phases)
     for job in viewed.values():
-        unschedulable = job.condition is not None and job.condition[0] == UNSCHEDULABLE
-        if unschedulable and counts[job.index, TaskStatus.RUNNING]:
+        condition = session.conditions.get(job.index)
+        if condition is not None and condition[0] == UNSCHEDULABLE and counts[job.index, TaskStatus.RUNNING]:
             phases[job.index] = Phase.UNKNOWN
     texts = [phase.text for phase in Phase]
     return [texts[phase] for phase in phases.tolist()]
 
 
-def _new_condition(job: Job) -> tuple[str, str, str, str] | None:
+def _new_condition(wanted: Condition | None, shown: Iterable[ShownCondition]) -> Condition | None:
     """The condition set in this session, None where the group shows it already."""
-    if job.condition is None:
-        return None
-    kind, status, reason, message = job.condition
-    for shown in job.record.group.status.conditions:
-        if shown.type == kind:
-            same = (shown.status, shown.reason, shown.message) == (status, reason, message)
-            return None if same else job.condition
-    return job.condition
+    if wanted is not None:
+        kind, status, reason, message = wanted
+        for each in shown:
+            if each.type == kind:
+                return None if (each.status, each.reason, each.message) == (status, reason, message) else wanted
+    return wanted
 
 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:

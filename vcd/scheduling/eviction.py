@@ -16,17 +16,22 @@ import numpy.typing as npt
 from vcd.model.objects import PodDisruptionBudget
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
+from vcd.scheduling.candidates import static_key
+from vcd.scheduling.nodes import fits
+from vcd.scheduling.plugin import Depends
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from vcd.scheduling.candidates import Candidates
     from vcd.scheduling.nodes import Ints
     from vcd.scheduling.session import Session
     from vcd.scheduling.statement import Statement
     from vcd.scheduling.views import Job, Task
-    from vcd.state.records import Shape
 
 NEVER = "Never"
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
+_MOVING = Depends.PODS | Depends.JOB | Depends.TIME
 
 May = Callable[["Task"], bool]
 """Whether a task may be asked about at all, before any plugin is."""
@@ -101,8 +106,9 @@ def may_preempt(task: Task) -> bool:
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
 
-    ``chosen`` marks those of the placed tasks that ``may`` can be true of. Nodes that had nothing for a shape are not
-    looked at again for the same job: what a job takes leaves less for it.
+    ``chosen`` marks those of the placed tasks that ``may`` can be true of. Nodes that had nothing for a kind of task
+    are not looked at again for the same job, since what a job takes leaves less for it; but where other pods' places
+    matter (affinity, spread) what it takes may open a node, too.
     """
 
     def __init__(
@@ -115,23 +121,44 @@ class Room:
         self._may = may
         self._placed = placed_tasks(session)
         self._promise = self._placed.promise(chosen)
-        self._hopeful: dict[Shape, npt.NDArray[np.bool_]] = {}
+        self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
 
     def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
         """Nodes that may have room for a task once some are gone; a column that ``exclude`` changes."""
-        mask = self._hopeful.get(task.shape)
-        if mask is None:
+        kind = self.kind(task)
+        mask = self._hopeful.get(kind)
+        if mask is None or self.moves(task):
             mask = self.candidates(task).hopeful()
             room = self.session.nodes.usage.future_idle
             room += self._promise
             mask &= (room >= task.floor[:, None]).all(axis=0)
-            self._hopeful[task.shape] = mask
+            self._hopeful[kind] = mask
         return mask
+
+    def kind(self, task: Task) -> Hashable:
+        """What tasks have in common that find the same nodes."""
+        return (*static_key(task), task.labels)
+
+    def moves(self, task: Task) -> bool:
+        """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
+        predicates = self.session.evaluator.predicates
+        return any(predicate.depends & _MOVING and predicate.applies(task) for predicate in predicates)
 
     def exclude(self, task: Task, node: int) -> None:
         """Remember that a node had nothing for tasks like this one."""
-        self.hopeful(task)[node] = False
+        self._hopeful[self.kind(task)][node] = False
+
+    def vacant(self, task: Task) -> int | None:
+        """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
+        session = self.session
+        if session.allocatable(task.job.queue, task) is not None:
+            return None
+        candidates = self.candidates(task)
+        if not (fits(task.floor, session.nodes.usage.future_idle) & candidates.static.mask).any():
+            return None  # a full cluster, the usual case here, costs no ratings
+        row = session.nominated(task, candidates)
+        return session.best_node(task, candidates) if row is None else row
 
     def candidates(self, task: Task) -> Candidates:
         """The table of a task's class, kept while the same task is tried."""
@@ -179,14 +206,18 @@ class Room:
         return bool((room >= task.floor).all())
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, victims: list[Task]) -> list[Task] | None:
-        chosen = []
-        for victim in victims:
-            if not self._helps(task, node, victim):
-                continue
-            statement.evict(victim, self.why)
-            chosen.append(victim)
-            if self.fits(task, node):
-                return chosen
+        chosen: list[Task] = []
+        for _ in range(2):  # who brings no room may still be in the way of a predicate once there is room
+            spared = []
+            for victim in victims:
+                if not self._helps(task, node, victim):
+                    spared.append(victim)
+                    continue
+                statement.evict(victim, self.why)
+                chosen.append(victim)
+                if self.fits(task, node):
+                    return chosen
+            victims = spared
         return None
 
     def _helps(self, task: Task, node: int, victim: Task) -> bool:
@@ -215,7 +246,8 @@ class Room:
 
 
 class Budgets:
-    """Pod disruption budgets, as far as the log holds them: how many of some victims go beyond one."""
+    """Pod disruption budgets, as far as the log holds them and less what this session evicted already: how many of
+    some victims go beyond one."""
 
     def __init__(self, session: Session) -> None:
         self._budgets: list[tuple[str, Selector, int, dict[str, str]]] = []
@@ -228,10 +260,16 @@ class Budgets:
                 status = budget.status
                 namespace = key.partition("/")[0]
                 self._budgets.append((namespace, selector, status.disruptions_allowed, status.disrupted_pods))
+        self._left = [allowed for _, _, allowed, _ in self._budgets]
+        if self._budgets:
+            gone = {task.row: task for task in session.moves if task.status == TaskStatus.RELEASING}
+            self._count(list(gone.values()), self._left)
 
     def violated(self, victims: list[Task]) -> int:
         """How many victims exceed what a budget of theirs allows."""
-        left = [allowed for _, _, allowed, _ in self._budgets]
+        return self._count(victims, list(self._left))
+
+    def _count(self, victims: list[Task], left: list[int]) -> int:
         count = 0
         for victim in victims:
             over = False

@@ -130,6 +130,9 @@ class Plugin:
     """Kinds it reads beside pods, nodes, groups and queues: they are watched, logged and permitted when it is on."""
     timed: ClassVar[bool] = False
     """Whether the passing of time alone can change what it says: then cycles run at each period."""
+    questions: ClassVar[tuple[str, ...]] = ()
+    """Questions to the world outside whose answers the daemon logs as they come, such as ``usage``: when the plugin is
+    on, an answer starts a cycle."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
     protects: ClassVar[bool] = False

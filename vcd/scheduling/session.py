@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vcd.scheduling.policy import Policy
     from vcd.scheduling.statement import Statement
 
+Condition = tuple[str, str, str, str]
 S = TypeVar("S")
 P = TypeVar("P", Predicate, Score)
 
@@ -84,6 +85,8 @@ class Session:
         self.more = False
         self.statements: list[Statement] = []
         self.kept: dict[int, list[Statement]] = {}
+        self.conditions: dict[int, Condition] = {}
+        """Conditions of groups by the job's index: type, status, reason, message."""
         self._services: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
         self.interrupted: tuple[str, ...] = ()
@@ -129,15 +132,11 @@ class Session:
     # --- loading ----------------------------------------------------------------------------------------------------
 
     def _load_shapes(self) -> None:
-        shapes = self.snapshot.shapes
-        column_of = {name: column for column, name in enumerate(self.snapshot.resources)}
-        self.requests: Ints = np.zeros((len(shapes) + 1, len(column_of)), np.int64)
-        self._scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
-        for number, shape in enumerate(shapes):
+        self.requests: Ints = self.snapshot.shape_requests()
+        self._scored: Ints = np.zeros((len(self.requests), 2), np.int64)
+        for number, shape in enumerate(self.snapshot.shapes):
             if shape is not None:
                 self._scored[number] = shape.scored
-                for name, value in shape.requests.items():
-                    self.requests[number, column_of[name]] = value
 
     def _load_jobs(self) -> None:
         snapshot = self.snapshot
@@ -202,22 +201,16 @@ class Session:
         """Jobs that someone asked for, in order of key."""
         return (self._job_views[index] for index in sorted(self._job_views))
 
-    def unsettled_jobs(self, settled: str) -> Iterator[Job]:
-        """All jobs but those that nobody looked at and that ended, or have their minimum and show ``settled``.
-
-        What a job that ended was told in its time holds; there may be many of them, and nothing changes for them.
-        """
-        columns = self.jobs
+    def settle(self, condition: Condition) -> Iterator[Job]:
+        """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
+        caller, but for jobs that ended: what they were told in their time holds."""
+        columns, views = self.jobs, self._job_views
         ready = columns.counts[:, list(_READY)].sum(axis=1) + columns.best_effort_pending >= columns.min_member
         ended = columns.counts[:, [_S.SUCCEEDED, _S.FAILED]].sum(axis=1) == columns.counts.sum(axis=1)
-        for index, (is_ready, has_ended) in enumerate(zip(ready.tolist(), ended.tolist(), strict=True)):
-            if has_ended and index not in self._job_views:
-                continue
-            if is_ready and index not in self._job_views:
-                conditions = columns.records[index].group.status.conditions
-                if any(shown.type == settled and shown.status == "True" for shown in conditions):
-                    continue
-            yield self.job(index)
+        untouched = np.ones(len(columns), np.bool_)
+        untouched[list(views)] = False
+        self.conditions.update(dict.fromkeys(np.flatnonzero(ready & ~ended & untouched).tolist(), condition))
+        return (self.job(index) for index in np.flatnonzero(~untouched | ~(ready | ended)).tolist())
 
     def jobs_with_pending(self) -> Iterator[Job]:
         """Jobs that had pending tasks when the session began, in order of key."""

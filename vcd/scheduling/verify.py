@@ -9,8 +9,8 @@ import numpy as np
 
 from vcd.model.events import Operation, Plan
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.nodes import Ints, fits, room_needed
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.scheduling.nodes import fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
 from vcd.state.snapshot import Snapshot
 
@@ -82,22 +82,8 @@ class _Head:
         self._head = head
         self._left = left
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
-        self._column_of = {name: column for column, name in enumerate(head.resources)}
-        self._idle = self._rooms()
-
-    def _rooms(self) -> Ints:
-        head = self._head
-        requests = np.zeros((len(head.shapes) + 1, len(head.resources)), np.int64)
-        for number, shape in enumerate(head.shapes):
-            if shape is not None:
-                for name, value in shape.requests.items():
-                    requests[number, self._column_of[name]] = value
-        self._requests = requests
-        tasks = head.tasks
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-        idle = head.facts.allocatable.copy()
-        np.subtract.at(idle, tasks.node[placed], requests[tasks.shape[placed]])
-        return idle
+        self._requests = head.shape_requests()
+        self._idle = head.idle_rooms(self._requests)
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
         """Take the room that the operations need; an empty text when all hold, else the first reason."""

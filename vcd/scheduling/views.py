@@ -118,7 +118,6 @@ class Job:
         "_tasks",
         "allocated",
         "best_effort_pending",
-        "condition",
         "counts",
         "created",
         "failed_roles",
@@ -160,7 +159,6 @@ class Job:
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()
         self.failed_roles: set[str] = set()
-        self.condition: tuple[str, str, str, str] | None = None
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
+from vcd.model.status import TERMINATED_STATUSES
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape
@@ -72,6 +73,24 @@ class Snapshot:
     nominated: Mapping[str, str]
     evicted: Mapping[str, Evicted]
     settings: Settings
+
+    def shape_requests(self) -> Ints:
+        """What a task of each shape asks for, as (shapes + 1, resources): the last row stands for no shape."""
+        column_of = {name: column for column, name in enumerate(self.resources)}
+        requests = np.zeros((len(self.shapes) + 1, len(column_of)), np.int64)
+        for number, shape in enumerate(self.shapes):
+            if shape is not None:
+                for name, value in shape.requests.items():
+                    requests[number, column_of[name]] = value
+        return requests
+
+    def idle_rooms(self, requests: Ints) -> Ints:
+        """What placed pods leave of each node, as (nodes, resources); ``requests`` by shape."""
+        tasks = self.tasks
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+        idle = self.facts.allocatable.copy()
+        np.subtract.at(idle, tasks.node[placed], requests[tasks.shape[placed]])
+        return idle
 
 
 class SnapshotMaker:

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.eviction import EvictionContext, may_preempt, placed_tasks
@@ -88,14 +87,13 @@ class GangEvictionAction(Action):
 
     def _take(self, session: Session, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
-        usage = session.nodes.usage
-        room = (usage.idle + usage.releasing - usage.pipelined).sum(axis=1)
-        taken: list[Task] = []
-        for bundle in self._bundles(session, job, need):
-            for task in bundle.tasks:
-                statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
-                room += task.request
-            taken.extend(bundle.tasks)
+        room = np.maximum(session.nodes.usage.future_idle, 0).sum(axis=1)
+        taken: list[Bundle] = []
+        for bundle in (None, *self._bundles(session, job, need)):
+            if bundle is not None:
+                self._evict(statement, bundle)
+                room += np.sum([task.request for task in bundle.tasks], axis=0)
+                taken.append(bundle)
             if ((need > 0) & (room < need)).any():
                 continue
             save_point = statement.save()
@@ -105,30 +103,40 @@ class GangEvictionAction(Action):
             statement.undo(save_point)
         return False
 
+    def _evict(self, statement: Statement, bundle: Bundle) -> None:
+        job = statement.job
+        for task in bundle.tasks:
+            statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
+
     def _give_back(
-        self, session: Session, statement: Statement, job: Job, tasks: list[Task], taken: list[Task]
+        self, session: Session, statement: Statement, job: Job, tasks: list[Task], taken: list[Bundle]
     ) -> None:
-        """Leave alone the jobs none of whose nodes anybody waits on, where the others still make room for all."""
-        wanted = {task.node for task in tasks}
-        useful = {victim.job.index for victim in taken if victim.node in wanted}
-        if len(useful) == len({victim.job.index for victim in taken}):
+        """Leave alone whom the tasks do without where they are now, unless a predicate needs him gone; those that would
+        go last first, jobs that go as a whole only as a whole."""
+        rest = _needed(session, taken)
+        if sum(len(bundle.tasks) for bundle in rest) == sum(len(bundle.tasks) for bundle in taken):
             return
-        for victims in ([victim for victim in taken if victim.job.index in useful], taken):
-            statement.undo(0)
-            for victim in victims:
-                statement.evict(victim, f"{self.why} for {job.key} of queue {job.queue.name}")
-            if _place_all(session, statement, job, tasks):
-                return
+        places = [task.node for task in tasks]
+        statement.undo(0)
+        for bundle in rest:
+            self._evict(statement, bundle)
+        if all(_place_at(session, statement, task, node) for task, node in zip(tasks, places, strict=True)):
+            return
+        statement.undo(0)
+        for bundle in taken:
+            self._evict(statement, bundle)
+        _place_all(session, statement, job, tasks)
 
     def _bundles(self, session: Session, job: Job, need: Ints) -> list[Bundle]:
         bundles = self.in_order(session, job, list(self._offered(session, job)), need)
         asked = [task for bundle in bundles for task in bundle.tasks]
         context = EvictionContext(self.name, job)
         allowed = {task.row for task in session.victims("unified_evictable", context, asked)}
+        staying = {task.job.index for task in asked if task.row not in allowed}
         left = []
         for bundle in bundles:
             tasks = tuple(task for task in bundle.tasks if task.row in allowed)
-            if bundle.whole and (len(tasks) < len(bundle.tasks) or not self.values["allowWholeBundle"]):
+            if bundle.whole and (bundle.job.index in staying or not self.values["allowWholeBundle"]):
                 continue
             if tasks:
                 left.append(Bundle(bundle.whole, bundle.job, tasks))
@@ -168,7 +176,7 @@ def bundles_of(job: Job, tasks: list[Task]) -> Iterator[Bundle]:
             rest.append(task)
     if spare:
         yield Bundle(False, job, tuple(spare))
-    if rest and len(tasks) == job.counts[TaskStatus.RUNNING] + job.counts[TaskStatus.BOUND]:
+    if rest and len(tasks) == job.allocated_count:
         yield Bundle(True, job, tuple(rest))
 
 
@@ -189,6 +197,48 @@ def gain(bundle: Bundle, need: Ints) -> float:
     wanted = need > 0
     loss = float((lost[wanted] / need[wanted]).sum())
     return float((np.minimum(freed, need)[wanted] / need[wanted]).sum()) / loss if loss else float("inf")
+
+
+def _needed(session: Session, taken: list[Bundle]) -> list[Bundle]:
+    """What of the ``taken`` bundles must go for the room of those that wait: all else fits beside them."""
+    rooms: dict[int, Ints] = {}
+    rest: list[Bundle] = []
+    ended: set[int] = set()
+    for bundle in reversed(taken):
+        units = [bundle.tasks] if bundle.whole else [(task,) for task in reversed(bundle.tasks)]
+        going: list[Task] = []
+        for unit in units:
+            if bundle.job.index in ended or not _fits_back(session, rooms, unit):
+                going[:0] = unit
+        if bundle.whole and going:
+            ended.add(bundle.job.index)  # what it could spare goes with it
+        if going:
+            rest.insert(0, Bundle(bundle.whole, bundle.job, tuple(going)))
+    return rest
+
+
+def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...]) -> bool:
+    """Whether tasks can stay on their nodes beside those that wait there; if so, ``rooms`` shrink by them."""
+    after: dict[int, Ints] = {}
+    for task in unit:
+        room = after.get(task.node, rooms.get(task.node))
+        after[task.node] = (session.nodes.usage.room_of(task.node) if room is None else room) - task.request
+        if (after[task.node][task.request > 0] < 0).any() and session.nodes.usage.pipelined[:, task.node].any():
+            return False
+    rooms.update(after)
+    return True
+
+
+def _place_at(session: Session, statement: Statement, task: Task, node: int) -> bool:
+    """Let a task wait on a node, where queue, room and every predicate allow it."""
+    if (
+        session.allocatable(task.job.queue, task) is not None
+        or not session.nodes.will_have_room(node, task.floor)
+        or not session.candidates(task).passes_on(node)
+    ):
+        return False
+    statement.pipeline(task, node)
+    return True
 
 
 def _place_all(session: Session, statement: Statement, job: Job, tasks: list[Task]) -> bool:

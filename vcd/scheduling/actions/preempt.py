@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
@@ -16,13 +17,16 @@ from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import seconds_of
 
+_NOT_YET = 2**63 - 1
+
 
 class PreemptAction(Action):
     """Starving jobs, the first to be served first, wait on nodes for room that lower ones of their queue give up.
 
     First between the jobs of a queue: what a job took is committed when it may wait for its room, else it costs nobody
-    anything. Then between the tasks of each of these jobs. On the best rated node where victims suffice the fewest are
-    taken; room, queue and every predicate are looked at as they are after the evictions.
+    anything. Then between the tasks of each of these jobs, in the same way. Room that nobody has to give up comes first
+    (others' evictions may have left some); else, on the best rated node where victims suffice, the fewest are taken.
+    Room, queue and every predicate are looked at as they are after the evictions.
 
     Topology-aware, several nodes are tried first, and the one is taken on which fewest disruption budgets are
     violated, the highest victim is lowest, the sum of priorities is lowest, fewest go, and the earliest of the highest
@@ -70,7 +74,8 @@ class PreemptAction(Action):
         room = self._room(session, job, within=True)
         for task in wanting_tasks(session, job):
             statement = Statement(session, self.name, job)
-            if not self._take(session, statement, room, task):
+            if not self._take(session, statement, room, task) or not session.job_pipelined(job):
+                statement.discard()
                 return
             statement.commit()
 
@@ -88,13 +93,18 @@ class PreemptAction(Action):
 
     def _take(self, session: Session, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""
-        if not may_preempt(task) or _waits_for_nominated(session, task) or session.pre_predicate(task) is not None:
+        if not may_preempt(task) or session.pre_predicate(task) is not None:
             return False
+        compares = self.values["enableTopologyAwarePreemption"]
+        vacant = None if compares else room.vacant(task)
+        if vacant is not None:
+            statement.pipeline(task, vacant)
+            return True
         hopeful = room.hopeful(task)
-        if not hopeful.any():
+        if not hopeful.any() or _waits_for_nominated(session, task, hopeful):
             return False
         ranked = room.candidates(task).ranked(hopeful)
-        if self.values["enableTopologyAwarePreemption"]:
+        if compares:
             ranked = self._compared(session, statement, room, task, ranked)
         for node in ranked:
             if room.free(statement, task, node, room.offered(task, node)) is not None:
@@ -129,22 +139,26 @@ def _loss(victims: list[Task]) -> tuple[int, ...]:
     """How bad it is to lose victims, comparable: highest priority, sum of priorities, count, earliest start."""
     priorities = [victim.shape.spec.priority or 0 for victim in victims]
     highest = max(priorities)
-    starts = [
-        seconds_of(victim.pod.status.start_time)
-        for victim, priority in zip(victims, priorities, strict=True)
-        if priority == highest and victim.pod.status.start_time
-    ]
-    earliest = min(starts) if starts else np.iinfo(np.int64).max  # what has not started yet is the youngest
-    return highest, sum(priority + 2**31 for priority in priorities), len(victims), -int(earliest)
+    earliest = min(
+        _started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest
+    )
+    return highest, sum(priority + 2**31 for priority in priorities), len(victims), -earliest
 
 
-def _waits_for_nominated(session: Session, task: Task) -> bool:
-    """Whether a task has room on its nominated node already, or what it preempted there is still leaving."""
+def _started(task: Task) -> int:
+    """When a pod started; what has not yet, or says nothing that is a time, is the youngest."""
+    text = task.pod.status.start_time
+    try:
+        return seconds_of(text) if text else _NOT_YET
+    except ValueError:
+        return _NOT_YET
+
+
+def _waits_for_nominated(session: Session, task: Task, hopeful: npt.NDArray[np.bool_]) -> bool:
+    """Whether what a task preempted on its nominated node is still leaving, and the node may take it then."""
     node = session.nominated_node(task)
-    if node is None or not session.candidates(task).passes_on(node):
+    if node is None or not hopeful[node]:
         return False
-    if session.nodes.will_have_room(node, task.floor):
-        return True
     tasks = session.snapshot.tasks
     leaving = (tasks.node == node) & (tasks.status == TaskStatus.RELEASING) & (tasks.priority < task.priority)
     return bool(leaving.any())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,15 +16,15 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.starving import starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
-from vcd.state.records import Shape
 
 
 class ReclaimAction(Action):
     """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
 
     Victims run in queues that are reclaimable, and all plugins let them go; on the first node where they suffice the
-    fewest are taken. Room, queue and every predicate are looked at as they are after the evictions. What a job took is
-    committed when it may wait for its room, else it costs nobody anything. Source: Volcano ``actions/reclaim``.
+    fewest are taken, none where room is left already. Nodes without such tasks are allocate's. Room, queue and every
+    predicate are looked at as they are after the evictions. What a job took is committed when it may wait for its room,
+    else it costs nobody anything. Source: Volcano ``actions/reclaim``.
     """
 
     name = "reclaim"
@@ -54,16 +56,17 @@ class ReclaimAction(Action):
             lambda other: other.status == TaskStatus.RUNNING and _is_fair(other, job.queue),
             f"reclaimed for {job.key} of queue {job.queue.name}",
         )
-        nodes: dict[Shape, list[int]] = {}
+        nodes: dict[Hashable, list[int]] = {}
         for task in wanting_tasks(session, job):
             if not session.job_starving(job):
                 break
             if not may_preempt(task) or session.preemptive(job.queue, [task]) is not None:
                 continue
             if session.pre_predicate(task) is None:
-                if task.shape not in nodes:
-                    nodes[task.shape] = _in_seeded_order(session, room.hopeful(task))
-                self._take(statement, room, task, nodes[task.shape])
+                kind = room.kind(task)
+                if kind not in nodes or room.moves(task):
+                    nodes[kind] = _in_seeded_order(session, room.hopeful(task))
+                self._take(statement, room, task, nodes[kind])
         if session.job_pipelined(job):
             statement.commit()
         else:

@@ -15,7 +15,8 @@ from vcd.scheduling.views import Task
 class ShuffleAction(Action):
     """What the first tier of plugins names that names anything (rescheduling, tdm) is evicted, job by job.
 
-    Its pods are placed again by later cycles. Source: Volcano ``actions/shuffle``.
+    Pods with ``volcano.sh/preemptable: "false"`` are not. The pods are placed again by later cycles. Source: seed 001
+    s.6, Volcano ``actions/shuffle``.
     """
 
     name = "shuffle"
@@ -32,9 +33,9 @@ class ShuffleAction(Action):
 
 
 def _running(session: Session) -> Iterator[Task]:
-    """All running tasks on nodes of the session, in order of key."""
+    """All running tasks on nodes of the session that may be evicted, in order of key."""
     keys = session.snapshot.tasks.keys
     for row in sorted(placed_tasks(session).rows.tolist(), key=lambda row: keys[row] or ""):
         task = session.task(row)
-        if task.status == TaskStatus.RUNNING:
+        if task.status == TaskStatus.RUNNING and task.preemptable:
             yield task

@@ -114,16 +114,17 @@ class GangPlugin(Plugin):
     def close(self, session: Session) -> None:
         """Set the conditions of the groups."""
         leaving = session.releasing_on_nodes()
-        for job in session.unsettled_jobs(SCHEDULED):
+        scheduled = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
+        for job in session.settle(scheduled):
             if not job.task_count:
                 continue
             if session.more and not (job.touched or job.why):
                 continue  # it was not tried yet: the next cycle follows at once
             if job.is_ready():
-                job.condition = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
+                session.conditions[job.index] = scheduled
             elif not _only_waits_for_leavers(job, int(leaving[job.index])):
                 message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
-                job.condition = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
+                session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
                 session.note(
                     job,
                     "gang",
