@@ -152,10 +152,11 @@ class Plugin:
     def unprotected(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
         """Of the ``tasks`` that a tier without this plugin would let go at a victims' point, those that may.
 
-        Only asked of plugins that protect and have the point; they mean the same as at the point itself unless they
-        say otherwise.
+        Only asked of plugins that protect; they mean the same as at the point itself unless they say otherwise. For
+        ``victim_tasks`` nobody asks (None), and the same holds as for whole gangs.
         """
-        answer: list[Task] | None = getattr(self, point)(asker, tasks)
+        method = getattr(self, "unified_evictable" if point == "victim_tasks" else point)
+        answer: list[Task] | None = method(asker, tasks)
         return tasks if answer is None else answer
 
     def gauges(self) -> Iterable[Gauge]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 import yaml
 
-from vcd.scheduling.arguments import Argument, ArgumentError, did_you_mean, parse_arguments
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, did_you_mean, parse_arguments
 from vcd.scheduling.points import FLAGS, Point
 
 DEFAULT_POLICY: Final = """\
@@ -144,16 +144,23 @@ Declared = Mapping[str, tuple[Argument, ...]]
 """The arguments that each plugin or action declares, by the plugin's or action's name."""
 
 
-def parse_policy(text: str | None, *, actions: Declared, plugins: Declared) -> Policy:
+Check = Callable[[str, ArgumentValues], None]
+"""Told a plugin's name and arguments; raises ArgumentError for what only the plugin itself can tell is wrong."""
+
+
+def parse_policy(
+    text: str | None, *, actions: Declared, plugins: Declared, check: Check = lambda _, __: None
+) -> Policy:
     """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
 
-    None means the compiled-in default. Raises PolicyError with every problem found.
+    ``check`` looks at each plugin's arguments as a whole. None means the compiled-in default. Raises PolicyError with
+    every problem found.
     """
     text = DEFAULT_POLICY if text is None else text
     report = _Report()
     try:
         loader = _Loader(text)
-        policy = _Reading(loader, report, actions, plugins).policy(_first_document(loader, report), text)
+        policy = _Reading(loader, report, actions, plugins, check).policy(_first_document(loader, report), text)
     except yaml.YAMLError as error:
         report.errors.append(_syntax_problem(error, text))
     except RecursionError:
@@ -208,7 +215,8 @@ def _line(node: yaml.Node | None) -> int:
 class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
-    def __init__(self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared) -> None:
+    def __init__(self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared, check: Check) -> None:
+        self._check = check
         self._loader = loader
         self._report = report
         self._actions = actions
@@ -276,7 +284,20 @@ class _Reading:
             for flag, default in FLAGS.items()
         }
         arguments = self._arguments(fields.get("arguments"), f"{path}.arguments", self._plugins.get(name))
+        if name in self._plugins:
+            self._check_whole(name, arguments, fields.get("arguments", node), f"{path}.arguments")
         return PluginOption(name, MappingProxyType(enabled), arguments)
+
+    def _check_whole(self, name: str, arguments: Mapping[str, Any], node: yaml.Node, path: str) -> None:
+        """What is wrong within arguments that are each of the right kind."""
+        try:
+            values = parse_arguments(self._plugins[name], arguments)
+        except ArgumentError:
+            return  # reported with its own line
+        try:
+            self._check(name, values)
+        except ArgumentError as error:
+            self._report.error(node, f"{path}.{error.key}", f"must be {error.allowed}{error.hint}")
 
     def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}

@@ -432,11 +432,16 @@ class Session:
         return []
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
-        """Which of ``tasks`` plugins want gone of themselves: all that the first tier names that names one."""
+        """Which of ``tasks`` plugins want gone of themselves: all that the first tier names that names one, but for
+        those that plugins protect."""
         for tier in self._methods["victim_tasks"]:
-            named = {task.row for method in tier for task in method(tasks)}
-            if named:
-                return [task for task in tasks if task.row in named]
+            rows = [task.row for method in tier for task in method(tasks)]
+            if rows:
+                named = frozenset(rows)
+                left = [task for task in tasks if task.row in named]
+                for method in self._protecting["unified_evictable"]:
+                    left = _plugin(method).unprotected("victim_tasks", None, left) if left else left
+                return left
         return []
 
     def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:

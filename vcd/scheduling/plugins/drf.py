@@ -1,4 +1,4 @@
-"""drf: the job with the smallest dominant share first (seed 003 s.6.4, seed 002)."""
+"""drf: the job with the smallest dominant share first, and queues along a hierarchy (seed 003 s.6.4, seed 002)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugins._hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.views import Job, Queue, Task
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
@@ -19,10 +20,26 @@ class DrfPlugin(Plugin):
     """A job's share is the largest of allocated/total over all resources of the cluster; smaller shares come first.
 
     A task may be preempted when the preemptor's job would still have the smaller share (or an equal one) after the
-    exchange. Source: seed 003 s.6.4.1.
+    exchange.
+
+    With ``enableHierarchy: true`` queues are shared along the tree that their annotations name, for example
+    `volcano.sh/hierarchy: root/eng/prod` with `volcano.sh/hierarchy-weights: 1/2/8` (hierarchical drf):
+
+    - a job is saturated when it has all that it asks for of a resource, or asks for a resource that is used up;
+      a place of the tree is saturated when all below it is;
+    - a place holds what its saturated children hold, and for each other child held x M / share, where M is the
+      smallest share among these; its share is that of its dominant resource;
+    - queues are compared from the top of the tree down: what is not saturated comes first, then the smaller
+      share/weight;
+    - a task may be reclaimed when its queue, without it, would still come after the reclaimer's queue with the
+      reclaimer.
+
+    Weights below 1 count as 1. A queue without hierarchy is taken as a child of the root with weight 1. The plugin
+    proportion cannot be on in the same tier. Source: seed 003 s.6.4.1, seed 002; Volcano ``plugins/drf``.
     """
 
     name = "drf"
+    annotations = (HIERARCHY, WEIGHTS)
 
     def open(self, session: Session) -> None:
         """Note the totals that shares are of."""
@@ -30,6 +47,7 @@ class DrfPlugin(Plugin):
         self._allocated = session.jobs.allocated
         self._held: dict[int, list[int]] = {}
         self._total = [(column, amount) for column, amount in enumerate(session.nodes.total.tolist()) if amount]
+        self._hierarchy = Hierarchy(session, self._held) if self.flags.get("enableHierarchy") else None
 
     def share(self, allocated: list[int]) -> float:
         """Dominant share of integers in the order of the session's resources."""
@@ -43,6 +61,10 @@ class DrfPlugin(Plugin):
     def job_order(self, job: Job) -> float:
         """Smaller share first."""
         return self.share(self.held(job))
+
+    def queue_order(self, queue: Queue) -> Rank | int:
+        """By the hierarchy, where it is on: place by place the one not saturated, then the smaller share by weight."""
+        return 0 if self._hierarchy is None else Rank(self._hierarchy, queue)
 
     def held(self, job: Job) -> list[int]:
         """What a job's share is of: what it has allocated, and what its tasks wait for."""
@@ -73,6 +95,18 @@ class DrfPlugin(Plugin):
                 victims.append(task)
         return victims
 
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
+        """By the hierarchy, where it is on: tasks whose queue would still come after the reclaimer's."""
+        return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer, tasks)
+
+    def close(self, session: Session) -> None:
+        """Waiting jobs tell what is wrong with their queue's place in the hierarchy."""
+        if self._hierarchy is None or not any(self._hierarchy.places.wrong):
+            return
+        for job in session.jobs_with_pending():
+            for refusal in self._hierarchy.complaints(job.queue):
+                session.note(job, "invalid", self.name, refusal)
+
     def on_allocate(self, task: Task, row: int) -> None:
         """The job holds more, also while it waits for the room."""
         self._add(task, 1)
@@ -85,6 +119,8 @@ class DrfPlugin(Plugin):
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
         self._held[index] = _plus(held, task.amounts, sign)
+        if self._hierarchy is not None:
+            self._hierarchy.moved(task, sign)
 
 
 def _plus(amounts: list[int], request: tuple[int, ...], sign: int) -> list[int]:

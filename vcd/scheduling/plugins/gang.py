@@ -93,16 +93,19 @@ class GangPlugin(Plugin):
     def unprotected(self, point: str, asker: object, tasks: list[Task]) -> list[Task]:
         """Where another tier decides: nobody whose gang would be left with fewer than its minimum, and some.
 
-        A job goes whole when its only placed task goes; one that is below its minimum already holds room for nothing.
+        A job goes whole when its only placed task goes, or, where all that are named do go, all of its placed ones
+        are named; one that is below its minimum already holds room for nothing.
         """
         if point == "unified_evictable":
             return tasks
+        named = Counter(task.job.index for task in tasks) if point == "victim_tasks" else Counter[int]()
         left: dict[int, int] = {}
         chosen = []
         for task in tasks:
             job = task.job
             ready = left.setdefault(job.index, job.ready_count)
-            if ready > job.min_available or ready == 1 or job.ready_count < job.min_available:
+            goes_whole = ready == 1 or named[job.index] >= job.ready_count
+            if ready > job.min_available or goes_whole or job.ready_count < job.min_available:
                 left[job.index] = ready - 1
                 chosen.append(task)
         return chosen

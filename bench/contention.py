@@ -1,0 +1,296 @@
+"""Full clusters: reclaim, preemption and quotas in one session, beside Volcano's figures; what a plugin costs.
+
+``python -m bench.contention [NAME ...]`` prints the table; each figure is the median of three sessions on fresh state.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from bench.clusters import Manifest
+from bench.table import Row, row, show
+from vcd.scheduling.decide import decide
+from vcd.scheduling.registry import read_policy
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+GPU = "nvidia.com/gpu"
+MODELS = ("NVIDIA-H200", "NVIDIA-H100", "NVIDIA-A100", "NVIDIA-L40S")
+
+
+def conf(actions: str, *tiers: str) -> str:
+    """A configuration: plugins with commas between them, tier by tier; ``name!flag`` turns a flag off, ``+`` on."""
+    lines = [f'actions: "{actions}"', "tiers:"]
+    for tier in tiers:
+        lines.append("- plugins:")
+        for entry in tier.split(","):
+            name, _, off = entry.strip().partition("!")
+            name, _, on = name.partition("+")
+            lines.append(f"  - name: {name}")
+            lines += [f"    {flag}: {value}" for flag, value in ((off, "false"), (on, "true")) if flag]
+    return "\n".join(lines) + "\n"
+
+
+def timed(
+    what: str, objects: Callable[[], Iterator[Manifest]], text: str, peer: float | None, goal: float | None
+) -> Row:
+    """The median of three sessions, each on a state of its own."""
+    policy = read_policy(text)
+    seconds, counts = [], (0, 0, 0)
+    for _ in range(3):
+        maker = SnapshotMaker(state_of(objects()))
+        gc.collect()
+        gc.freeze()
+        began = time.perf_counter()
+        plan = decide(maker.snapshot(), policy, 0, 0)
+        seconds.append(time.perf_counter() - began)
+        verbs = [operation.verb for statement in plan.statements for operation in statement.operations]
+        counts = (verbs.count("evict"), verbs.count("pipeline"), verbs.count("bind"))
+    told = ", ".join(f"{n:,} {w}" for n, w in zip(counts, ("evicted", "waiting", "bound"), strict=True) if n)
+    return row(f"{what} ({told})", statistics.median(seconds), "s", peer, goal)
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+def _nodes(
+    count: int, cpu: int, gpus: int = 0, labels: Callable[[int], dict[str, str]] = lambda _: {}
+) -> Iterator[Manifest]:
+    for i in range(count):
+        room = {"cpu": str(cpu), "memory": "512Gi", "pods": "256", **({GPU: str(gpus)} if gpus else {})}
+        meta = {"name": f"node-{i:05}", "labels": {"kubernetes.io/hostname": f"node-{i:05}", **labels(i)}}
+        yield {"kind": "Node", "metadata": meta, "status": {"allocatable": room, "capacity": room}}
+
+
+def _queue(name: str, annotations: dict[str, str] | None = None, **spec: object) -> Manifest:
+    meta = {"name": name, "annotations": annotations or {}}
+    return {"kind": "Queue", "metadata": meta, "spec": {"weight": 1, **spec}, "status": {"state": "Open"}}
+
+
+def _job(
+    name: str,
+    size: int,
+    queue: str,
+    request: dict[str, str],
+    *,
+    members: int | None = None,
+    on: Callable[[int], str] | None = None,
+    priority: tuple[str, int] | None = None,
+    annotations: dict[str, str] | None = None,
+    spec: Manifest | None = None,
+) -> Iterator[Manifest]:
+    """A group and its pods, running on the nodes that ``on`` gives, else pending."""
+    born = "2026-01-01T00:00:00Z" if on else "2026-01-02T00:00:00Z"
+    group: Manifest = {"minMember": size if members is None else members, "queue": queue}
+    if priority:
+        group["priorityClassName"] = priority[0]
+    phase = "Running" if on else "Inqueue"
+    meta = {"name": name, "namespace": "bench", "creationTimestamp": born, "annotations": annotations or {}}
+    yield {"kind": "PodGroup", "metadata": meta, "spec": group, "status": {"phase": phase}}
+    marks = {"scheduling.k8s.io/group-name": name, **(annotations or {})}
+    for i in range(size):
+        extra: Manifest = {"nodeName": on(i)} if on else {}
+        if priority:
+            extra["priority"] = priority[1]
+        yield {
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{i}",
+                "namespace": "bench",
+                "uid": f"{name}-{i}",
+                "creationTimestamp": born,
+                "annotations": marks,
+            },
+            "spec": {
+                "schedulerName": "volcano",
+                "containers": [{"name": "c", "resources": {"requests": request}}],
+                **extra,
+                **(spec or {}),
+            },
+            "status": {"phase": "Running" if on else "Pending"},
+        }
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def reclaim(count: int, peer: float | None, goal: float | None) -> Row:
+    """Nodes of 8 GPUs full of queue a's one-GPU jobs, of which it deserves half; a gang of b wants a tenth of all."""
+
+    def objects() -> Iterator[Manifest]:
+        yield from _nodes(count, 64, gpus=8)
+        half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
+        yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
+        request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
+        for i in range(8 * count):
+            yield from _job(f"a{i}", 1, "a", request, on=lambda _, i=i: f"node-{i % count:05}")
+        yield from _job("wants", count // 10 * 8, "b", request)
+
+    text = conf("reclaim", "gang, conformance", "predicates, capacity, nodeorder")
+    return timed(f"reclaim, {count:,} nodes of 8 GPUs", objects, text, peer, goal)
+
+
+def storm() -> list[Row]:
+    """1,000 nodes full of gangs of low priority, and 500 pods of high priority that want two CPUs each."""
+
+    def objects() -> Iterator[Manifest]:
+        yield from _nodes(1000, 32)
+        yield _queue("q")
+        for name, value in (("low", 10), ("high", 1000)):
+            yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        for number in range(320):
+            first = number * 100
+            yield from _job(
+                f"low{number}",
+                100,
+                "q",
+                {"cpu": "1", "memory": "1Gi"},
+                on=lambda i, first=first: f"node-{(first + i) % 1000:05}",
+                priority=("low", 10),
+            )
+        for number in range(500):
+            yield from _job(f"high{number}", 1, "q", {"cpu": "2", "memory": "1Gi"}, priority=("high", 1000))
+
+    plugins = ("priority, gang!enablePreemptable, conformance", "predicates, nodeorder")
+    return [
+        timed(
+            "1,000 full nodes, 500 pods of high priority: allocate alone",
+            objects,
+            conf("allocate", *plugins),
+            None,
+            None,
+        ),
+        timed("  and preempt", objects, conf("allocate, preempt", *plugins), None, None),
+        timed(
+            "  and drf, whose order follows the evictions",
+            objects,
+            conf("allocate, preempt", plugins[0], "drf, predicates, nodeorder"),
+            None,
+            None,
+        ),
+        timed(
+            "  gangs that may only go as a whole: gangpreempt",
+            objects,
+            conf("allocate, gangpreempt", "priority, gang, conformance", plugins[1]),
+            None,
+            None,
+        ),
+    ]
+
+
+def hierarchy() -> list[Row]:
+    """200 queues, ten departments of twenty teams, half of the cluster in use, and 2,000 new gangs of five."""
+    departments, teams = 10, 20
+
+    def objects(tree: bool) -> Iterator[Manifest]:
+        yield from _nodes(1000, 32)
+        yield _queue("root")
+        for d in range(departments):
+            if tree:
+                amounts = {"cpu": str(3200), "memory": "51200Gi"}
+                yield _queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
+            for t in range(teams):
+                share = {"cpu": "160", "memory": "2560Gi"}
+                most = {"cpu": "640", "memory": "10240Gi"}
+                yield _queue(f"d{d}-t{t}", deserved=share, capability=most, **({"parent": f"d{d}"} if tree else {}))
+        request = {"cpu": "1", "memory": "4Gi"}
+        for number in range(3200):
+            queue = f"d{number % departments}-t{number // departments % teams}"
+            yield from _job(f"run{number}", 5, queue, request, on=lambda i, n=number: f"node-{(n * 5 + i) % 1000:05}")
+            if number < 2000:
+                yield from _job(f"new{number}", 5, queue, request)
+
+    shared = ("priority, gang, conformance", "drf, predicates, nodeorder")
+    return [
+        timed(
+            "200 queues, 26,000 pods, no quota plugin",
+            lambda: objects(False),
+            conf("enqueue, allocate", *shared),
+            None,
+            None,
+        ),
+        timed(
+            "  capacity, flat",
+            lambda: objects(False),
+            conf("enqueue, allocate", shared[0], f"capacity, {shared[1]}"),
+            None,
+            None,
+        ),
+        timed(
+            "  capacity, ten departments of twenty teams",
+            lambda: objects(True),
+            conf("enqueue, allocate", shared[0], f"capacity+enableHierarchy, {shared[1]}"),
+            None,
+            None,
+        ),
+    ]
+
+
+def cards() -> list[Row]:
+    """2,000 nodes of four card models, 50 queues with a quota of each, and 4,000 jobs that name one model or two."""
+
+    def objects() -> Iterator[Manifest]:
+        def labels(i: int) -> dict[str, str]:
+            return {
+                "nvidia.com/gpu.product": MODELS[i % 4],
+                "nvidia.com/gpu.count": "8",
+                "nvidia.com/gpu.memory": "81559",
+            }
+
+        yield from _nodes(2000, 64, gpus=8, labels=labels)
+        quota = json.dumps(dict.fromkeys(MODELS, 80))
+        for number in range(50):
+            yield _queue(
+                f"q{number}", {"volcano.sh/card.quota": quota}, capability={"cpu": "4000", "memory": "40000Gi"}
+            )
+        for number in range(4000):
+            models = (MODELS[number % 4],) if number % 3 else (MODELS[number % 4], MODELS[(number + 1) % 4])
+            term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": list(models)}]}
+            affinity = {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+            }
+            yield from _job(
+                f"job{number}",
+                2,
+                f"q{number % 50}",
+                {"cpu": "2", "memory": "8Gi", GPU: "1"},
+                annotations={"volcano.sh/card.name": "|".join(models)},
+                spec={"affinity": affinity},
+            )
+
+    shared = ("priority, gang, conformance", "drf, predicates, nodeorder")
+    return [
+        timed(
+            "2,000 nodes, 50 queues, 8,000 pods that name cards: no quota plugin",
+            objects,
+            conf("allocate", *shared),
+            None,
+            None,
+        ),
+        timed("  capacity-card", objects, conf("allocate", shared[0], f"capacity-card, {shared[1]}"), None, None),
+    ]
+
+
+PEERS = {100: 0.04, 200: 0.08, 500: 0.25, 1000: 0.48, 5000: 5.6}
+GOALS = {1000: 0.25, 5000: 1.5}
+
+BENCHES: dict[str, Callable[[], list[Row]]] = {
+    "reclaim": lambda: [reclaim(count, peer, GOALS.get(count)) for count, peer in PEERS.items()],
+    "storm": storm,
+    "hierarchy": hierarchy,
+    "cards": cards,
+}
+
+
+def run(names: list[str] | None = None) -> list[Row]:
+    """Rows of the named benchmarks, all by default."""
+    return [row for name in names or BENCHES for row in BENCHES[name]()]
+
+
+if __name__ == "__main__":
+    show(run(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""sla: deadlines order jobs, and admit what waited too long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import NOW_NS, Manifest, gang, node, planned, session_after, session_of
+from tests.plugins.opened import conf, job_of, plugin_of
+from vcd.scheduling.plugin import Vote
+from vcd.scheduling.plugins.sla import SlaPlugin
+from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.session import Session
+
+CONF = conf("sla")
+KEYS = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
+SECOND = 10**9
+AGE = NOW_NS // SECOND - 1_767_225_600
+"""Seconds that a group created at 0 has waited: from the first of January 2026 to now."""
+
+
+def waiting(name: str, text: str | None = None, *, key: str = KEYS[1], size: int = 1, **options: Any) -> list[Manifest]:
+    """A gang whose group states a waiting time."""
+    manifests = list(gang(name, size, **options))
+    if text is not None:
+        manifests[0]["metadata"]["annotations"] = {key: text}
+    return manifests
+
+
+def sla(session: Session) -> SlaPlugin:
+    return plugin_of(session, SlaPlugin)
+
+
+def limited(text: str, *plugins: str, **options: Any) -> str:
+    """A configuration in which all jobs have a waiting time."""
+    return conf(*plugins, "sla", arguments={"sla-waiting-time": text}, **options)
+
+
+# --- the deadline ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_deadline_is_creation_plus_the_groups_waiting_time(key: str) -> None:
+    session = session_of(waiting("g", "1h2m3s4ms5us6ns", key=key, created=100), conf=CONF)
+    expected = NOW_NS - AGE * SECOND + 100 * SECOND + 3_723_004_005_006
+    assert sla(session).deadline(job_of(session, "g")) == expected
+
+
+def test_the_argument_holds_for_groups_that_state_none() -> None:
+    session = session_of(waiting("g"), conf=limited("1h2m3s4ms5µs6ns"))
+    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 3_723_004_005_006
+
+
+def test_the_groups_own_time_comes_before_the_argument() -> None:
+    session = session_of(waiting("g", "2h"), conf=limited("1h"))
+    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 7200 * SECOND
+
+
+def test_volcanos_key_comes_before_the_bare_one() -> None:
+    manifests = waiting("g", "2h", key=KEYS[0])
+    manifests[0]["metadata"]["annotations"][KEYS[1]] = "1h"
+    session = session_of(manifests, conf=CONF)
+    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 7200 * SECOND
+
+
+@pytest.mark.parametrize("text", ["soon", "", "10", "-1h", "0s"])
+def test_a_waiting_time_that_cannot_be_read_is_passed_over(text: str) -> None:
+    manifests = waiting("g", text, key=KEYS[0])
+    manifests[0]["metadata"]["annotations"][KEYS[1]] = "1h"
+    session = session_of(manifests, conf=CONF)
+    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 3600 * SECOND
+
+
+def test_a_waiting_job_tells_what_cannot_be_read() -> None:
+    session = session_after(node("n", cpu=1), waiting("g", "soon", cpu=2), conf=CONF)
+    told = [waits for waits in job_of(session, "g").why if waits.plugin == "sla"]
+    assert [(waits.reason, waits.detail["value"]) for waits in told] == [
+        ("annotation sla-waiting-time of the group is no duration above zero, and is passed over", "soon")
+    ]
+
+
+@pytest.mark.parametrize("text", ["soon", "0s", "-5m", "12"])
+def test_an_argument_that_is_no_time_above_zero_is_an_error(text: str) -> None:
+    with pytest.raises(PolicyError, match="sla-waiting-time"):
+        session_of(node("n"), conf=limited(f'"{text}"'))
+
+
+# --- job order ------------------------------------------------------------------------------------------------------
+
+
+def test_the_earlier_deadline_comes_first() -> None:
+    result = planned(
+        node("n", cpu=1),
+        waiting("young", "1m", created=50, cpu=1),
+        waiting("old", "10m", created=0, cpu=1),
+        conf=CONF,
+    )
+    assert list(result.binds) == ["default/young-0"]
+
+
+def test_a_job_without_a_limit_comes_last() -> None:
+    result = planned(
+        node("n", cpu=1), waiting("free", cpu=1), waiting("limited", "876000h", created=9, cpu=1), conf=CONF
+    )
+    assert list(result.binds) == ["default/limited-0"]
+
+
+def test_equal_deadlines_leave_it_to_age() -> None:
+    result = planned(
+        node("n", cpu=1),
+        waiting("a", "10s", created=90, cpu=1),
+        waiting("b", "90s", created=10, cpu=1),
+        conf=CONF,
+    )
+    assert list(result.binds) == ["default/b-0"]
+
+
+def test_job_order_off_leaves_it_to_age() -> None:
+    result = planned(
+        node("n", cpu=1),
+        waiting("free", cpu=1),
+        waiting("limited", "1h", created=9, cpu=1),
+        conf=CONF + "    enableJobOrder: false\n",
+    )
+    assert list(result.binds) == ["default/free-0"]
+
+
+# --- votes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["job_enqueueable", "job_pipelined"])
+@pytest.mark.parametrize(
+    ("text", "vote"),
+    [
+        pytest.param(f"{AGE}s", Vote.PERMIT, id="the deadline is now"),
+        pytest.param(f"{AGE}s1ns", Vote.ABSTAIN, id="a nanosecond is left"),
+        pytest.param("1s", Vote.PERMIT, id="long over"),
+        pytest.param(None, Vote.ABSTAIN, id="no limit"),
+    ],
+)
+def test_from_the_deadline_on_it_permits(point: str, text: str | None, vote: Vote) -> None:
+    session = session_of(waiting("g", text), conf=CONF)
+    assert getattr(sla(session), point)(job_of(session, "g")) is vote
+
+
+TIERS = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - name: sla
+- plugins:
+  - name: gang
+  - name: overcommit
+    arguments:
+      overcommit-factor: 1.0
+"""
+
+
+@pytest.mark.parametrize(("text", "phase"), [("1s", "Inqueue"), ("876000h", "Pending")])
+def test_a_job_that_waited_too_long_is_admitted_against_later_tiers(text: str, phase: str) -> None:
+    objects = waiting("g", text, phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
+    result = planned(node("n", cpu=8), objects, conf=TIERS)
+    assert result.phases["default/g"] == phase
+
+
+def test_a_reject_of_the_same_tier_holds() -> None:
+    same = TIERS.replace("- plugins:\n  - name: gang\n", "  - name: gang\n")
+    objects = waiting("g", "1s", phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
+    assert planned(node("n", cpu=8), objects, conf=same).phases["default/g"] == "Pending"
+
+
+@pytest.mark.parametrize(("text", "held"), [("1s", 1), ("876000h", 0)])
+def test_a_gang_that_waited_too_long_keeps_the_room_it_found(text: str, held: int) -> None:
+    """8 of the gang's 16 CPU are there: past its deadline another job cannot have them."""
+    session = session_after(
+        node("n", cpu=8), waiting("g", text, size=2, cpu=8), conf=TIERS.replace("enqueue, allocate", "allocate")
+    )
+    assert len(session.kept) == held
+
+
+def test_enqueue_vote_off_leaves_it_to_the_others() -> None:
+    off = TIERS.replace("- name: sla\n", "- name: sla\n    enableJobEnqueued: false\n")
+    objects = waiting("g", "1s", phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
+    assert planned(node("n", cpu=8), objects, conf=off).phases["default/g"] == "Pending"
+
+
+def test_time_alone_changes_what_it_says() -> None:
+    assert SlaPlugin.timed

@@ -1,0 +1,372 @@
+"""The tree of queues that hierarchical drf shares the cluster along (seed 002, Volcano ``docs/design/hdrf.md``)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import TERMINATED_STATUSES
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Queue, Task
+
+HIERARCHY = "volcano.sh/hierarchy"
+WEIGHTS = "volcano.sh/hierarchy-weights"
+
+ONE = 1 << 44
+"""A share of 1: shares are whole numbers, so that sums do not depend on the order in which they were made."""
+_GRAIN = 1 << 10
+"""Shares are compared in units of this many, beyond which rounding could tell apart what is equal."""
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+Standing = tuple[tuple[bool, int], ...]
+"""Of each place on a queue's path, from the top: whether it is saturated, and its share by weight."""
+Place = tuple[tuple[int, ...], int, bool]
+"""What a child adds to the place above it: shares by resource, the largest of them, and whether it is saturated."""
+
+
+class Places:
+    """Where queues are in the tree: number 0 is the root, each place comes after the one above it.
+
+    ``path[q]`` are the places from below the root down to where the jobs of queue number q are. A queue without
+    hierarchy, and one whose place has other queues below it, gets a place of its own there with weight 1.
+    ``wrong[q]`` says what of a queue's annotations cannot be taken as written.
+    """
+
+    def __init__(self, queues: Sequence[Queue]) -> None:
+        self.above: list[int] = [-1]
+        self.weight: list[float] = [1.0]
+        self.path: list[tuple[int, ...]] = []
+        self.wrong: list[list[Refusal]] = [[] for _ in queues]
+        self._names = ["root"]
+        self._below: list[dict[str, int]] = [{}]
+        self._given_by: dict[int, str] = {}
+        paths = [self._walk(queue) for queue in queues]
+        inner = [bool(self._below[path[-1]]) if path else True for path in paths]
+        for queue, path, is_inner in zip(queues, paths, inner, strict=True):
+            if is_inner:
+                if path:
+                    self._tell(queue, HIERARCHY, "names a place with queues below it; give the jobs a queue below it")
+                path = [*path, self._place(path[-1] if path else 0, f"queue/{queue.name}", 1.0)]
+            self.path.append(tuple(path))
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+    def _walk(self, queue: Queue) -> list[int]:
+        """The places that a queue's annotations name, made where they are new."""
+        annotations = queue.record.queue.metadata.annotations
+        text = annotations.get(HIERARCHY, "")
+        if not text:
+            return []
+        names = text.split("/")
+        weights = annotations.get(WEIGHTS, "").split("/")
+        if names[0] != "root" or "" in names:
+            self._tell(queue, HIERARCHY, "is read as names below the root; write root/<name>/...")
+        if len(weights) != len(names):
+            self._tell(queue, WEIGHTS, f"must hold one weight for each of the {len(names)} names; missing ones are 1")
+        path: list[int] = []
+        for depth, name in enumerate(names[1:], 1):
+            weight = self._weight(queue, weights[depth]) if depth < len(weights) else 1.0
+            place = self._place(path[-1] if path else 0, name, weight)
+            giver = self._given_by.setdefault(place, queue.name)
+            if self.weight[place] != weight:
+                self._tell(queue, WEIGHTS, f"differs from that of queue {giver} for {name}, whose weight holds")
+            path.append(place)
+        return path
+
+    def _place(self, above: int, name: str, weight: float) -> int:
+        found = self._below[above].get(name)
+        if found is None:
+            found = self._below[above][name] = len(self.above)
+            self.above.append(above)
+            self.weight.append(weight)
+            self._names.append(name)
+            self._below.append({})
+        return found
+
+    def _weight(self, queue: Queue, text: str) -> float:
+        weight = float(text) if _NUMBER.fullmatch(text) else math.nan
+        if 1 <= weight < math.inf:
+            return weight
+        self._tell(queue, WEIGHTS, f"holds {text!r}, which counts as 1; write a number of at least 1")
+        return 1.0
+
+    def _tell(self, queue: Queue, annotation: str, what: str) -> None:
+        value = queue.record.queue.metadata.annotations.get(annotation, "")
+        self.wrong[queue.index].append(Refusal(f"annotation {annotation} of queue {queue.name} {what}", {"is": value}))
+
+
+class _Tree:
+    """Shares of all places while a certain set of resources is used up.
+
+    A job's share is that of its dominant resource, and it is saturated when it has all that it asks for of a
+    resource, or asks for a resource that is used up. A place holds what its saturated children hold, and of the
+    others what they would hold if all had the smallest share among them (M): sum of held x M / share. It is
+    saturated when all its children are.
+
+    Every place keeps these sums (``kept``: of the saturated, ``scaled``: of held/share of the others), how many
+    children are not ``saturated``, and a heap of the others' shares, so that a job's change costs its path alone.
+    """
+
+    def __init__(self, hierarchy: Hierarchy, full: Sequence[bool], held: Ints) -> None:
+        self._h = hierarchy
+        self._full = tuple(full)
+        self._width = len(hierarchy.totals)
+        count = len(hierarchy.places)
+        self._kept = [[0] * self._width for _ in range(count)]
+        self._scaled = [[0] * self._width for _ in range(count)]
+        self._open = [0] * count
+        self._heaps: list[list[int]] = [[] for _ in range(count)]
+        self._shares: list[dict[int, int]] = [{} for _ in range(count)]
+        self._base = held
+        self._held: dict[int, list[int]] = {}
+        self.position = 0
+        self._load(held)
+        none: Place = ((0,) * self._width, 0, True)
+        self.state: list[Place] = [none] * count
+        for place in range(count - 1, -1, -1):
+            self.state[place] = self._sum_up(place)
+            if place:
+                self._count(hierarchy.places.above[place], self.state[place], 1)
+
+    def _load(self, held: Ints) -> None:
+        """Sums over all jobs, in columns."""
+        h = self._h
+        jobs = np.flatnonzero(h.place_of >= 0)
+        place, mine, wanted = h.place_of[jobs], held[jobs], h.request[jobs]
+        parts = np.rint(mine[:, h.columns] / h.totals * ONE).astype(np.int64)
+        share = parts.max(axis=1, initial=0)
+        blocks = (wanted > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
+        saturated = blocks.any(axis=1)
+        open_ = np.bincount(place[~saturated], minlength=len(h.places)).tolist()
+        kept, scaled = np.zeros((2, len(h.places), self._width), np.int64)
+        np.add.at(kept, place[saturated], parts[saturated])
+        rising = ~saturated & (share > 0)
+        np.add.at(scaled, place[rising], np.rint(parts[rising] / share[rising, None] * ONE).astype(np.int64))
+        self._kept, self._scaled, self._open = kept.tolist(), scaled.tolist(), open_
+        for number, value in zip(place[rising].tolist(), share[rising].tolist(), strict=True):
+            shares = self._shares[number]
+            shares[value] = shares.get(value, 0) + 1
+        for number, shares in enumerate(self._shares):
+            self._heaps[number] = sorted(shares)
+
+    def held(self, job: int) -> list[int]:
+        """What the tree takes a job to hold."""
+        found = self._held.get(job)
+        return self._base[job].tolist() if found is None else found
+
+    def put(self, job: int, held: list[int]) -> None:
+        """Let a job hold other amounts."""
+        place = int(self._h.place_of[job])
+        if place < 0:
+            return
+        wanted = self._h.request_of(job)
+        before, after = self._leaf(self.held(job), wanted), self._leaf(held, wanted)
+        self._held[job] = held
+        while before != after:
+            self._count(place, before, -1)
+            self._count(place, after, 1)
+            before, after = self.state[place], self._sum_up(place)
+            self.state[place] = after
+            if not place:
+                return
+            place = self._h.places.above[place]
+
+    def _leaf(self, held: list[int], wanted: list[int]) -> Place:
+        parts = tuple([round(held[column] / total * ONE) for column, total in self._h.total])
+        saturated = False
+        for have, want, full in zip(held, wanted, self._full, strict=True):
+            if want > 0 and (full or have >= want):
+                saturated = True
+                break
+        return parts, max(parts, default=0), saturated
+
+    def _count(self, place: int, child: Place, sign: int) -> None:
+        """Add a child to a place's sums, or take it out."""
+        parts, share, saturated = child
+        if saturated:
+            kept = self._kept[place]
+            for column, part in enumerate(parts):
+                kept[column] += sign * part
+            return
+        self._open[place] += sign
+        if not share:
+            return
+        scaled = self._scaled[place]
+        for column, part in enumerate(parts):
+            scaled[column] += sign * round(part / share * ONE)
+        shares = self._shares[place]
+        left = shares.get(share, 0) + sign
+        if left:
+            shares[share] = left
+            if sign > 0 and left == 1:
+                heappush(self._heaps[place], share)
+        else:
+            del shares[share]
+
+    def _sum_up(self, place: int) -> Place:
+        heap, shares = self._heaps[place], self._shares[place]
+        while heap and heap[0] not in shares:
+            heappop(heap)
+        least = min(heap[0], ONE) if heap else ONE
+        parts = tuple(
+            [
+                kept + (least * scaled + ONE // 2) // ONE
+                for kept, scaled in zip(self._kept[place], self._scaled[place], strict=True)
+            ]
+        )
+        return parts, max(parts, default=0), not self._open[place]
+
+
+class Hierarchy:
+    """Hierarchical drf of one session.
+
+    ``held`` is what jobs hold that are no longer as in ``allocated``. A tree is kept for each set of resources that
+    are used up, and brought up to date by the log of jobs that changed when it is asked.
+    """
+
+    def __init__(self, session: Session, held: dict[int, list[int]]) -> None:
+        self.places = Places(session.queue_list)
+        self._allocated = session.jobs.allocated
+        self._changed = held
+        self._log: list[int] = []
+        totals = session.nodes.total.tolist()
+        self.total = [(column, amount) for column, amount in enumerate(totals) if amount]
+        self.columns = np.array([column for column, _ in self.total], np.intp)
+        self.totals = np.array([amount for _, amount in self.total], np.float64)
+        self._least_full: list[int] = totals
+        self._sum: list[int] = self._allocated.sum(axis=0).tolist()
+        self.request = _requests(session)
+        leaves = np.array([path[-1] for path in self.places.path], np.int64)
+        self.place_of: npt.NDArray[np.int64] = np.where(self.request.any(axis=1), leaves[session.jobs.queue], -1)
+        self._trees: dict[tuple[bool, ...], _Tree] = {}
+        self._standings: dict[int, tuple[int, Standing]] = {}
+
+    def request_of(self, job: int) -> list[int]:
+        """What a job's tasks that did not end ask for in all."""
+        return self.request[job].tolist()  # type: ignore[no-any-return]
+
+    def moved(self, task: Task, sign: int) -> None:
+        """A task's job holds more (1) or less (-1)."""
+        total = self._sum
+        for column, amount in enumerate(task.amounts):
+            total[column] += sign * amount
+        self._log.append(task.job.index)
+
+    def standing(self, queue: Queue) -> Standing:
+        """Place by place from the top: whether it is saturated, and its share by weight."""
+        stamp, found = self._standings.get(queue.index, (-1, ()))
+        if stamp != len(self._log):
+            found = self._key(self._tree(self._sum), queue)
+            self._standings[queue.index] = (len(self._log), found)
+        return found
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """Tasks whose queue, without that task, would still come after the reclaimer's with the reclaimer."""
+        wanted = reclaimer.amounts
+        answers: dict[tuple[int, tuple[int, ...]], bool] = {}
+        victims = []
+        for task in tasks:
+            known = (task.job.index, task.amounts)
+            if known not in answers:
+                total = [have + more - less for have, more, less in zip(self._sum, wanted, task.amounts, strict=True)]
+                answers[known] = self._would_come_after(self._tree(total), reclaimer, task)
+            if answers[known]:
+                victims.append(task)
+        return victims
+
+    def _would_come_after(self, tree: _Tree, reclaimer: Task, task: Task) -> bool:
+        taker, giver = reclaimer.job.index, task.job.index
+        before = tree.held(taker)
+        tree.put(taker, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
+        given = tree.held(giver)
+        tree.put(giver, [have - less for have, less in zip(given, task.amounts, strict=True)])
+        result = is_before(self._key(tree, reclaimer.job.queue), self._key(tree, task.job.queue))
+        tree.put(giver, given)
+        tree.put(taker, before)
+        return result
+
+    def _key(self, tree: _Tree, queue: Queue) -> Standing:
+        state, weight = tree.state, self.places.weight
+        return tuple(
+            [
+                (state[place][2], round(state[place][1] / weight[place] / _GRAIN))
+                for place in self.places.path[queue.index]
+            ]
+        )
+
+    def _tree(self, total: list[int]) -> _Tree:
+        """The tree for what is used up when ``total`` is held, up to date."""
+        full = tuple([have >= least for have, least in zip(total, self._least_full, strict=True)])
+        tree = self._trees.get(full)
+        log = self._log
+        if tree is None:
+            held = self._allocated
+            if self._changed:
+                held = held.copy()
+                held[list(self._changed)] = list(self._changed.values())
+            tree = self._trees[full] = _Tree(self, full, held)
+        elif tree.position < len(log):
+            for job in dict.fromkeys(log[tree.position :]):
+                tree.put(job, self._changed[job])
+        tree.position = len(log)
+        return tree
+
+    def complaints(self, queue: Queue) -> Iterator[Refusal]:
+        """What is wrong with a queue's annotations."""
+        yield from self.places.wrong[queue.index]
+
+
+def is_before(one: Standing, other: Standing) -> bool:
+    """Whether a queue is served before another: at the first place from the top, as far as both go, where they differ
+    it is not saturated and the other is, or has the smaller share by weight."""
+    depth = min(len(one), len(other))
+    return one[:depth] < other[:depth]
+
+
+class Rank:
+    """A queue's key that compares the queues as they stand at that moment.
+
+    What is placed in one queue moves the others under the same place, also those that wait in a heap of queues:
+    Volcano looks at them when it compares them, not when they went in.
+    """
+
+    __slots__ = ("_hierarchy", "_queue")
+
+    def __init__(self, hierarchy: Hierarchy, queue: Queue) -> None:
+        self._hierarchy = hierarchy
+        self._queue = queue
+
+    @property
+    def standing(self) -> Standing:
+        """See ``Hierarchy.standing``."""
+        return self._hierarchy.standing(self._queue)
+
+    def __lt__(self, other: Rank) -> bool:
+        return is_before(self.standing, other.standing)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rank):
+            return NotImplemented
+        mine, theirs = self.standing, other.standing
+        return not is_before(mine, theirs) and not is_before(theirs, mine)
+
+    __hash__ = None  # type: ignore[assignment] # it changes
+
+
+def _requests(session: Session) -> Ints:
+    """Per job, what its tasks that did not end ask for."""
+    tasks = session.snapshot.tasks
+    alive = (session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+    result = np.zeros_like(session.jobs.allocated)
+    for column in range(result.shape[1]):
+        amounts = session.requests[tasks.shape[alive], column]
+        result[:, column] = np.bincount(session.job_of_row[alive], weights=amounts, minlength=len(result))
+    return result

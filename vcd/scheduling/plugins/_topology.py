@@ -1,0 +1,326 @@
+"""The tasks of one job in buckets: which belong together, by what the group's annotations say of its roles.
+
+Source: seed 000 s.8, Volcano ``plugins/task-topology``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from vcd.model.status import ALLOCATED_STATUSES
+from vcd.scheduling.nodes import Ints, Usage
+from vcd.scheduling.plugin import Scores
+from vcd.scheduling.views import Task
+from vcd.state.records import TASK_SPEC, Shape
+from vcd.state.snapshot import GONE
+
+AFFINITY = "volcano.sh/task-topology-affinity"
+ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+TASK_ORDER = "volcano.sh/task-topology-task-order"
+ANNOTATIONS = (AFFINITY, ANTI_AFFINITY, TASK_ORDER)
+
+_SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
+"""How much earlier a role's tasks come for a rule of that kind; the highest counts."""
+_MIB = 1024 * 1024
+_NOWHERE = -1
+"""The node of a task that has none."""
+_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+
+
+class TopologyError(ValueError):
+    """Annotations that name no topology of the job; the message says which and why."""
+
+
+class Topology(NamedTuple):
+    """Sets of roles that like each other's nodes, or shun them (one role alone: its own tasks), and roles in order."""
+
+    affinity: tuple[tuple[str, ...], ...] = ()
+    anti_affinity: tuple[tuple[str, ...], ...] = ()
+    order: tuple[str, ...] = ()
+
+
+def read_topology(annotations: Mapping[str, str], roles: Collection[str]) -> Topology:
+    """The topology that a group's annotations state. Raises TopologyError."""
+    affinity, anti, order = (annotations.get(key) for key in ANNOTATIONS)
+    return Topology(
+        () if affinity is None else _sets_of(AFFINITY, affinity.split(";"), roles),
+        () if anti is None else _sets_of(ANTI_AFFINITY, anti.split(";"), roles),
+        () if order is None else _sets_of(TASK_ORDER, [order], roles)[0],
+    )
+
+
+def _sets_of(key: str, texts: Iterable[str], roles: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    found = tuple(tuple(text.split(",")) for text in texts)
+    for names in found:
+        seen: list[str] = []
+        for name in filter(None, names):
+            if name not in roles:
+                raise TopologyError(f"{key}: task {name} does not exist in the job")
+            if name in seen:
+                raise TopologyError(f"{key}: task {name} is named twice in {','.join(names)}")
+            seen.append(name)
+    return found
+
+
+class _Relations:
+    """Who likes and shuns whom: role -> roles, its own among them."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.likes: dict[str, dict[str, None]] = {}
+        self.shuns: dict[str, dict[str, None]] = {}
+        self.priority: dict[str, int] = {}
+        self._relate(self.likes, topology.affinity, _SELF, _INTER)
+        self._relate(self.shuns, topology.anti_affinity, _SELF_ANTI, _INTER_ANTI)
+        count = len(topology.order)
+        self.order = {name: count - place for place, name in enumerate(topology.order)}
+
+    def _relate(
+        self, table: dict[str, dict[str, None]], sets: Iterable[tuple[str, ...]], alone: int, together: int
+    ) -> None:
+        for names in sets:
+            for name in names:
+                others = names if len(names) == 1 else [other for other in names if other != name]
+                table.setdefault(name, {}).update(dict.fromkeys(others))
+                self.priority[name] = max(self.priority.get(name, 0), alone if len(names) == 1 else together)
+
+    def liking(self, role: str, other: str) -> int:
+        """1 where a role likes another, -1 where it shuns it, 0 for neither or both."""
+        return (other in self.likes.get(role, ())) - (other in self.shuns.get(role, ()))
+
+    def shunning(self, role: str) -> list[str]:
+        """The roles that shun a role."""
+        return [other for other, shuns in self.shuns.items() if role in shuns]
+
+    def rank(self, role: str) -> tuple[int, int]:
+        """The smaller comes first: the order that the user gave, then the kind of rule."""
+        return -self.order.get(role, 0), -self.priority.get(role, 0)
+
+
+class Bucket:
+    """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node."""
+
+    __slots__ = ("_amounts", "_matrix", "_place_of", "_shapes", "_waiting", "index", "placed", "request", "total")
+
+    def __init__(self, index: int, width: int) -> None:
+        self.index = index
+        self.total = 0
+        self.placed: dict[int, int] = {}
+        self.request = [0] * width
+        """What those that wait ask for together."""
+        self._place_of: dict[int, int] = {}
+        self._waiting: dict[int, int] = {}
+        self._amounts: list[tuple[int, ...]] = []
+        self._matrix: Ints | None = None
+        self._shapes: list[Shape] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait."""
+        return len(self._waiting)
+
+    def add(self, task: Task) -> None:
+        """Take a task in, waiting or on a node."""
+        self.total += 1
+        if task.node == _NOWHERE:
+            self._place_of[task.row] = len(self._shapes)
+            self._amounts.append(task.amounts)
+            self._shapes.append(task.shape)
+            self.moved(task, 1)
+        else:
+            self.placed[task.node] = self.placed.get(task.node, 0) + 1
+
+    def moved(self, task: Task, sign: int) -> None:
+        """A task that had no node when the session began waits (``sign`` 1), or does no more (-1)."""
+        if task.row not in self._place_of:
+            return
+        if sign > 0:
+            self._waiting[task.row] = self._place_of[task.row]
+        else:
+            del self._waiting[task.row]
+        for column, amount in enumerate(task.amounts):
+            self.request[column] += sign * amount
+
+    def others(self, task: Task) -> Ints:
+        """Requests (tasks, resources) of those that wait beside a task like the given one, in the order of adding."""
+        if self._matrix is None:
+            self._matrix = np.array(self._amounts, np.int64)
+        places = sorted(self._waiting.values())
+        like = next((place for place in places if self._shapes[place] is task.shape), None)
+        others: Ints = self._matrix[[place for place in places if place != like]]
+        return others
+
+
+class _Filling:
+    """The buckets of a job while they are filled, in columns: tasks by role, and what the waiting ones ask for."""
+
+    def __init__(self, relations: _Relations, tasks: int) -> None:
+        self._code_of = {role: code for code, role in enumerate(relations.priority)}
+        self._liking = np.array(
+            [[relations.liking(role, other) for other in self._code_of] for role in self._code_of], np.int64
+        ).reshape(len(self._code_of), len(self._code_of))
+        self._counts = np.zeros((tasks, len(self._code_of)), np.int64)
+        self._loads = np.zeros(tasks)
+        self._buckets = 0
+
+    def add(self, index: int, role: str, load: float) -> None:
+        """A task was put into a bucket."""
+        self._buckets = max(self._buckets, index + 1)
+        self._counts[index, self._code_of[role]] += 1
+        self._loads[index] += load
+
+    def best(self, role: str) -> int | None:
+        """The bucket that a task likes most, of several the one with the least load, then the oldest; None where it
+        shuns all."""
+        if not self._buckets:
+            return None
+        liking = self._counts[: self._buckets] @ self._liking[self._code_of[role]]
+        most = liking.max()
+        if most < 0:
+            return None
+        alike = np.flatnonzero(liking == most)
+        return int(alike[self._loads[alike].argmin()])
+
+
+def _load(task: Task) -> float:
+    """What a task asks for in one number: a thousandth of a unit counts as much as a mebibyte."""
+    cpu, memory, *scalars = task.amounts
+    load: float = cpu + memory / _MIB + sum(scalars)
+    return load
+
+
+class JobTopology:
+    """The buckets of one job. Tasks without a role, or of one that no rule names, are in none."""
+
+    def __init__(self, topology: Topology, tasks: Iterable[Task]) -> None:
+        self._relations = _Relations(topology)
+        self.buckets: list[Bucket] = []
+        self.bucket_of: dict[int, Bucket] = {}
+        self.largest = 0
+        self._role_of: dict[int, str] = {}
+        self._shunned: dict[str, dict[int, int]] = {}
+        """Role -> node -> how many tasks there it shuns."""
+        self._class_of: dict[int, int] = {}
+        self.classes = 0
+        self._build(tasks)
+
+    # --- building ---------------------------------------------------------------------------------------------------
+
+    def _build(self, tasks: Iterable[Task]) -> None:
+        """Tasks on nodes first, a bucket for each node; then each task into the bucket that it likes best."""
+        concerned = []
+        for task in tasks:
+            role = task.pod.metadata.annotations.get(TASK_SPEC, "")
+            if role:
+                self._role_of[task.row] = role
+                if task.node >= 0 and task.status in _ALLOCATED:
+                    self._count(task.row, task.node, 1)
+            if role and role in self._relations.priority:
+                concerned.append(task)
+        filling = _Filling(self._relations, len(concerned))
+        by_node: dict[int, Bucket] = {}
+        # rows are in order of name; nodes that are gone, whose names nobody knows any more, are one
+        for task in sorted(concerned, key=lambda task: (task.node == GONE, task.node)):
+            if task.node != _NOWHERE:
+                by_node[task.node] = self._put(by_node.get(task.node), task, filling)
+        waiting = [task for task in concerned if task.node == _NOWHERE]
+        waiting.sort(key=lambda task: (self._relations.rank(self._role_of[task.row]), task.name))
+        pairs: dict[tuple[int, str], int] = {}
+        for task in waiting:
+            role = self._role_of[task.row]
+            best = filling.best(role)
+            bucket = self._put(None if best is None else self.buckets[best], task, filling)
+            self._class_of[task.row] = pairs.setdefault((bucket.index, role), len(pairs) + 1)
+        self.classes = len(pairs)
+
+    def _put(self, bucket: Bucket | None, task: Task, filling: _Filling) -> Bucket:
+        """Put a task into a bucket, a new one where none is given."""
+        if bucket is None:
+            bucket = Bucket(len(self.buckets), len(task.amounts))
+            self.buckets.append(bucket)
+        bucket.add(task)
+        filling.add(bucket.index, self._role_of[task.row], _load(task) if task.node == _NOWHERE else 0.0)
+        self.bucket_of[task.row] = bucket
+        self.largest = max(self.largest, bucket.total)
+        return bucket
+
+    # --- what happens -----------------------------------------------------------------------------------------------
+
+    def _count(self, row: int, node: int, change: int) -> None:
+        role = self._role_of.get(row)
+        for other in () if role is None else self._relations.shunning(role):
+            shunned = self._shunned.setdefault(other, {})
+            shunned[node] = shunned.get(node, 0) + change
+
+    def placed(self, task: Task, node: int) -> None:
+        """A task was given a node, or back to it."""
+        self._count(task.row, node, 1)
+        bucket = self.bucket_of.get(task.row)
+        if bucket is not None:
+            bucket.placed[node] = bucket.placed.get(node, 0) + 1
+            bucket.moved(task, -1)
+
+    def removed(self, task: Task, node: int) -> None:
+        """A task was taken from a node; it waits again if it did when the session began."""
+        self._count(task.row, node, -1)
+        bucket = self.bucket_of.get(task.row)
+        if bucket is not None:
+            bucket.placed[node] = bucket.placed.get(node, 0) - 1
+            bucket.moved(task, 1)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def class_of(self, task: Task) -> int:
+        """Waiting tasks of one class share bucket and role; 0: in no bucket."""
+        return self._class_of.get(task.row, 0)
+
+    def order(self, task: Task) -> tuple[int, int, int, int, int]:
+        """The smaller key is placed first."""
+        bucket = self.bucket_of.get(task.row)
+        if bucket is None:
+            return 1, 0, 0, 0, 0
+        return 0, -bucket.waiting, bucket.index, *self._relations.rank(self._role_of[task.row])
+
+    def points(self, task: Task, usage: Usage) -> Scores:
+        """How much of the task's bucket is on each row of ``usage``, less the tasks that it shuns, or would fit there
+        with it; 0 where the task itself would not fit even in what is being freed."""
+        bucket = self.bucket_of[task.row]
+        room = usage.idle + usage.releasing
+        fits = (room >= task.request[:, None]).all(axis=0)
+        score = np.full(len(usage), bucket.waiting, np.int64)
+        self._add_present(score, bucket, self._role_of[task.row], usage)
+        score -= _misfits(bucket, task, room)
+        return np.where(fits, score, 0).astype(np.float64)
+
+    def _add_present(self, score: Ints, bucket: Bucket, role: str, usage: Usage) -> None:
+        """Add what the nodes hold of the bucket and take off what they hold of shunned roles."""
+        for count, sign in ((bucket.placed, 1), (self._shunned.get(role, {}), -1)):
+            nodes = np.fromiter(count.keys(), np.intp, len(count))
+            numbers = np.fromiter(count.values(), np.int64, len(count)) * sign
+            if usage.rows is None:
+                there = nodes != GONE
+                score[nodes[there]] += numbers[there]
+            else:
+                score += np.array([sign * count.get(row, 0) for row in usage.rows.tolist()], np.int64)
+
+
+def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
+    """How many of the bucket's other tasks must go elsewhere, the last added first, until the rest fits into the room
+    of each node."""
+    misfits = np.zeros(room.shape[1], np.int64)
+    tight = [
+        column
+        for column, amount in enumerate(bucket.request)
+        if (amount or column < 2) and amount > room[column].min(initial=amount)
+    ]
+    if not tight:
+        return misfits
+    others = bucket.others(task)
+    for column in tight:
+        # what is left after 0, 1, ... were taken out, ascending
+        left = bucket.request[column] - np.concatenate([[0], np.cumsum(others[::-1, column])])
+        over = len(left) - np.searchsorted(left[::-1], room[column], side="right")
+        np.maximum(misfits, np.minimum(over, len(others)), out=misfits)
+    return misfits

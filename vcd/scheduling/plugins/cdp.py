@@ -1,0 +1,91 @@
+"""cdp: a pod that has just been placed is left alone for a while (seed 000 s.10)."""
+
+from __future__ import annotations
+
+from vcd.model.objects import Pod
+from vcd.scheduling.arguments import parse_duration
+from vcd.scheduling.plugin import Plugin, Refusal
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
+from vcd.state.records import seconds_of
+
+COOLDOWN = "volcano.sh/cooldown-time"
+
+_SECOND = 10**9
+
+
+class CdpPlugin(Plugin):
+    """Cool-down protection: a running pod is no victim before its cool-down since it was placed is over.
+
+    The cool-down is a duration such as 10m in the pod's label or annotation `volcano.sh/cooldown-time`, the label
+    first. It begins with the last transition of the pod's condition PodScheduled to True; a pod that does not run, has
+    no such condition, or states no cool-down that can be read is not protected. Waiting jobs say which of their pods
+    state one that cannot be read. Source: seed 000 s.10, Volcano ``plugins/cdp``.
+    """
+
+    name = "cdp"
+    annotations = (COOLDOWN,)
+    protects = True
+    timed = True
+
+    def open(self, session: Session) -> None:
+        """Note the time."""
+        self._now = session.now
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """All but those that cool down."""
+        return self._stable(tasks)
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """All but those that cool down."""
+        return self._stable(tasks)
+
+    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
+        """All but those that cool down."""
+        return self._stable(tasks)
+
+    def _stable(self, tasks: list[Task]) -> list[Task]:
+        return [task for task in tasks if not cools_down(task.pod, self._now)]
+
+    def close(self, session: Session) -> None:
+        """Waiting jobs tell of cool-downs that cannot be read."""
+        for job in session.jobs_with_pending():
+            for task in job.pending():
+                text = stated(task.pod)
+                if text is not None and cooldown_of(task.pod) is None:
+                    reason = f"{COOLDOWN} of the pod is no duration from zero up, and does not protect it"
+                    detail = {"value": text, "write": "a duration, for example 10m"}
+                    session.note(job, "invalid", self.name, Refusal(reason, detail), task=task)
+
+
+def stated(pod: Pod) -> str | None:
+    """A pod's cool-down as written: the label, else the annotation."""
+    meta = pod.metadata
+    return meta.labels.get(COOLDOWN, meta.annotations.get(COOLDOWN))
+
+
+def cooldown_of(pod: Pod) -> int | None:
+    """A pod's cool-down in nanoseconds, None where it states none that can be read."""
+    text = stated(pod)
+    if text is None:
+        return None
+    try:
+        cooldown = parse_duration(text)
+    except ValueError:
+        return None
+    return cooldown if cooldown >= 0 else None
+
+
+def cools_down(pod: Pod, now: int) -> bool:
+    """Whether a pod was placed so recently that it is left alone; ``now`` in nanoseconds."""
+    cooldown = cooldown_of(pod)
+    if not cooldown or pod.status.phase != "Running":
+        return False
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "True":
+            try:
+                placed = seconds_of(condition.last_transition_time)
+            except ValueError:
+                return False
+            return placed * _SECOND + cooldown > now
+    return False

@@ -1,0 +1,271 @@
+"""resource-strategy-fit: each resource spread or packed by its own strategy (seed 000 s.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vcd.model.requests import CPU, MEMORY
+from vcd.model.status import TaskStatus
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, parse_arguments
+from vcd.scheduling.candidates import SCALE
+from vcd.scheduling.nodes import Usage
+from vcd.scheduling.plugin import Depends, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
+from vcd.scheduling.plugins._apart import score_marks
+from vcd.scheduling.predicates.proportional import Proportional, Rate
+from vcd.scheduling.scores.strategy import (
+    LEAST,
+    MOST,
+    Rating,
+    ResourceStrategy,
+    ScarceResourceAvoidance,
+    Strategy,
+    strategy_of,
+)
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
+
+SCORING_TYPE = "volcano.sh/resource-strategy-scoring-type"
+SCORING_WEIGHT = "volcano.sh/resource-strategy-weight"
+DEFAULT_WEIGHT = 10
+
+_INT64 = range(-(2**63), 2**63)
+_RESOURCE = (
+    Argument("type", "str", LEAST, "MostAllocated, or LeastAllocated, which everything else means."),
+    Argument("weight", "int", 1, "Its weight among the resources; below 1 it means 1."),
+)
+_SRA = (
+    Argument("enable", "bool", False, "Whether scarce resources are avoided."),
+    Argument("resources", "strings", (), "The scarce resources."),
+    Argument("weight", "int", 1, "How much it counts beside the strategies."),
+    Argument("resourceWeight", "mapping", {}, "Scarce resource -> its weight, 1 where not given or below 0."),
+)
+_PROPORTIONAL = (
+    Argument("enable", "bool", False, "Whether cpu and memory are kept for idle units of scarce resources."),
+    Argument("resources", "strings", (), "The scarce resources."),
+    Argument("resourceProportion", "mapping", {}, "<resource>.cpu -> cores, <resource>.memory -> gigabytes, per unit."),
+)
+
+
+class PodStrategy(Score):
+    """What the rating by a pod's own strategy differs from the configuration's, which all pods get.
+
+    In whole millionths, so that the sum is exactly the rating by the pod's own.
+    """
+
+    name = "resource strategy of the pod"
+    depends = Depends.PODS  # the annotations of a pod are not part of its shape
+
+    def __init__(self, plugin: ResourceStrategyFitPlugin) -> None:
+        super().__init__(1)
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.own_class(task) > 0
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        own = self._plugin.own_rating(task)
+        wanted = np.zeros(len(usage)) if own is None else own.points(task, usage)
+        general = self._plugin.rating.points(task, usage)
+        difference: Scores = (np.rint(wanted * SCALE) - np.rint(general * SCALE)) / SCALE
+        return difference
+
+
+class ResourceStrategyFitPlugin(Plugin):
+    """Spreads pods over the nodes by some resources and packs them by others.
+
+    - Points: 100 x `resourceStrategyFitWeight` x the mean, by weight, over the resources that the pod asks for:
+      `MostAllocated` (request + used) / allocatable, `LeastAllocated` (allocatable - request - used) / allocatable; 0
+      where one of them would not fit. `resources` names them; `nvidia.com/*` stands for all that begin so, an exact
+      name comes before a pattern, a longer pattern before a shorter one; other patterns are ignored.
+    - A pod's annotations `volcano.sh/resource-strategy-scoring-type` and `volcano.sh/resource-strategy-weight` (JSON
+      such as `{"cpu": 2, "memory": 1}`) together replace `resources` for it. A type without weights, or what cannot be
+      read, leaves it without points of strategies; weights without a type do nothing.
+    - `sra` (scarce resource avoidance) adds 100 x weight x (1 - weights of the scarce resources that the node has / all
+      of them), so that pods that can do without stay away from them; 0 where the node lacks what the pod asks for.
+    - `proportional` keeps cores and gigabytes (10^9 bytes) for each idle unit of a scarce resource: pods that ask for
+      none of these resources must leave them on the node.
+
+    Source: seed 000 s.11, Volcano ``plugins/resource-strategy-fit``.
+    """
+
+    name = "resource-strategy-fit"
+    annotations = (SCORING_TYPE, SCORING_WEIGHT)
+    arguments = (
+        Argument(
+            "resourceStrategyFitWeight",
+            "int",
+            DEFAULT_WEIGHT,
+            "How much the strategies count; below 0 it means 10, with 0 they rate nothing.",
+        ),
+        Argument(
+            "resources",
+            "mapping",
+            None,
+            "Resource or pattern -> type (MostAllocated; all else is LeastAllocated) and weight (1; below 1 it means "
+            "1). Not given or empty: cpu and memory, LeastAllocated, weight 1.",
+        ),
+        Argument(
+            "sra",
+            "mapping",
+            None,
+            "Scarce resource avoidance: enable (false), resources (names, with commas), weight (1; below 1 it is off), "
+            "resourceWeight (resource -> weight, 1 where not given or below 0).",
+        ),
+        Argument(
+            "proportional",
+            "mapping",
+            None,
+            "Kept beside scarce resources: enable (false), resources (names, with commas), resourceProportion "
+            "(<resource>.cpu -> cores, <resource>.memory -> gigabytes per unit, 1 where not given or below 0).",
+        ),
+    )
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        """Raises ArgumentError for a value within the mappings that is of a wrong kind."""
+        super().__init__(arguments)
+        weight: int = arguments["resourceStrategyFitWeight"]
+        self.weight = DEFAULT_WEIGHT if weight < 0 else weight
+        self.strategies = _strategies(arguments["resources"])
+        self._sra = _within("sra", _SRA, arguments["sra"])
+        self._proportional = _within("proportional", _PROPORTIONAL, arguments["proportional"])
+        self.scarce = {
+            name: _not_negative(_number("sra.resourceWeight", "int", name, self._sra["resourceWeight"]))
+            for name in self._sra["resources"]
+        }
+        proportions = self._proportional["resourceProportion"]
+        self.rates = {
+            name: Rate(
+                *(
+                    _not_negative(_number("proportional.resourceProportion", "float", f"{name}.{of}", proportions))
+                    for of in (CPU, MEMORY)
+                )
+            )
+            for name in self._proportional["resources"]
+            if name not in (CPU, MEMORY)
+        }
+
+    def open(self, session: Session) -> None:
+        """Find out what each resource's strategy is."""
+        self._session = session
+        patterns = [name for name in self.strategies if name.endswith("*")]
+        found = {name: strategy_of(name, self.strategies, patterns) for name in session.nodes.resources}
+        known = {name: strategy for name, strategy in found.items() if strategy is not None}
+        self.rating = Rating(session, self.weight, known)
+        self._class_of_row: dict[int, int] = {}
+        self._own: list[Rating | None] = []
+        self._errors: dict[int, Refusal] = {}
+
+    def close(self, session: Session) -> None:
+        """Tell of the pods whose annotations count for nothing."""
+        for row, number in self._class_of_row.items():
+            if number in self._errors:
+                task = session.task(row)
+                session.note(task.job, "annotation", self.name, self._errors[number], task=task)
+
+    # --- strategies of pods -----------------------------------------------------------------------------------------
+
+    def _find_own(self) -> None:
+        """The pending pods that have a strategy of their own, one class for each pair of annotations."""
+        tasks = self._session.snapshot.tasks
+        numbers: dict[tuple[str, str], int] = {}
+        pending = (self._session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING)
+        for row in np.flatnonzero(pending).tolist():
+            pod = tasks.pods[row]
+            kind = pod.metadata.annotations.get(SCORING_TYPE) if pod is not None else None
+            if pod is None or not kind:
+                continue
+            key = (kind, pod.metadata.annotations.get(SCORING_WEIGHT, ""))
+            if key not in numbers:
+                self._add_own(*key)
+                numbers[key] = len(self._own)
+            self._class_of_row[row] = numbers[key]
+
+    def _add_own(self, kind: str, text: str) -> None:
+        try:
+            strategies = {name: Strategy(kind, weight) for name, weight in _weights(text).items()}
+            if kind not in (MOST, LEAST):
+                raise AnnotationError(f"{SCORING_TYPE}: {kind!r} is not one of {MOST}, {LEAST}")
+        except AnnotationError as error:
+            self._own.append(None)
+            mend = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
+            self._errors[len(self._own)] = Refusal(
+                "the pod's resource strategy is invalid, it is rated by none", {"error": str(error), "mend": mend}
+            )
+        else:
+            self._own.append(Rating(self._session, self.weight, strategies))
+
+    def own_class(self, task: Task) -> int:
+        """Pods of one class have the same strategy of their own; 0: none."""
+        return self._class_of_row.get(task.row, 0)
+
+    def own_rating(self, task: Task) -> Rating | None:
+        """The rating by the strategy of a pod of a class above 0; None where it cannot be read."""
+        return self._own[self.own_class(task) - 1]
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    def predicates(self) -> Iterable[Predicate]:
+        """What is kept beside scarce resources, if that is on."""
+        if self._proportional["enable"] and self.rates:
+            yield Proportional(self._session, self.rates)
+
+    def node_order(self) -> Iterable[Score]:
+        """The strategies and the avoidance of scarce resources, as far as they have a weight."""
+        if self.weight > 0:
+            self._find_own()
+            yield ResourceStrategy(self.rating)
+            if self._own:
+                yield PodStrategy(self)
+                yield from score_marks(self.own_class, len(self._own))
+        if self._sra["enable"] and self._sra["weight"] > 0:
+            yield ScarceResourceAvoidance(self._session, self._sra["weight"], self.scarce)
+
+
+def _strategies(raw: Mapping[str, Any] | None) -> dict[str, Strategy]:
+    """Strategies by resource or pattern; patterns that are none are left out."""
+    if not raw:
+        return {CPU: Strategy(LEAST, 1), MEMORY: Strategy(LEAST, 1)}
+    found = {}
+    for name, value in ((str(key), value) for key, value in raw.items()):  # YAML has keys that are no texts
+        given = _within(f"resources.{name}", _RESOURCE, value)
+        if "*" not in name or (len(name) > 1 and name.find("*") == len(name) - 1):
+            found[name] = Strategy(MOST if given["type"] == MOST else LEAST, max(1, given["weight"]))
+    return found
+
+
+def _within(key: str, declared: tuple[Argument, ...], raw: object) -> ArgumentValues:
+    """The values of a mapping within the arguments. Raises ArgumentError naming the whole way to the value."""
+    if raw is not None and not isinstance(raw, Mapping):
+        raise ArgumentError(key, raw, f"a mapping of {', '.join(argument.key for argument in declared)}")
+    try:
+        return parse_arguments(declared, raw)
+    except ArgumentError as error:
+        raise ArgumentError(f"{key}.{error.key}", error.value, error.allowed, error.hint) from None
+
+
+def _number(key: str, kind: Any, name: str, raw: Mapping[str, Any]) -> Any:
+    """One number of a mapping, 1 where it is not there."""
+    return _within(key, (Argument(name, kind, 1, ""),), {name: raw[name]} if name in raw else None)[name]
+
+
+def _not_negative(number: Any) -> Any:
+    """A number as it counts: 1 where it is negative."""
+    return 1 if number < 0 else number
+
+
+def _weights(text: str) -> dict[str, int]:
+    """The weights by resource in the annotation. Raises AnnotationError."""
+    if not text:
+        raise AnnotationError(f"{SCORING_WEIGHT} is missing")
+    try:
+        weights = {name: 0 if value is None else value for name, value in json_mapping(text).items()}
+    except AnnotationError as error:
+        raise AnnotationError(f"{SCORING_WEIGHT}: {error}") from None
+    for name, value in weights.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
+            raise AnnotationError(f"{SCORING_WEIGHT}: the weight of {name} is {value!r}, not an integer")
+    return weights

@@ -1,0 +1,328 @@
+"""tdm: nodes that are shared by the hour with another system (Volcano ``docs/design/tdm-plugin.md``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Pod, PodGroup
+from vcd.model.status import TaskStatus
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.nodes import Usage
+from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores, Vote
+from vcd.scheduling.plugins._leaving import asked_since
+from vcd.scheduling.predicates.node import at_rows
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Task
+
+ZONE = "volcano.sh/revocable-zone"
+PREEMPTABLE = "volcano.sh/preemptable"
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+ANY_ZONE = "*"
+PERIOD = "tdm.evict.period"
+WINDOW = "tdm.revocable-zone.<zone>"
+MAX_SCORE = 100.0
+DEFAULT_BUDGET = 1
+"""How many pods a job without a budget gives at a time."""
+
+_SECOND = 10**9
+_DAY = 24 * 3600
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_WINDOW = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])-([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_AMOUNT = re.compile(r"\+?([0-9]{1,9})(%?)")
+
+
+class Window(NamedTuple):
+    """A part of each day, in seconds since midnight UTC, its ends included."""
+
+    start: int
+    end: int
+
+    def holds(self, now: int) -> bool:
+        """Whether a time, in nanoseconds since the epoch, is within."""
+        second = now // _SECOND % _DAY
+        if self.start < self.end:
+            return self.start <= second <= self.end
+        return self.start == self.end or second >= self.start or second <= self.end
+
+
+def window_of(text: str) -> Window | None:
+    """A window as written, ``22:00-6:00``; None where it is none. One that ends before it begins goes past midnight,
+    one that ends when it begins is the whole day."""
+    found = _WINDOW.fullmatch(text.strip())
+    if found is None:
+        return None
+    hours = [int(part) for part in found.groups()]
+    return Window(hours[0] * 3600 + hours[1] * 60, hours[2] * 3600 + hours[3] * 60)
+
+
+class _Windows(tuple[str, ...]):
+    """All texts that are windows, as choices of an argument."""
+
+    __slots__ = ()
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and window_of(text) is not None
+
+
+class _WindowArgument(Argument):
+    """An argument whose values are windows."""
+
+    @property
+    def allowed(self) -> str:
+        return "a window such as 22:00-6:00: hours from 0 to 23, minutes of two digits"
+
+
+class _Zones:
+    """The revocable nodes of a session: ``revocable`` and ``open`` mark rows; ``names`` and ``codes`` say which zone
+    a row is in (-1: none)."""
+
+    def __init__(self, session: Session, windows: Mapping[str, Window], texts: Mapping[str, str]) -> None:
+        self.codes, self.names = session.nodes.facts.label(ZONE)
+        is_zone = np.array([bool(name) for name in self.names] + [False], np.bool_)
+        is_open = np.array([name in windows and windows[name].holds(session.now) for name in self.names] + [False])
+        self.revocable: Mask = is_zone[self.codes]
+        self.open: Mask = self.revocable & is_open[self.codes]
+        self.closed: frozenset[str] = frozenset(name for name in windows if not windows[name].holds(session.now))
+        self._texts = texts
+
+    def zone_of(self, row: int) -> str:
+        """The zone of a node's row; none is the empty text."""
+        code = int(self.codes[row])
+        return self.names[code] if code >= 0 else ""
+
+    def why_closed(self, zone: str) -> str:
+        """Why nodes of a zone take nothing now."""
+        if zone in self._texts:
+            return f"node(s) in revocable zone {zone} are closed now, open {self._texts[zone]} UTC"
+        return f"node(s) in revocable zone {zone}, for which the argument tdm.revocable-zone.{zone} is missing"
+
+
+class ZoneIsOpen(Predicate):
+    """A node in a revocable zone takes pods only in the zone's window."""
+
+    name = "RevocableZoneOpen"
+    reason = "node(s) in a revocable zone that is closed now"
+    depends = Depends.TIME
+    unresolvable = True
+
+    def __init__(self, zones: _Zones) -> None:
+        self._zones = zones
+        self._passes: Mask = ~zones.revocable | zones.open
+
+    def applies(self, task: Task) -> bool:
+        return not self._passes.all()
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._passes, usage)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """One reason per zone."""
+        codes: npt.NDArray[np.int32] = at_rows(self._zones.codes, usage)[failed]
+        counts = np.bincount(codes[codes >= 0], minlength=len(self._zones.names)).tolist()
+        pairs = zip(self._zones.names, counts, strict=True)
+        return {self._zones.why_closed(zone): count for zone, count in pairs if count}
+
+
+class MayBeRevoked(Predicate):
+    """A node in a revocable zone takes only pods that may use such nodes."""
+
+    name = "RevocableZonePermitted"
+    reason = "node(s) in a revocable zone, which the pod does not permit (annotation volcano.sh/preemptable)"
+    depends = Depends.TIME  # what applies is part of a table's key; the pod's annotations are not
+    unresolvable = True
+
+    def __init__(self, zones: _Zones) -> None:
+        self._passes: Mask = ~zones.revocable
+
+    def applies(self, task: Task) -> bool:
+        return not uses_zones(task.pod)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._passes, usage)
+
+
+class PreferZones(Score):
+    """100 points for nodes of open revocable zones, for pods that may use them."""
+
+    name = "RevocableZone"
+    depends = Depends.TIME
+
+    def __init__(self, zones: _Zones) -> None:
+        super().__init__(1)
+        self._points: Scores = np.where(zones.open, MAX_SCORE, 0.0)
+
+    def applies(self, task: Task) -> bool:
+        return uses_zones(task.pod)
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return at_rows(self._points, usage)
+
+
+class TdmPlugin(Plugin):
+    """Time division: nodes with the label `volcano.sh/revocable-zone` take pods only in the window of their zone.
+
+    - A pod may use such nodes when its annotation `volcano.sh/revocable-zone` is `*`, or, without that one, its
+      annotation `volcano.sh/preemptable` is true; others never go there. In the window it prefers them (100 points).
+    - Outside the window the action shuffle evicts running pods from the zone's nodes that are preemptable
+      (`volcano.sh/preemptable`, annotation or label of the pod, true unless it says no).
+    - A pod that is not preemptable and uses no zones may preempt preemptable ones that run on ordinary nodes; others
+      preempt nobody.
+    - Jobs that are not preemptable (annotation or label of the group, false unless it says so) come first, and starve
+      while any of their pods is pending.
+
+    Of a job no more pods go at a time than its budget lets: `volcano.sh/jdb-min-available` (running pods that stay)
+    or else `volcano.sh/jdb-max-unavailable` (pods that do not run), a number or a percentage of its pods, rounded up;
+    one pod where it states none. A job that gave some gives no more to shuffle within `tdm.evict.period`: while one of
+    its pods was asked to go, or made, since less than that. Windows are in UTC, their ends included. Source: Volcano
+    ``plugins/tdm``.
+    """
+
+    name = "tdm"
+    arguments = (
+        _WindowArgument(
+            WINDOW,
+            "str",
+            None,
+            "The window of a zone, each day, in UTC, for example 10:00-21:00. One that ends before it begins goes past "
+            "midnight; one that ends when it begins is the whole day. Zones without it are closed and keep their pods.",
+            choices=_Windows(),
+        ),
+        Argument(PERIOD, "duration", 60 * _SECOND, "The time between two evictions from a job.", minimum=0),
+    )
+    annotations = (ZONE, PREEMPTABLE, MIN_AVAILABLE, MAX_UNAVAILABLE)
+    timed = True
+
+    def open(self, session: Session) -> None:
+        """See which zones are open."""
+        self._now = session.now
+        self._period: int = self.values[PERIOD]
+        texts: dict[str, str] = self.values.matching(WINDOW)
+        windows = {zone: window for zone, text in texts.items() if (window := window_of(text)) is not None}
+        self._zones = _Zones(session, windows, {zone: text.strip() for zone, text in texts.items()})
+
+    def predicates(self) -> Iterable[Predicate]:
+        """None where no node is revocable."""
+        if self._zones.revocable.any():
+            yield ZoneIsOpen(self._zones)
+            yield MayBeRevoked(self._zones)
+
+    def node_order(self) -> Iterable[Score]:
+        """None where no zone is open."""
+        if self._zones.open.any():
+            yield PreferZones(self._zones)
+
+    # --- jobs -------------------------------------------------------------------------------------------------------
+
+    def job_order(self, job: Job) -> bool:
+        """Jobs that are not preemptable first."""
+        return is_preemptable_job(job.record.group)
+
+    def job_pipelined(self, job: Job) -> Vote:
+        """Whether the minimum has room or waits for it."""
+        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+
+    def job_starving(self, job: Job) -> bool:
+        """Whether a job that is not preemptable has pending tasks, its minimum reached or not."""
+        return job.counts[TaskStatus.PENDING] > 0 and not is_preemptable_job(job.record.group)
+
+    # --- victims ----------------------------------------------------------------------------------------------------
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+        """Running preemptable tasks on ordinary nodes, of each job as many as its budget lets."""
+        if preemptor.preemptable or uses_zones(preemptor.pod):
+            return []
+        return self._within_budgets(
+            [task for task in tasks if _runs(task) and task.preemptable and not self._zones.revocable[task.node]]
+        )
+
+    def victim_tasks(self, tasks: list[Task]) -> list[Task]:
+        """Running preemptable tasks on nodes of closed zones, of each job as many as its budget lets in a period."""
+        closed = self._zones.closed
+        if not closed:
+            return []
+        out = [task for task in tasks if _runs(task) and task.preemptable and self._zones.zone_of(task.node) in closed]
+        settled = {task.job.index: task.job for task in out}
+        resting = {index for index, job in settled.items() if self._gave_just_now(job)}
+        return self._within_budgets([task for task in out if task.job.index not in resting])
+
+    @staticmethod
+    def _within_budgets(tasks: list[Task]) -> list[Task]:
+        left: dict[int, int] = {}
+        victims = []
+        for task in tasks:
+            job = task.job
+            if job.index not in left:
+                left[job.index] = budget(job)
+            if left[job.index] > 0:
+                left[job.index] -= 1
+                victims.append(task)
+        return victims
+
+    def _gave_just_now(self, job: Job) -> bool:
+        """Whether a job lost a pod, or got one in its place, since less than the period."""
+        since = self._now - self._period
+        for task in job.tasks():
+            leaves = task.status == TaskStatus.RELEASING
+            if (asked_since(task.pod, self._now) if leaves else task.created * _SECOND) > since:
+                return True
+        return False
+
+    def close(self, session: Session) -> None:
+        """Waiting jobs tell of annotations that cannot be taken as written."""
+        for job in session.jobs_with_pending():
+            for key in (MIN_AVAILABLE, MAX_UNAVAILABLE):
+                text = job.record.group.metadata.annotations.get(key)
+                if text is not None and _AMOUNT.fullmatch(text) is None:
+                    reason = f"annotation {key} of the group is no number or percentage, and is passed over"
+                    session.note(job, "invalid", self.name, Refusal(reason, {"value": text, "write": "2 or 30%"}))
+            for task in job.pending():
+                text = task.pod.metadata.annotations.get(ZONE)
+                if text is not None and text != ANY_ZONE:
+                    reason = f"annotation {ZONE} of the pod permits no zone; write * for all of them"
+                    session.note(job, "invalid", self.name, Refusal(reason, {"value": text}), task=task)
+
+
+def uses_zones(pod: Pod) -> bool:
+    """Whether a pod may be placed on revocable nodes."""
+    annotations = pod.metadata.annotations
+    zone = annotations.get(ZONE)
+    return annotations.get(PREEMPTABLE) in _TRUE if zone is None else zone == ANY_ZONE
+
+
+def is_preemptable_job(group: PodGroup) -> bool:
+    """Whether a group says that it may be preempted: annotation first, then label; not where neither is there."""
+    meta = group.metadata
+    return meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE)) in _TRUE
+
+
+def budget(job: Job) -> int:
+    """How many of a job's running tasks may go now."""
+    annotations = job.record.group.metadata.annotations
+    total, running = job.task_count, job.counts[TaskStatus.RUNNING]
+    least = _amount(annotations.get(MIN_AVAILABLE), total)
+    if least is not None:
+        return max(running - least, 0)
+    most = _amount(annotations.get(MAX_UNAVAILABLE), total)
+    if most is not None:
+        ended = job.counts[TaskStatus.SUCCEEDED] + job.counts[TaskStatus.FAILED]
+        return max(most - (total - ended - running), 0)
+    return DEFAULT_BUDGET
+
+
+def _amount(text: str | None, total: int) -> int | None:
+    """A number as written, or a percentage of ``total``, rounded up; None where it is neither."""
+    found = None if text is None else _AMOUNT.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found[1])
+    return -(-number * total // 100) if found[2] else number
+
+
+def _runs(task: Task) -> bool:
+    return task.status == TaskStatus.RUNNING and task.node >= 0
