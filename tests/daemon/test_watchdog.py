@@ -16,7 +16,8 @@ import pytest
 
 from tests.daemon.fakes import FakeLog
 from tests.daemon.test_cycle import puts
-from tests.dsl import NOW_NS, gang, node
+from tests.daemon.test_metrics import value
+from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock
 from vcd.api import read_policy
 from vcd.daemon import watchdog as module
@@ -24,7 +25,10 @@ from vcd.daemon.cycle import Cycle
 from vcd.daemon.faults import CHANGE, REPEAT, FaultNews
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import OptionError, parse_options
 from vcd.daemon.watchdog import ACTION_ALLOWANCE, LONGEST_PAUSE, PAUSES, STUCK, Watchdog
+from vcd.eventlog.plain import event_line
+from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling import registry
@@ -36,11 +40,12 @@ from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
-from vcd.state.snapshot import SnapshotMaker
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.placement import choices
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
 WITH = CONF + "  - name: slow\n"
-LIMIT = 0.2
+LIMIT = 0.4
 POLICY = read_policy(CONF)
 
 
@@ -81,7 +86,7 @@ def overdue(dog: Watchdog, clock: FakeClock, name: str = "slow", point: str = "j
     clock.advance(5.1 * (ACTION_ALLOWANCE if name.startswith("action ") else 1))
     dog.check()
     with pytest.raises(Interrupted):
-        dog.leave()
+        dog.leave(0)
     verdict = dog.verdict()
     dog.end()
     return verdict
@@ -91,7 +96,7 @@ def test_nobody_is_interrupted_within_the_limit(dog: Watchdog, clock: FakeClock,
     dog.enter("slow", "open")
     clock.advance(5.0)
     dog.check()
-    dog.leave()
+    dog.leave(0)
     assert asked.raised == []
 
 
@@ -106,7 +111,7 @@ def test_the_times_of_a_session_add_up(dog: Watchdog, clock: FakeClock, asked: A
     for _ in range(2):
         dog.enter("slow", "job_order")
         clock.advance(2.0)
-        dog.leave()
+        dog.leave(0)
     dog.enter("slow", "job_order")
     clock.advance(1.1)
     dog.check()
@@ -117,7 +122,7 @@ def test_the_time_between_its_points_is_not_its_own(dog: Watchdog, clock: FakeCl
     for _ in range(4):
         dog.enter("slow", "job_order")
         clock.advance(1.0)
-        dog.leave()
+        dog.leave(0)
         clock.advance(100.0)
         dog.check()
     assert asked.raised == []
@@ -129,7 +134,7 @@ def test_each_session_begins_anew(dog: Watchdog, clock: FakeClock, asked: Asked)
         dog.enter("slow", "open")
         clock.advance(4.0)
         dog.check()
-        dog.leave()
+        dog.leave(0)
         dog.end()
     assert asked.raised == []
 
@@ -140,7 +145,7 @@ def test_the_time_in_another_plugin_is_that_plugins(dog: Watchdog, clock: FakeCl
     clock.advance(3.0)
     dog.enter("slow", "job_order")
     clock.advance(4.0)
-    dog.leave()
+    dog.leave(1)
     clock.advance(1.9)
     dog.check()
     assert asked.raised == []
@@ -148,7 +153,7 @@ def test_the_time_in_another_plugin_is_that_plugins(dog: Watchdog, clock: FakeCl
     clock.advance(1.1)
     dog.check()
     with pytest.raises(Interrupted):
-        dog.leave()
+        dog.leave(0)
     assert dog.verdict().startswith("slow: ")
 
 
@@ -157,7 +162,7 @@ def test_who_comes_back_before_the_exception_takes_it_back(dog: Watchdog, clock:
     clock.advance(5.1)
     dog.check()
     with pytest.raises(Interrupted):
-        dog.leave()
+        dog.leave(0)
     assert asked.taken_back == asked.raised
 
 
@@ -167,6 +172,8 @@ def test_who_goes_on_into_another_plugin_is_stopped_there(dog: Watchdog, clock: 
     dog.check()
     with pytest.raises(Interrupted):
         dog.enter("other", "job_order")
+    with pytest.raises(Interrupted):  # it may have caught that
+        dog.leave(0)
     assert dog.verdict().startswith("slow: ")
 
 
@@ -177,6 +184,35 @@ def test_who_catches_the_exception_is_interrupted_again(dog: Watchdog, clock: Fa
         dog.check()
         dog.check()
         clock.advance(1.0)
+    assert len(asked.raised) == 3
+
+
+def test_nobody_is_interrupted_once_it_has_come_back(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
+    """It comes out of the session then, and what came in the midst of that would end the program."""
+    dog.enter("slow", "open")
+    clock.advance(5.1)
+    dog.check()
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            dog.leave(0)
+    clock.advance(100.0)
+    dog.check()
+    assert len(asked.raised) == 1
+
+
+def test_who_catches_what_came_from_a_plugin_within_it_is_interrupted_again(
+    dog: Watchdog, clock: FakeClock, asked: Asked
+) -> None:
+    dog.enter("slow", "open")
+    dog.enter("quick", "job_order")
+    dog.leave(1)
+    clock.advance(5.1)
+    dog.check()
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            dog.enter("quick", "job_order")
+        clock.advance(1.1)
+        dog.check()
     assert len(asked.raised) == 3
 
 
@@ -195,7 +231,7 @@ def test_an_action_may_take_longer(dog: Watchdog, clock: FakeClock, asked: Asked
     dog.enter("action slow", "execute")
     clock.advance(5.0 * ACTION_ALLOWANCE)
     dog.check()
-    dog.leave()
+    dog.leave(0)
     assert asked.raised == []
     verdict = overdue(dog, clock, "action slow", "execute")
     assert verdict == "action slow: interrupted at execute, since it took more than 50 s in one session"
@@ -227,7 +263,7 @@ def test_who_keeps_to_the_limit_has_no_past(dog: Watchdog, clock: FakeClock, ask
     clock.advance(50.0)
     assert dog.begin(POLICY) == ()
     dog.enter("slow", "open")
-    dog.leave()
+    dog.leave(0)
     dog.end()
     overdue(dog, clock)
     clock.advance(50.0)
@@ -247,7 +283,7 @@ def test_who_cannot_be_interrupted_makes_the_process_unhealthy(dog: Watchdog, cl
     clock.advance(STUCK + 0.1)
     assert dog.stuck() == "slow does not come back from open, and cannot be interrupted"
     with pytest.raises(Interrupted):
-        dog.leave()
+        dog.leave(0)
     dog.verdict()
     assert dog.stuck() is None
 
@@ -307,23 +343,20 @@ def test_only_who_is_late_is_hit_however_close_it_comes() -> None:
         return "in time"
 
     with checking(dog):
-        until = time.monotonic() + 3.0
-        while time.monotonic() < until:
+        while len(outcomes) < 300 or min(outcomes.count("slow"), outcomes.count("in time")) < 20:
             outcomes.append(session())
             spin(0.0002)  # what was asked for too late would be raised here, and fail the test
     assert set(outcomes) <= {"slow", "in time", "quick"}
-    assert outcomes.count("slow") > 20
-    assert outcomes.count("in time") > 20
 
 
 def test_an_endless_loop_that_catches_everything_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AGAIN", 0.01)
+    monkeypatch.setattr(module, "_AGAIN", 0.001)
     dog = Watchdog(0.01)
 
     def stubborn() -> None:
         while True:
             with contextlib.suppress(BaseException):
-                spin(0.001)
+                spin(0)
 
     with checking(dog), pytest.raises(Interrupted):
         dog.begin(POLICY)
@@ -406,13 +439,17 @@ class Replica:
     async def happen(self, *objects: Any) -> None:
         await self.keeper.put(puts(*objects))
 
-    def again(self, record: ev.SessionDecided, **options: Any) -> ev.Plan:
-        """A recorded session decided from the log, as a replay does it."""
+    def snapshot(self, record: ev.SessionDecided) -> Snapshot:
+        """What a session was decided from."""
         state = ClusterState()
         for sequence, event in enumerate(self.log.appended[: record.head], 1):
             state.apply(sequence, event)
-        snapshot = SnapshotMaker(state).snapshot()
-        return decide(snapshot, self.policy, record.now, record.seed, interrupted=record.interrupted, **options)
+        return SnapshotMaker(state).snapshot()
+
+    def again(self, record: ev.SessionDecided, **options: Any) -> ev.Plan:
+        """A recorded session decided from the log, as a replay does it."""
+        given = (self.snapshot(record), self.policy, record.now, record.seed)
+        return decide(*given, interrupted=record.interrupted, **options)
 
 
 async def with_a_gang(replica: Replica) -> Replica:
@@ -599,6 +636,42 @@ async def test_gauges_are_asked_for_in_the_thread_that_decides(monkeypatch: pyte
     Metrics().observe_session(session, plan, replica.log.sessions[0], {})
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
+
+
+async def test_who_explains_a_session_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, slow=Slow)
+    replica = await with_a_gang(Replica())
+    await replica.cycle.once(1)
+    (record,) = replica.log.sessions
+    made = choices(replica.snapshot(record), replica.policy, record, {"default/g-0"})
+    assert made["default/g-0"].node == "n"
+
+
+async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, slow=Slow)
+    replica = await with_a_gang(Replica())
+    await replica.cycle.once(1)
+    (record,) = replica.log.sessions
+    line = event_line(Logged(7, NOW_NS, record))
+    assert line["what"].endswith(f" 0 stale; failed and left out: {FAULT.format('job_order')}")
+    assert line["event"]["interrupted"] == (FAULT.format("job_order"),)
+
+
+def test_an_action_is_counted_under_its_name() -> None:
+    session = session_of(node("n"))
+    metrics = Metrics()
+    metrics.observe_session(session, ev.Plan(faults=("action odd: RuntimeError('a: b')",)), None, {})
+    assert value(metrics, "vcd_plugin_faults_total", plugin="action odd") == 1
+
+
+@pytest.mark.parametrize(("given", "limit"), [([], 5.0), (["0"], 0.0), (["1m30s"], 90.0)])
+def test_the_limit_is_a_flag(given: list[str], limit: float) -> None:
+    assert parse_options({"plugin-timeout": given}).plugin_timeout == limit
+
+
+def test_the_limit_is_not_negative() -> None:
+    with pytest.raises(OptionError, match="--plugin-timeout: must be at least 0"):
+        parse_options({"plugin-timeout": ["-1s"]})
 
 
 # --- news -------------------------------------------------------------------------------------------------------------

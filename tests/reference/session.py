@@ -32,7 +32,10 @@ class Session:
         self.assumed_volumes: dict[str, str] = {}
         self.assumed_claims: dict[str, str] = {}
         self.unschedulable: set[str] = set()
-        digests = {n: hashlib.blake2b(f"{seed}/{n}".encode(), digest_size=8).digest() for n in cluster.nodes}
+        digests = {
+            n: hashlib.blake2b(f"{seed - 1}/{n}".encode(), digest_size=8).digest() if seed else b""
+            for n in cluster.nodes
+        }
         self.node_order = sorted(cluster.nodes.values(), key=lambda n: (int.from_bytes(digests[n.name], "big"), n.name))
 
     # -- extension points -------------------------------------------------

@@ -436,7 +436,7 @@ def test_a_constructor_without_a_self_is_attributed(offer: Callable[..., type[Pl
     assert decide(cluster(), read_policy(WITH), NOW_NS, 0).faults == ("odd: RuntimeError('no')",)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), StopIteration()])
 def test_a_plugin_cannot_end_the_program(offer: Callable[..., type[Plugin]], error: BaseException) -> None:
     def job_order(self: Any, job: Any) -> int:
         raise error
@@ -562,6 +562,41 @@ def test_an_action_that_places_nowhere_is_left_out(monkeypatch: pytest.MonkeyPat
     assert fault == "action odd: expected default/a-0 on a row from 0 to 2 at execute, got -1"
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [(Refusal(3), "default/c waits"), (Refusal("x", {"cpu": 1}), "default/c waits")],  # type: ignore[arg-type,dict-item]
+)
+def test_an_action_whose_reasons_could_not_be_logged_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, reason: Refusal, told: str
+) -> None:
+    act(monkeypatch, lambda session: session.note(job_of(session, "c"), "predicate", "", reason))
+    plan = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0)
+    assert plan.faults[0].startswith(f"action odd: expected texts as the reasons for which {told} at execute, got ")
+    assert ev.decode_plan(ev.encode_plan(plan)) == plan
+
+
+def test_an_action_whose_statement_could_not_be_logged_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(session: Session) -> None:
+        statement = Statement(session, "odd", job_of(session, "old"))
+        statement.evict(task_of(session, "old-0"), None)  # type: ignore[arg-type]
+        statement.commit()
+
+    act(monkeypatch, execute)
+    plan = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0)
+    assert plan.faults[0].startswith("action odd: expected texts as a statement's action and reasons at execute, got ")
+
+
+def test_an_action_that_evicts_who_is_nowhere_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(session: Session) -> None:
+        statement = Statement(session, "odd", job_of(session, "a"))
+        statement.evict(task_of(session, "a-0"), "why not")
+        statement.commit()
+
+    act(monkeypatch, execute)
+    (fault,) = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0).faults
+    assert fault == "action odd: expected default/a-0 on a row from 0 to 2 at execute, got -1"
+
+
 def test_an_action_and_a_plugin_of_one_name_are_two(
     monkeypatch: pytest.MonkeyPatch, offer: Callable[..., type[Plugin]]
 ) -> None:
@@ -589,6 +624,23 @@ def test_who_was_interrupted_is_left_out_from_the_beginning(offer: Callable[...,
     assert session.statements
 
 
+def test_tables_of_sessions_with_and_without_a_plugin_are_kept_apart(offer: Callable[..., type[Plugin]]) -> None:
+    offer(node_order=lambda self: [score(answer=staticmethod(lambda n: np.arange(float(n)) * 1000))])
+    memory, policy = Memory(), read_policy(WITH)
+    for interrupted in ((), ("odd: too slow",), ("odd: too slow",), ()):
+        with_memory = decide(cluster(), policy, NOW_NS, 0, memory, interrupted=interrupted)
+        assert with_memory == decide(cluster(), policy, NOW_NS, 0, interrupted=interrupted)
+
+
+def test_a_session_without_a_plugin_uses_the_tables_of_the_last_one(offer: Callable[..., type[Plugin]]) -> None:
+    offer()
+    memory, policy, snapshot = Memory(), read_policy(WITH), cluster()
+    made = [
+        run(snapshot, policy, NOW_NS, 0, memory, interrupted=("odd: too slow",)).evaluator.evaluations for _ in range(2)
+    ]
+    assert made[1] < made[0]
+
+
 def test_an_action_that_was_interrupted_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Session] = []
     act(monkeypatch, told.append)
@@ -603,12 +655,14 @@ class _Watch:
         self.told: list[str] = []
         self.inside: list[str] = []
 
-    def enter(self, name: str, point: str) -> None:
+    def enter(self, name: str, point: str) -> int:
         self.inside.append(f"{name} {point}")
         self.told.append(self.inside[-1])
+        return len(self.inside) - 1
 
-    def leave(self) -> None:
-        self.inside.pop()
+    def leave(self, depth: int) -> None:
+        assert len(self.inside) == depth + 1
+        del self.inside[depth:]
 
 
 def test_a_watch_is_told_of_each_way_into_a_plugin(offer: Callable[..., type[Plugin]]) -> None:
@@ -639,6 +693,23 @@ def test_a_watch_is_told_of_the_way_out_of_a_plugin_that_raises(offer: Callable[
     watch = _Watch()
     run(cluster(), read_policy(WITH), NOW_NS, 0, watch=watch)
     assert watch.told[-1] == "odd job_order"
+    assert watch.inside == []
+
+
+def test_who_is_interrupted_on_the_way_out_has_left(offer: Callable[..., type[Plugin]]) -> None:
+    """The exception may come before the watch has noted it."""
+
+    class Watch(_Watch):
+        def leave(self, depth: int) -> None:
+            if self.told[-1] == "odd job_order" and len(self.told) < 100:
+                self.told += [""] * 100
+                raise guard.Interrupted
+            super().leave(depth)
+
+    offer(job_order=says(1))
+    watch = Watch()
+    with pytest.raises(guard.Interrupted):
+        run(cluster(), read_policy(WITH), NOW_NS, 0, watch=watch)
     assert watch.inside == []
 
 

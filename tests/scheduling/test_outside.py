@@ -21,6 +21,7 @@ from vcd.scheduling.outside import (
     Recorder,
     Remembered,
     Reply,
+    without_secrets,
     without_user_info,
 )
 from vcd.scheduling.plugin import Plugin, Refusal
@@ -207,3 +208,50 @@ def test_rows_of_sessions_that_asked_nothing_are_as_they_were() -> None:
     assert b"asked" not in ev.encode_event(row)
     asked = ev.SessionDecided(1, 2, "p", 3, 4, 5, {}, b"", asked=recorded("a"))
     assert ev.decode_event(ev.encode_event(asked)) == asked
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+SECRETIVE = """\
+actions: allocate
+tiers:
+- plugins:
+  - name: extender
+    arguments: {extender.urlPrefix: "https://me:s3cret@server/x", extender.predicateVerb: predicate}
+metrics:
+  address: http://you:s3cret@elastic:9200
+  elasticsearch.username: you
+  elasticsearch.password: my s3cret  # not for the log
+"""
+
+
+def test_a_configuration_loses_its_passwords_and_nothing_else() -> None:
+    text = without_secrets(SECRETIVE)
+    assert "s3cret" not in text
+    policy = read_policy(text)
+    ((option,),) = policy.tiers
+    assert option.arguments == {"extender.urlPrefix": "https://server/x", "extender.predicateVerb": "predicate"}
+    assert policy.metrics == {
+        "address": "http://elastic:9200",
+        "elasticsearch.username": "you",
+        "elasticsearch.password": "(not logged)",
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "metrics: {type: elasticsearch, elasticsearch.password: s3cret, interval: 5s}",
+        "metrics: {'elasticsearch.password': 's3cret'}",
+        'metrics:\n  "elasticsearch.password": "s3cret"',
+    ],
+)
+def test_passwords_are_found_however_they_are_written(line: str) -> None:
+    text = without_secrets(BARE + line + "\n")
+    assert "s3cret" not in text
+    assert read_policy(text).metrics["elasticsearch.password"] == "(not logged)"
+
+
+def test_a_configuration_without_passwords_stays_as_it_is() -> None:
+    text = BARE + "metrics:\n  address: http://server/a@b\n  elasticsearch.password:\n"
+    assert without_secrets(text) == text

@@ -125,6 +125,24 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
         discover(Parent, package({}), [FakeEntryPoint("inside", Outside)])
 
 
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"arguments": Argument("a", "int", 1, "a")}, "arguments is no tuple of Arguments"),
+        ({"arguments": ("a",)}, "arguments is no tuple of Arguments"),
+        ({"kinds": "Namespace"}, "kinds is no tuple of texts"),
+        ({"kinds": ("Namespace", "Nonsense")}, "kinds names Nonsense, which is none of .*Namespace"),
+        ({"timed": "yes"}, "timed is neither True nor False"),
+        ({"protects": 1}, "protects is neither True nor False"),
+    ],
+)
+def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declared: dict[str, Any], told: str) -> None:
+    """Found when it is loaded: the watches would read it in the midst of a reload."""
+    kind = type("Odd", (Parent,), {"name": "odd", **declared})
+    with pytest.raises(RegistryError, match=rf"^entry point odd = some.module:Class: Odd\.{told}"):
+        discover(Parent, package({}), [FakeEntryPoint("odd", kind)])
+
+
 def test_entry_point_cannot_take_the_name_of_one_in_the_tree(package: MakePackage) -> None:
     taken = type("Other", (Parent,), {"name": "gang"})
     with pytest.raises(RegistryError, match=r"the name gang is taken by module .*\.gang"):

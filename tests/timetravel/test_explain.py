@@ -120,7 +120,7 @@ def test_a_job_that_ended_is_completed(busy: Path) -> None:
     explanation = explain(busy, "job", "first")
     assert texts(explanation, "succeeded", "phase") == [
         "the job is Running (session 3)",
-        "first-0, first-1, first-2 succeeded on n1, n2",
+        "first-0, first-1, first-2 succeeded on n0, n2",
         "the job is Completed (session 5)",
     ]
     assert explanation.now == "the job is Completed with 3 Succeeded"
@@ -130,7 +130,7 @@ def test_lines_begin_with_the_time_in_utc(busy: Path) -> None:
     lines = list(explain(busy, "pod", "large-3").lines())
     assert lines[0] == "pod default/large-3 in queue default"
     assert lines[2].startswith("  2026-01-01 00:00:05 - 00:10:05  waited 10 min at enqueue")
-    assert lines[-1] == "2026-01-01T00:11:06.000Z: the pod is Running on n4"
+    assert lines[-1] == "2026-01-01T00:11:06.000Z: the pod is Running on n2"
 
 
 def test_an_explanation_is_data_for_json(busy: Path) -> None:

@@ -72,6 +72,8 @@ def plan(
         raise Unusable(str(error)) from None
     for name, message in result.set_aside.items():
         click.echo(f"{name} is set aside: {message}", err=True)
+    for fault in result.faults:
+        click.echo(f"failed and left out: {fault}", err=True)
     if output == "json":
         names = ("binds", "evictions", "pipelined", "phases", "why")
         click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))

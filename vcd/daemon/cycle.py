@@ -169,6 +169,7 @@ class Cycle:
                         interrupted=interrupted,
                     )
                     guard.take_gauges(session, watchdog)
+                    guard.take_problems(session, watchdog)
                     return session, plan_of(session)
                 except guard.Interrupted:
                     if watchdog is None:

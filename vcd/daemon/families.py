@@ -73,6 +73,7 @@ COUNTED = (
     Family(
         "vcd_plugin_faults_total", "counter", "Sessions that were decided without a plugin that failed.", ("plugin",)
     ),
+    Family("vcd_usage_polls_total", "counter", "Samples of the nodes' usage: taken or failed.", ("result",)),
     Family("vcd_policy_reload_errors_total", "counter", "Configurations that were refused."),
     Family("vcd_replay_mismatches_total", "counter", "Sessions whose replay gave another plan."),
 )
@@ -104,6 +105,9 @@ EPOCH = Family("vcd_epoch", "gauge", "The Lease's transitions when this replica 
 POLICY = Family("vcd_policy_info", "gauge", "The configuration in force.", ("digest",))
 BUILD = Family("vcd_build_info", "gauge", "The program.", ("version",))
 SET_ASIDE = Family("vcd_objects_set_aside", "gauge", "Objects that cannot be read and are not scheduled.", ("kind",))
+MISCONFIGURED = Family(
+    "vcd_misconfigured", "gauge", "Problems that plugins see in an object's configuration.", ("kind", "name")
+)
 PAUSE = Family("vcd_loop_pause_seconds", "gauge", "The event loop's longest pause in the last one to two minutes.")
 SESSION = Family("vcd_session", "gauge", "The number of the last session that this replica decided and logged.")
 WAITING_GROUPS = Family(
@@ -148,6 +152,9 @@ DOCS = {
     "volcano_queue_share": "The largest part of what a queue deserves that it has.",
     "volcano_queue_weight": "A queue's weight.",
     "volcano_queue_overused": "1 when a queue has all that it deserves.",
+    "vcd_usage_known_nodes": "Nodes whose usage is known.",
+    "vcd_usage_unknown_nodes": "Nodes whose usage is not known, by why: they pass and get no points.",
+    "vcd_extender_failed_calls": "Calls of the extender in the last session that failed.",
     "volcano_job_share": "The largest part of any of the cluster's resources that a job has.",
     **{
         f"volcano_queue_pod_group_{phase}_count": f"Groups of a queue in phase {phase.capitalize()}."

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from vcd.eventlog.log import EventLog
-from vcd.model.events import Event, KindListed, OperationDone, SessionDecided
+from vcd.model.events import Answered, Event, KindListed, OperationDone, SessionDecided
 from vcd.state.cluster import ClusterState
 
 _QUIET = (SessionDecided, KindListed)
@@ -18,7 +18,8 @@ class Keeper:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
     ``changed`` is set when something happened that a cycle could decide on. ``observe`` is told each event after it
-    was folded; ``appended`` how many seconds an append took.
+    was folded; ``appended`` how many seconds an append took. ``minded`` tells whether someone decides by the answers
+    to a question: only then does one give a reason for a cycle.
     """
 
     def __init__(self, log: EventLog, state: ClusterState) -> None:
@@ -27,6 +28,7 @@ class Keeper:
         self.changed = asyncio.Event()
         self.observe: Callable[[Event], None] = lambda _: None
         self.appended: Callable[[float], None] = lambda _: None
+        self.minded: Callable[[str], bool] = lambda _: True
         self._next = state.sequence + 1
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
 
@@ -63,5 +65,13 @@ class Keeper:
         self.state.apply(self._next, event)
         self._next += 1
         self.observe(event)
-        if not isinstance(event, _QUIET) and not (isinstance(event, OperationDone) and event.result == "done"):
+        if not self._is_quiet(event):
             self.changed.set()
+
+    def _is_quiet(self, event: Event) -> bool:
+        """Whether an event gives no reason for another cycle by itself."""
+        if isinstance(event, OperationDone):
+            return event.result == "done"
+        if isinstance(event, Answered):
+            return not self.minded(event.question)
+        return isinstance(event, _QUIET)

@@ -122,6 +122,7 @@ class Metrics:
         self._waiting = WaitingCounts()
         self._progress: dict[str, _Progress] = {}
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
+        self._misconfigured: Mapping[tuple[str, str], int] = {}
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -136,6 +137,9 @@ class Metrics:
         stale = {} if record is None else dict(record.stale)
         self._time(durations, session.policy.actions)
         self._count_plan(plan, stale)
+        for name, told in session.problems.items():
+            if isinstance(told, Exception):
+                self._count_silent(name, "problems", told)
         self._forget_jobs(session)
         unschedulable = self._count_unschedulable(session)
         if record is not None:
@@ -271,15 +275,19 @@ class Metrics:
                     raise taken
                 gauges = _checked(plugin.gauges() if taken is None else taken)
             except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
-                if plugin.name not in self._faulty:
-                    _log.error("plugin gives no gauges", plugin=plugin.name, error=repr(error), exc_info=error)
-                self._faulty.add(plugin.name)
-                self._store.add("vcd_plugin_faults_total", plugin.name)
+                self._count_silent(plugin.name, "gauges", error)
                 continue
             for gauge in gauges:
                 yield gauge
                 if gauge.name.startswith(_INQUEUE):
                     yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
+
+    def _count_silent(self, name: str, what: str, error: Exception) -> None:
+        """A plugin that decided well and cannot tell: told once."""
+        if name not in self._faulty:
+            _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
+        self._faulty.add(name)
+        self._store.add("vcd_plugin_faults_total", name)
 
     # --- everything else ----------------------------------------------------------------------------------------------
 
@@ -319,6 +327,10 @@ class Metrics:
         self._now.digest = digest
         if not ok:
             self._store.add("vcd_policy_reload_errors_total")
+
+    def observe_misconfigured(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
+        self._misconfigured = counts
 
     def observe_usage(self, taken: bool) -> None:
         """Note whether a sample of the nodes' usage was taken."""
@@ -379,6 +391,7 @@ class Metrics:
         if now.log is not None:
             for family, value in zip(fam.EVENT_LOG, now.log, strict=True):
                 yield family.values([((), value)])
+        yield fam.MISCONFIGURED.values(self._misconfigured.items())
         kinds = Counter(kind for kind, _ in self.set_aside())
         yield fam.SET_ASIDE.values(((kind,), count) for kind, count in sorted(kinds.items()))
 

@@ -102,21 +102,22 @@ class Watchdog:
             now = self._began = self._clock()
             return tuple(each.fault for each in self._suspended.values() if now < each.until)
 
-    def enter(self, name: str, point: str) -> None:
+    def enter(self, name: str, point: str) -> int:
         """The thread goes into a plugin or action; the time of the one that it comes from stands still."""
         with self._lock:
-            self._count()
-            self._inside.append((name, point))
-            self._thread = threading.get_ident()
             if self._fired is not None:
                 self._raise()
+            self._count()
+            depth = len(self._inside)
+            self._inside.append((name, point))
+            self._thread = threading.get_ident()
+            return depth
 
-    def leave(self) -> None:
-        """The thread comes out of what it entered last."""
+    def leave(self, depth: int) -> None:
+        """The thread comes out of it, and is in ``depth`` others. Once there are none, nobody is interrupted."""
         with self._lock:
             self._count()
-            if self._inside:
-                self._inside.pop()
+            del self._inside[depth:]
             if self._fired is not None:
                 self._raise()
 

@@ -74,7 +74,8 @@ def _session_summary(event: SessionDecided) -> str:
         return f"session {event.session}: its plan cannot be read"
     operations = sum(len(statement.operations) for statement in plan.statements)
     stale = len(event.stale)
-    return f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
+    told = f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
+    return f"{told}; failed and left out: {'; '.join(plan.faults)}" if plan.faults else told
 
 
 def timestamp(nanoseconds: int) -> str:

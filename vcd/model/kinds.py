@@ -54,5 +54,6 @@ KINDS: dict[str, Kind] = {
         Kind("CSINode", "storage.k8s.io", "v1", "csinodes", False, o.CSINode),
         Kind("CSIDriver", "storage.k8s.io", "v1", "csidrivers", False, o.CSIDriver),
         Kind("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities", True, o.CSIStorageCapacity),
+        Kind("Numatopology", "nodeinfo.volcano.sh", "v1alpha1", "numatopologies", False, o.Numatopology),
     )
 }

@@ -559,3 +559,44 @@ class CSIStorageCapacity(Object, frozen=True):
     capacity: str | int | None = None
     maximum_volume_size: str | int | None = None
     node_topology: LabelSelector | None = None
+
+
+# --- NUMA ---------------------------------------------------------------------------------------------------------
+
+
+class CpuPlace(Projected, frozen=True):
+    """Where a CPU sits: numbers of its NUMA node, socket and core; cores are numbered within their socket."""
+
+    numa: Int32 = 0
+    socket: Int32 = 0
+    core: Int32 = 0
+
+
+class NumaResource(Projected, frozen=True):
+    """Units of a resource that are free for exclusive use, as a list of numbers such as ``0-3,8``."""
+
+    allocatable: str = ""
+
+
+class NumaPodAllocation(Projected, frozen=True):
+    """A pod that the kubelet gave units of its own."""
+
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class NumatopologySpec(Projected, frozen=True):
+    """A node's CPUs, the kubelet's policies by name, and what it reserves and gave out."""
+
+    policies: dict[str, str] = {}
+    res_reserved: dict[str, str] = {}
+    numares: dict[str, NumaResource] = {}
+    cpu_detail: dict[str, CpuPlace] = {}
+    pod_allocations: tuple[NumaPodAllocation, ...] = ()
+
+
+class Numatopology(Object, frozen=True):
+    """The NUMA topology of the node of the same name (nodeinfo.volcano.sh/v1alpha1)."""
+
+    spec: NumatopologySpec = NumatopologySpec()

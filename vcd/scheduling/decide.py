@@ -67,8 +67,11 @@ def run(
             if watchers:
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
             plugins.extend(instances(policy, excluded, watch))
-            used = memory if memory is not None and not excluded else Memory()
-            session = Session(snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch)
+            used = memory if memory is not None and not errors else Memory()
+            left_out = sorted(excluded)
+            session = Session(
+                snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch, left_out=left_out
+            )
             stranded.release(session)
             mark("open")
             for name in policy.actions:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from vcd.model.events import VolumeChoice
+from vcd.model.kinds import KINDS
 from vcd.model.status import TaskStatus
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores, Vote
+from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Problem, Refusal, Score, Scores, Vote
 
 if TYPE_CHECKING:
     from vcd.scheduling.action import Action
@@ -37,17 +39,17 @@ _OURS = "vcd."
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ACTION = "action "
 _NOWHERE = int(np.iinfo(np.int64).min)
-_PLACED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING)
+_ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.RELEASING)
 
 
 class Watch(Protocol):
     """Who is told when a plugin or action that is not ours is entered and left, and may interrupt it in between."""
 
-    def enter(self, name: str, point: str) -> None:
-        """The deciding thread goes into it."""
+    def enter(self, name: str, point: str) -> int:
+        """The deciding thread goes into it; the number of those that it was in before."""
 
-    def leave(self) -> None:
-        """The deciding thread comes back from what it entered last."""
+    def leave(self, depth: int) -> None:
+        """The deciding thread comes back from it, and is in as many as ``enter`` said; may be told twice."""
 
 
 class Interrupted(BaseException):
@@ -124,20 +126,25 @@ class Gate:
         Raises Nonsense, and what the method raises; what would end the program is Nonsense, too.
         """
         watch = self.watch
-        if watch is not None:
-            watch.enter(self.name, point)
+        depth = 0 if watch is None else watch.enter(self.name, point)
         try:
             answer = method(*given)
             return answer if check is None else check(answer, *asked)
         except _Unexpected as wrong:
             raise Nonsense(self.name, point, *wrong.args) from None
+        except (StopIteration, StopAsyncIteration) as error:  # a generator of ours would turn it into another error
+            raise Nonsense(self.name, point, "an answer", _shown(error)) from error
         except (Exception, Interrupted, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise Nonsense(self.name, point, "an answer", _shown(error)) from error
         finally:
             if watch is not None:
-                watch.leave()
+                try:
+                    watch.leave(depth)
+                except Interrupted:  # perhaps before the watch knew
+                    watch.leave(depth)
+                    raise
 
 
 class GuardedPoint:
@@ -198,10 +205,8 @@ def execute(kind: type[Action], arguments: ArgumentValues, session: Session, wat
     if is_ours(kind):
         kind(arguments).execute(session)
         return
-    before, moved = session.nodes.usage.idle.copy(), len(session.moves)
-    Gate(action_name(kind.name), watch).ask(
-        "execute", _placed_well, (session, before, moved), lambda: kind(arguments).execute(session)
-    )
+    before = _Before(session)
+    Gate(action_name(kind.name), watch).ask("execute", before.compare, (), lambda: kind(arguments).execute(session))
 
 
 def take_gauges(session: Session, watch: Watch | None) -> None:
@@ -218,16 +223,53 @@ def take_gauges(session: Session, watch: Watch | None) -> None:
                 session.gauges[plugin.name] = error
 
 
-def _placed_well(answer: object, session: Session, before: Any, moved: int) -> None:
-    nodes = session.nodes
-    over = (nodes.usage.idle < 0) & (nodes.usage.idle < before)
-    if over.any():
-        column, row = np.argwhere(over)[0].tolist()
-        where = f"{nodes.facts.names[row]} {-int(nodes.usage.idle[column, row])} over in {nodes.resources[column]}"
-        raise _Unexpected("no node over its room", where)
-    for task in session.moves[moved:]:
-        if task.status in _PLACED and not 0 <= task.node < len(nodes):
-            _expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
+def take_problems(session: Session, watch: Watch | None) -> None:
+    """Ask all plugins what they find misconfigured, in the thread that decides.
+
+    It is in ``session.problems`` then, or the error in its place: problems decide nothing. Raises Interrupted.
+    """
+    for plugin in session.plugins:
+        try:
+            if is_ours(type(plugin)):
+                session.problems[plugin.name] = tuple(plugin.problems())
+            else:
+                gate = Gate(plugin.name, watch)
+                session.problems[plugin.name] = gate.ask("problems", _problems, (), plugin.problems)
+        except Exception as error:  # noqa: BLE001 - whatever it raises
+            session.problems[plugin.name] = error
+
+
+class _Before:
+    """A session as an action found it, to be compared with how it left it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._idle = session.nodes.usage.idle.copy()
+        self._moves = len(session.moves)
+        self._statements = len(session.statements)
+
+    def compare(self, answer: object) -> None:
+        """Nobody is over its room, tasks are on nodes, and what goes into the log can be written there."""
+        session = self._session
+        nodes = session.nodes
+        idle = nodes.usage.idle
+        over = (idle < 0) & (idle < self._idle)
+        if over.any():
+            column, row = np.argwhere(over)[0].tolist()
+            where = f"{nodes.facts.names[row]} {-int(idle[column, row])} over in {nodes.resources[column]}"
+            raise _Unexpected("no node over its room", where)
+        for task in session.moves[self._moves :]:
+            if task.status in _ON_NODES and not 0 <= task.node < len(nodes):
+                _expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
+        for statement in (*session.statements[self._statements :], *chain.from_iterable(session.kept.values())):
+            words = (statement.action, *[operation.reason for operation in statement.operations()])
+            if not all(isinstance(each, str) for each in words):
+                _expected("texts as a statement's action and reasons", words)
+        for job in session.viewed_jobs():
+            for why in job.why:
+                words = (why.gate, why.plugin, why.reason, *why.detail.keys(), *why.detail.values())
+                if not all(isinstance(each, str) for each in words):
+                    _expected(f"texts as the reasons for which {job.key} waits", words)
 
 
 def _sealed(value: Any) -> Any:
@@ -425,6 +467,17 @@ def _row(answer: Any, task: Task, keys: Any) -> int | None:
 def _every(answer: Any, *asked: Any) -> tuple[Any, ...]:
     """All of an iterable, made within the plugin's time."""
     return tuple(answer) if isinstance(answer, Iterable) else _expected("an iterable", answer)
+
+
+def _problems(answer: Any, *asked: Any) -> tuple[Problem, ...]:
+    """Problems are told in Events about their objects: their words have to be texts, their kinds known."""
+    found = _every(answer)
+    for each in found:
+        if not isinstance(each, Problem) or not all(isinstance(text, str) for text in (each.key, each.message)):
+            _expected("Problems, their keys and messages texts", each)
+        if each.kind not in KINDS:
+            _expected(f"the kind of a Problem to be one of {', '.join(KINDS)}", each.kind)
+    return found
 
 
 def _predicates(gate: Gate) -> Check:

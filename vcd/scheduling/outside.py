@@ -21,6 +21,11 @@ NOT_ASKED = "not asked then"
 """The error that answers, in a replay, what the recorded session did not ask."""
 
 _DIGEST_BYTES = 16
+_URLS_USER_INFO = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"']*@""")
+_PASSWORD = r"""(["']?elasticsearch\.password["']?[ \t]*:[ \t]*)"""
+_PASSWORD_LINE = re.compile(rf"^([ \t]*){_PASSWORD}(?![ \t]*$).+$", re.MULTILINE)
+_PASSWORD_INLINE = re.compile(rf"(?<=[{{,])([ \t]*){_PASSWORD}[^,}}\n]+")
+_HIDDEN = r'\1\2"(not logged)"'
 _USER_INFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)?[^/?#]*@")
 
 
@@ -140,6 +145,12 @@ class Remembered:
 def without_user_info(url: str) -> str:
     """A URL without the user and password that it may name."""
     return _USER_INFO.sub(lambda found: found[1] or "", url, count=1)
+
+
+def without_secrets(text: str) -> str:
+    """A configuration file without users and passwords: of its URLs, and of ``metrics``."""
+    text = _URLS_USER_INFO.sub(r"\1", text)
+    return _PASSWORD_INLINE.sub(_HIDDEN, _PASSWORD_LINE.sub(_HIDDEN, text))
 
 
 def _at(place: int) -> str:

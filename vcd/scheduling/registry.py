@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import vcd.scheduling.actions
 import vcd.scheduling.plugins
-from vcd.scheduling.arguments import Argument, Kind, format_duration, parse_arguments
+from vcd.model.kinds import KINDS
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, Kind, format_duration, parse_arguments
 from vcd.scheduling.points import FLAGS
 from vcd.scheduling.policy import Policy, parse_policy
 
@@ -137,7 +138,24 @@ def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
         raise RegistryError(f"{source}: it is no {base.__name__}")
     if getattr(loaded, "name", entry_point.name) != entry_point.name:
         raise RegistryError(f"{source}: its class says that its name is {loaded.name}")
+    wrong = _wrong_declaration(loaded)
+    if wrong:
+        raise RegistryError(f"{source}: {loaded.__name__}.{wrong}")
     return loaded
+
+
+def _wrong_declaration(extension: type) -> str:
+    """What a stranger's class declares and nobody could read, in words; nothing where all is well."""
+    arguments, kinds = getattr(extension, "arguments", ()), getattr(extension, "kinds", ())
+    if not isinstance(arguments, tuple) or not all(isinstance(each, Argument) for each in arguments):
+        return "arguments is no tuple of Arguments"
+    if not isinstance(kinds, tuple) or not all(isinstance(each, str) for each in kinds):
+        return "kinds is no tuple of texts"
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        return f"kinds names {unknown[0]}, which is none of {', '.join(sorted(KINDS))}"
+    flags = [name for name in ("timed", "protects") if not isinstance(getattr(extension, name, False), bool)]
+    return f"{flags[0]} is neither True nor False" if flags else ""
 
 
 def read_policy(text: str | None) -> Policy:
@@ -146,7 +164,18 @@ def read_policy(text: str | None) -> Policy:
         text,
         actions={name: action.arguments for name, action in actions().items()},
         plugins={name: plugin.arguments for name, plugin in plugins().items()},
+        check=_check_arguments,
     )
+
+
+def _check_arguments(name: str, values: ArgumentValues) -> None:
+    """Make the plugin, as each session will. Raises ArgumentError."""
+    try:
+        plugins()[name](values)
+    except ArgumentError:
+        raise
+    except Exception:  # noqa: BLE001 - a stranger's defect: each session leaves the plugin out and tells of it
+        return
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:

@@ -51,10 +51,12 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What is known of usage at one time: the nodes' samples, or none of them and ``why`` not."""
+    """What is known of usage at one time: the nodes' samples, or none of them, ``why`` not in a few words that are
+    the same each time, and the ``detail``."""
 
     nodes: Mapping[str, NodeUsage]
     why: str = ""
+    detail: str = ""
 
 
 _decoder = msgspec.json.Decoder(Samples)
@@ -90,12 +92,12 @@ def known_usage(answers: Mapping[str, bytes], now: int) -> Known:
     """What the answers of a snapshot say about usage at ``now``; ``why`` says it when they say nothing."""
     answer = answers.get(USAGE)
     if answer is None:
-        return Known({}, "no sample of usage has come yet")
+        return Known({}, "no sample yet")
     try:
         samples = read_samples(answer)
     except UsageError as error:
-        return Known({}, f"the last sample of usage cannot be read: {error}")
+        return Known({}, "the last sample cannot be read", str(error))
     if not samples.is_fresh(now):
-        age, limit = format_duration(samples.age(now) // 10**9 * 10**9), format_duration(FRESH)
-        return Known({}, f"the last sample of usage is {age} old, more than {limit}")
+        age = format_duration(samples.age(now) // 10**9 * 10**9)
+        return Known({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
     return Known(samples.nodes)

@@ -178,8 +178,8 @@ def has_foreign_gate(pod: Pod) -> bool:
 
 
 def name_bits(seed: int, name: str) -> int:
-    """64 bits of a name under a seed: the seeded order of nodes that ties go to."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest(), "big")
+    """64 bits of a name under a seed above 0: the seeded order of nodes that ties go to."""
+    return int.from_bytes(hashlib.blake2b(f"{seed - 1}/{name}".encode(), digest_size=8).digest(), "big")
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ class PlanResult:
     """What one cycle would do; keys are ``namespace/name``.
 
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
-    ``set_aside`` holds objects that could not be used, with the reason.
+    ``set_aside`` holds objects that could not be used, with the reason; ``faults`` plugins and actions that failed and
+    were left out, as ``name: error``.
     """
 
     binds: dict[str, str] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class PlanResult:
     phases: dict[str, str] = field(default_factory=dict)
     why: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     set_aside: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
 
 def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> ClusterState:
@@ -104,6 +106,7 @@ def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> P
 def result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
     """A plan told as names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
+    result.faults.extend(plan.faults)
     for statement in plan.statements:
         for operation in statement.operations:
             if operation.verb == "bind":

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from vcd.model.quantity import format_resource
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
@@ -193,6 +194,23 @@ class Reservations:
         for account in self._accounts[task.job.queue.index].chain:
             before = account.reserved or [0] * len(task.amounts)
             account.reserved = [have + sign * amount for have, amount in zip(before, task.amounts, strict=True)]
+
+
+def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
+    """Queues that by their own capability can never have what they deserve or are guaranteed, and why (pains.md,
+    Volcano #4292). They are held to the capability, and go on."""
+    found = []
+    for account in accounts:
+        for field, amounts in (("deserved", account.deserved), ("guarantee.resource", account.guarantee)):
+            for column, (amount, most) in enumerate(zip(amounts, account.capability, strict=True)):
+                if amount > most:
+                    name = resources.names[column]
+                    text = (
+                        f"spec.{field} {name} {format_resource(name, amount)} is more than the "
+                        f"{format_resource(name, most)} of spec.capability, which holds: raise that or lower this"
+                    )
+                    found.append((account.name, text))
+    return found
 
 
 def set_flat_limits(accounts: list[Account], resources: Resources) -> None:

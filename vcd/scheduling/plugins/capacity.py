@@ -8,12 +8,13 @@ from typing import Any
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Plugin, Problem, Refusal, Vote
 from vcd.scheduling.plugins._capacity_accounts import (
     UNLIMITED,
     Account,
     Reservations,
     Resources,
+    contradictions,
     fill,
     mark_evicted,
     request_of,
@@ -74,11 +75,12 @@ class CapacityPlugin(Plugin):
         self._level = max(self.values["ancestorReclaimLevel"], 0) if self._hierarchy else 0
         self._resources = resources = Resources(session)
         self._accounts = [Account(queue, resources) for queue in session.queue_list]
-        self.problems: dict[str, str] = {}
-        """What is wrong with queues, by name, in words that say how to mend it."""
+        self.barred: dict[str, str] = {}
+        """Why queues take nothing, by name, in words that say how to mend it."""
+        self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
-            self.problems = link(self._accounts)
-            set_limits(self._accounts, resources, self.problems)
+            self.barred = link(self._accounts)
+            set_limits(self._accounts, resources, self.barred)
         else:
             set_flat_limits(self._accounts, resources)
         fill(self._accounts, session)
@@ -150,7 +152,7 @@ class CapacityPlugin(Plugin):
             return Refusal(f"queue is {queue.state}")
         if not self._hierarchy:
             return None
-        problem = self.problems.get(queue.name)
+        problem = self.barred.get(queue.name)
         if problem is not None:
             return Refusal(f"queue {queue.name} is misconfigured", {"problem": problem})
         children = self._accounts[queue.index].children
@@ -277,7 +279,14 @@ class CapacityPlugin(Plugin):
             account.allocated = [have - amount for have, amount in zip(account.allocated, amounts, strict=True)]
         self._places.taken_back(task)
 
-    # --- gauges -----------------------------------------------------------------------------------------------------
+    # --- what is shown ----------------------------------------------------------------------------------------------
+
+    def problems(self) -> Iterator[Problem]:
+        """Queues that take nothing, and those of which a limit makes another one void."""
+        for name, text in self.barred.items():
+            yield Problem("Queue", name, f"the queue takes nothing: {text}")
+        for name, text in self._contradictions:
+            yield Problem("Queue", name, text)
 
     def gauges(self) -> Iterator[Gauge]:
         """Volcano's queue series, and what is guaranteed."""

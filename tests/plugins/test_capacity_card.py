@@ -1,0 +1,697 @@
+"""capacity-card: admission, placement and accounts of queues by card, with the document's examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.dsl import flat, gang, group, node, planned, pod, queue, session_after, session_of
+from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
+from tests.scores.rating import points, rated
+from tests.world import World
+from vcd.model.events import Waiting
+from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
+from vcd.scheduling.session import Session
+from vcd.scheduling.statement import Statement
+
+Manifest = dict[str, Any]
+
+A, B = "NVIDIA-GeForce-RTX-4090", "NVIDIA-GeForce-RTX-4090-D"
+H200, ASCEND = "NVIDIA-H200", "Ascend-910B"
+GPU = "nvidia.com/gpu"
+
+
+def carded(
+    name: str,
+    card: str,
+    gpu: int = 8,
+    *,
+    vendor: str = "nvidia.com",
+    kind: str = "gpu",
+    memory: str = "81920",
+    **room: Any,
+) -> Manifest:
+    """A node with whole cards; ``room`` may hold other resources, ``labels`` more labels."""
+    labels = {
+        f"{vendor}/{kind}.product": card,
+        f"{vendor}/{kind}.count": str(gpu),
+        f"{vendor}/{kind}.memory": memory,
+        **room.pop("labels", {}),
+    }
+    return node(name, labels=labels, **{"cpu": 64, "memory": 256, f"{vendor}/{kind}": gpu, **room})
+
+
+def card_queue(name: str, quota: Mapping[str, int] | str | None = None, **spec: Any) -> Manifest:
+    """A queue with a quota of cards, as a mapping or as the annotation's text."""
+    manifest = queue(name, **spec)
+    if quota is not None:
+        text = quota if isinstance(quota, str) else json.dumps(quota)
+        manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": text}
+    return manifest
+
+
+def annotated(manifest: Manifest, **annotations: str) -> Manifest:
+    """An object with ``card_name``, ``card_request`` as annotations."""
+    marks = {f"volcano.sh/{key.replace('_', '.')}": text for key, text in annotations.items()}
+    meta = manifest["metadata"]
+    return {**manifest, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), **marks}}}
+
+
+def users(name: str, size: int, card: str | None, *, gpu: int = 1, **options: Any) -> list[Manifest]:
+    """A gang whose pods ask for cards by name."""
+    marks = {} if card is None else {"volcano.sh/card.name": card}
+    return flat([gang(name, size, gpu=gpu, annotations=marks, **{"queue": "q", "members": 1, **options})])
+
+
+def card_conf(*before: str, actions: str = "enqueue, allocate, backfill", **arguments: Any) -> str:
+    return conf(*(before or ("priority", "gang", "predicates")), "capacity-card", arguments=arguments, actions=actions)
+
+
+def opened(*objects: Any, **arguments: Any) -> Session:
+    return session_of(*objects, conf=card_conf(**arguments))
+
+
+def answer(session: Session, name: str) -> Vote | Refusal:
+    return plugin_of(session, CapacityCardPlugin).job_enqueueable(job_of(session, name))
+
+
+def enqueue_reason(session: Session, name: str) -> str | None:
+    said = answer(session, name)
+    return said.reason if isinstance(said, Refusal) else None
+
+
+def allocate_reason(session: Session, name: str) -> str | None:
+    task = task_of(session, name)
+    refused = session.allocatable(task.job.queue, task)
+    return None if refused is None else refused[1].reason
+
+
+def gauges(session: Session) -> dict[tuple[str, ...], float]:
+    shown = plugin_of(session, CapacityCardPlugin).gauges()
+    return {(gauge.name, *(text for _, text in gauge.labels)): gauge.value for gauge in shown}
+
+
+def why_of(world: World, name: str) -> list[Waiting]:
+    """What a group waits for, without what gang sums up."""
+    return [why for why in world.why(name) if why.plugin != "gang"]
+
+
+TOO_MUCH = (
+    "Queue <cr-queue1> has insufficient <NVIDIA-H200> quota: requested <5000>, total would be <5000>, "
+    "but capability is <3000>"
+)
+
+# --- the document's examples ------------------------------------------------------------------------------------------
+
+QUEUE1 = {
+    "NVIDIA-H200": 3,
+    "NVIDIA-H800": 2,
+    "NVIDIA-GeForce-RTX-4090": 2,
+    "NVIDIA-H800/mps-80g*1/2": 2,
+    "NVIDIA-H200/mig-1g.18gb-mixed": 3,
+    "NVIDIA-H200/mig-3g.71gb-mixed": 1,
+}
+CR_QUEUE1 = card_queue(
+    "cr-queue1",
+    QUEUE1,
+    capability={"cpu": 4, "memory": "4Gi"},
+    guarantee={"resource": {"cpu": 2, "memory": "2Gi"}},
+)
+MANY_MODELS = [
+    carded("h200", H200, 7, **{"nvidia.com/mig-3g.71gb": 1, "nvidia.com/mig-1g.18gb": 3}),
+    carded("h800", "NVIDIA-H800", 4, labels={"nvidia.com/gpu.replicas": "2"}, **{"nvidia.com/gpu.shared": 8}),
+    carded("g4090", A, 8),
+]
+RESOURCE_OF = {"mps": "nvidia.com/gpu.shared", "1g": "nvidia.com/mig-1g.18gb", "3g": "nvidia.com/mig-3g.71gb"}
+
+
+@pytest.mark.parametrize("card", QUEUE1)
+def test_the_example_queue_takes_its_quota_of_each_card_and_no_more(card: str) -> None:
+    resource = next((RESOURCE_OF[part] for part in RESOURCE_OF if f"/{part}" in card or f"mig-{part}" in card), GPU)
+    pods = gang(
+        "g", 8, members=1, queue="cr-queue1", requests={resource: "1"}, annotations={"volcano.sh/card.name": card}
+    )
+    result = planned(CR_QUEUE1, *MANY_MODELS, pods, conf=card_conf())
+    assert len(result.binds) == QUEUE1[card]
+
+
+def test_a_card_that_the_quota_does_not_list_cannot_be_used() -> None:
+    session = opened(card_queue("q", {H200: 3}), carded("n", A), users("g", 1, A))
+    assert allocate_reason(session, "g-0") == (
+        f"Queue <q> has insufficient <{A}> quota: requested <1000>, total would be <1000>, but capability is <0>"
+    )
+
+
+def test_a_group_that_is_too_large_is_told_in_the_documents_words() -> None:
+    five = annotated(
+        group("g", queue="cr-queue1", phase="Pending", minimum={"cpu": 1}), card_request='{"NVIDIA-H200":5}'
+    )
+    assert enqueue_reason(opened(CR_QUEUE1, carded("n", H200), five), "g") == TOO_MUCH
+    world = World(CR_QUEUE1, carded("n", H200), five, conf=card_conf())
+    world.cycle()
+    assert [(why.gate, why.plugin, why.reason) for why in why_of(world, "g")] == [
+        ("enqueue", "capacity-card", TOO_MUCH)
+    ]
+
+
+def test_a_pod_that_is_too_large_is_told_in_the_documents_words() -> None:
+    world = World(CR_QUEUE1, carded("n", H200), users("g", 1, H200, gpu=5, queue="cr-queue1"), conf=card_conf())
+    world.cycle()
+    assert [(why.gate, why.reason, why.pods) for why in why_of(world, "g")] == [("queue", TOO_MUCH, ("default/g-0",))]
+
+
+def test_the_example_job_of_two_cards_is_admitted_and_placed() -> None:
+    job = [
+        annotated(m, card_request='{"NVIDIA-H200":2}') if m["kind"] == "PodGroup" else m
+        for m in flat(
+            [users("cr-job", 2, H200, members=2, queue="cr-queue1", phase="Pending", minimum={"cpu": 1, "gpu": 2})]
+        )
+    ]
+    result = planned(CR_QUEUE1, *MANY_MODELS, job, conf=card_conf())
+    assert set(result.binds.values()) == {"h200"}
+    assert len(result.binds) == 2
+
+
+def test_the_example_of_two_cards_takes_the_first_and_then_the_second() -> None:
+    nodes = [carded("a", B), carded("b", A)]
+    result = planned(card_queue("q", {A: 1, B: 1}), *nodes, users("cr-job", 2, f"{A}|{B}", members=2), conf=card_conf())
+    assert sorted(result.binds.values()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("names", "resource", "told"),
+    [
+        (f"{A}|{H200}/mig-1g.18gb-mixed", GPU, "nvidia.com/mig-1g.18gb"),
+        (f"{H200}/mig-1g.18gb-mixed|{H200}/mig-3g.71gb-mixed", "nvidia.com/mig-1g.18gb", "nvidia.com/mig-3g.71gb"),
+        (f"{H200}|{ASCEND}", GPU, "huawei.com/npu"),
+    ],
+)
+def test_cards_of_different_resources_are_refused_on_the_pod(names: str, resource: str, told: str) -> None:
+    asks = gang("g", 1, queue="q", requests={resource: "1"}, annotations={"volcano.sh/card.name": names})
+    quota = dict.fromkeys(names.split("|"), 3)
+    npu = carded("npu", ASCEND, vendor="huawei.com", kind="npu")
+    world = World(card_queue("q", quota), *MANY_MODELS, npu, asks, conf=card_conf())
+    world.cycle()
+    (why,) = why_of(world, "g")
+    assert why.pods == ("default/g-0",)
+    assert "cards of different resources cannot stand for each other" in why.reason
+    assert told in why.reason
+
+
+def test_the_document_s_limits_of_cpu_and_memory_hold() -> None:
+    session = opened(CR_QUEUE1, node("n"), gang("g", 2, queue="cr-queue1", cpu=5, memory="1Gi"))
+    assert allocate_reason(session, "g-0") == (
+        "Queue <cr-queue1> has insufficient <cpu> quota: requested <5000>, total would be <5000>, "
+        "but capability is <4000>"
+    )
+    session = opened(CR_QUEUE1, node("n"), gang("g", 1, queue="cr-queue1", cpu=1, memory="5Gi"))
+    assert allocate_reason(session, "g-0") == (
+        "Queue <cr-queue1> has insufficient <memory> quota: requested <5Gi>, total would be <5Gi>, "
+        "but capability is <4Gi>"
+    )
+
+
+# --- cpu and memory ---------------------------------------------------------------------------------------------------
+
+
+def test_without_capability_a_queue_may_use_what_the_guarantees_leave_and_its_own() -> None:
+    objects = [
+        node("n", cpu=10),
+        card_queue("q", guarantee={"resource": {"cpu": 1}}),
+        card_queue("r", guarantee={"resource": {"cpu": 3}}),
+    ]
+    assert allocate_reason(opened(*objects, gang("g", 1, queue="q", cpu=7)), "g-0") is None
+    reason = allocate_reason(opened(*objects, gang("g", 1, queue="q", cpu="7001m")), "g-0")
+    assert reason is not None
+    assert "<7001>, but capability is <7000>" in reason
+
+
+def test_pods_with_cards_count_cpu_and_memory_unless_told_otherwise() -> None:
+    objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A), users("g", 1, A, cpu=5)]
+    reason = allocate_reason(opened(*objects), "g-0")
+    assert reason is not None
+    assert "<cpu>" in reason
+    assert allocate_reason(opened(*objects, cardUnlimitedCpuMemory="true"), "g-0") is None
+
+
+def test_unlimited_cpu_and_memory_is_for_pods_with_cards_only() -> None:
+    objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A)]
+    session = opened(*objects, users("g", 1, A, cpu=4), gang("c", 1, queue="q", cpu=4), cardUnlimitedCpuMemory="true")
+    card = task_of(session, "g-0")
+    Statement(session, "allocate", card.job).allocate(card, 0)
+    assert allocate_reason(session, "c-0") is None
+    cpu = task_of(session, "c-0")
+    Statement(session, "allocate", cpu.job).allocate(cpu, 0)
+    assert gauges(session)["volcano_queue_allocated_milli_cpu", "q"] == 4000
+
+
+def test_what_runs_already_counts_no_cpu_where_it_has_cards_and_is_unlimited() -> None:
+    objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A)]
+    running = [users("g", 1, A, cpu=4, on=["n"]), *gang("c", 1, queue="q", cpu=3, on=["n"])]
+    for unlimited, cpu in (("true", 3000), ("false", 7000)):
+        shown = gauges(opened(*objects, *running, cardUnlimitedCpuMemory=unlimited))
+        assert shown["volcano_queue_allocated_milli_cpu", "q"] == cpu
+
+
+def test_a_group_with_cards_is_admitted_without_regard_to_cpu_where_that_is_unlimited() -> None:
+    wants = users("g", 1, A, cpu=5, phase="Pending", minimum={"cpu": 5, "gpu": 1})
+    objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A), *flat([wants])]
+    assert "<cpu>" in (enqueue_reason(opened(*objects), "g") or "")
+    assert enqueue_reason(opened(*objects, cardUnlimitedCpuMemory="true"), "g") is None
+
+
+# --- admission --------------------------------------------------------------------------------------------------------
+
+
+def asking(name: str, cards: str, phase: str = "Pending", **spec: Any) -> Manifest:
+    return annotated(group(name, queue="q", phase=phase, minimum={"cpu": 1}, **spec), card_request=cards)
+
+
+def test_the_annotation_counts_until_there_are_pods() -> None:
+    base = [card_queue("q", {A: 3}), carded("n", A)]
+    assert enqueue_reason(opened(*base, asking("g", json.dumps({A: 4}))), "g") is not None
+    pods = [pod("g-0", group="g", gpu=3, annotations={"volcano.sh/card.name": A})]
+    assert enqueue_reason(opened(*base, asking("g", json.dumps({A: 4})), *pods), "g") is None
+
+
+def test_a_group_s_pods_count_all_not_its_minimum_alone() -> None:
+    session = opened(
+        card_queue("q", {A: 3}), carded("n", A), users("g", 4, A, phase="Pending", minimum={"gpu": 1}, members=1)
+    )
+    assert enqueue_reason(session, "g") == (
+        f"Queue <q> has insufficient <{A}> quota: requested <4000>, total would be <4000>, but capability is <3000>"
+    )
+
+
+def test_admission_counts_what_is_allocated_and_what_was_admitted() -> None:
+    base = [card_queue("q", {A: 6}), carded("n", A), users("running", 2, A, on=["n", "n"])]
+    waiting = asking("waiting", json.dumps({A: 3}), phase="Inqueue")
+    session = opened(*base, waiting, asking("g", json.dumps({A: 1})), asking("h", json.dumps({A: 2})))
+    assert enqueue_reason(session, "g") is None
+    assert "requested <2000>, total would be <7000>, but capability is <6000>" in (enqueue_reason(session, "h") or "")
+
+
+def test_admission_within_one_session_adds_up() -> None:
+    session = session_after(
+        card_queue("q", {A: 3}),
+        carded("n", A),
+        asking("a", json.dumps({A: 2}), created=1),
+        asking("b", json.dumps({A: 2}), created=2),
+        conf=card_conf(),
+    )
+    assert [job_of(session, name).phase.text for name in "ab"] == ["Inqueue", "Pending"]
+
+
+def test_what_a_running_group_holds_above_its_minimum_is_elastic() -> None:
+    base = [card_queue("q", {A: 4}), carded("n", A)]
+    grown = users("running", 3, A, on=["n"] * 3, minimum={"gpu": 1}, phase="Running")
+    session = opened(*base, grown, asking("g", json.dumps({A: 3})), asking("h", json.dumps({A: 4})))
+    assert enqueue_reason(session, "g") is None  # 3 + 3 - 2 <= 4
+    assert "total would be <5000>" in (enqueue_reason(session, "h") or "")
+
+
+def test_cards_that_may_stand_for_each_other_are_admitted_by_their_sum() -> None:
+    """Quotas 5 and 3, of which 2 and 1 are used: four more of either make 7 of 8."""
+    base = [
+        card_queue("q", {A: 5, B: 3}),
+        carded("a", A),
+        carded("b", B),
+        users("x", 2, A, on=["a", "a"]),
+        users("y", 1, B, on=["b"]),
+    ]
+    session = opened(*base, asking("g", json.dumps({f"{A}|{B}": 5})), asking("h", json.dumps({f"{A}|{B}": 6})))
+    assert enqueue_reason(session, "g") is None
+    assert enqueue_reason(session, "h") == (
+        f"Queue <q> has insufficient <{A}|{B}> quota: requested <6000>, total would be <9000>, but capability is <8000>"
+    )
+
+
+def test_pods_that_a_gate_holds_reserve_nothing() -> None:
+    gated = users("gated", 2, A, spec={"schedulingGates": [{"name": "wait"}]})
+    session = opened(card_queue("q", {A: 3}), carded("n", A), gated, asking("g", json.dumps({A: 3})))
+    assert enqueue_reason(session, "g") is None
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_a_queue_that_is_not_open_admits_and_places_nothing(state: str) -> None:
+    session = opened(card_queue("q", {A: 3}, state=state), carded("n", A), users("g", 1, A))
+    assert enqueue_reason(session, "g") == allocate_reason(session, "g-0") == f"queue is {state}"
+
+
+# --- placement --------------------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_that_grows_is_held_at_its_quota_and_gives_back_when_it_shrinks() -> None:
+    world = World(card_queue("q", {A: 3}), carded("n", A), users("web", 5, A, members=1), conf=card_conf())
+    world.rest()
+    assert len(world.placed("web")) == 3
+    assert "insufficient" in world.reasons("web")
+    world.remove("Pod", f"default/{min(world.placed('web'))}")
+    world.rest()
+    assert len(world.placed("web")) == 3
+
+
+def test_of_several_cards_one_with_quota_left_is_taken_though_the_first_has_room() -> None:
+    result = planned(
+        card_queue("q", {A: 1, B: 4}), carded("a", A), carded("b", B), users("g", 4, f"{A}|{B}"), conf=card_conf()
+    )
+    assert sorted(result.binds.values()) == ["a", "b", "b", "b"]
+
+
+def test_where_no_card_has_quota_left_the_reason_names_each() -> None:
+    session = opened(card_queue("q", {A: 1}), carded("a", A), carded("b", B), users("g", 1, f"{A}|{B}", gpu=2))
+    assert allocate_reason(session, "g-0") == (
+        f"Queue <q> has insufficient <{A}> quota: requested <2000>, total would be <2000>, but capability is <1000>; "
+        f"Queue <q> has insufficient <{B}> quota: requested <2000>, total would be <2000>, but capability is <0>"
+    )
+
+
+def test_nodes_whose_card_has_no_quota_left_say_so() -> None:
+    objects = [carded("a", A), carded("b", B, 1), users("x", 1, B, on=["b"], queue="r"), users("g", 1, f"{A}|{B}")]
+    world = World(card_queue("q", {B: 3}), card_queue("r", {B: 1}), *objects, conf=card_conf())
+    world.cycle()
+    reasons = {why.reason: why.nodes for why in why_of(world, "g")}
+    insufficient = "requested <1000>, total would be <1000>, but capability is <0>"
+    assert reasons == {
+        f"Queue <q> has insufficient <{A}> quota: {insufficient}": 1,
+        f"Insufficient {GPU}": 1,
+    }
+
+
+def test_a_pod_that_names_one_card_lands_on_no_other_even_without_affinity() -> None:
+    result = planned(
+        card_queue("q", {A: 4, B: 4}), carded("b", B), users("g", 1, A), carded("a", A, 1), conf=card_conf()
+    )
+    assert result.binds == {"default/g-0": "a"}
+    world = World(card_queue("q", {A: 4}), carded("b", B), carded("a", A, 0), users("g", 1, A), conf=card_conf())
+    world.cycle()
+    assert {why.reason: why.nodes for why in why_of(world, "g")}[f"node(s) had no card <{A}>"] == 1
+
+
+def test_pods_that_differ_in_annotation_or_queue_alone_do_not_share_what_was_found_for_others() -> None:
+    quotas = [card_queue("q", {A: 2, B: 2}), card_queue("r", {A: 0, B: 2})]
+    nodes = [carded("a", A), carded("b", B)]
+    pods = [
+        users("x", 1, A),
+        users("y", 1, B),
+        users("z", 1, f"{A}|{B}", queue="q"),
+        users("w", 1, f"{A}|{B}", queue="r"),
+    ]
+    binds = planned(*quotas, *nodes, *pods, conf=card_conf()).binds
+    assert binds == {"default/x-0": "a", "default/y-0": "b", "default/z-0": "a", "default/w-0": "b"}
+
+
+def test_a_pod_without_a_name_takes_its_group_s() -> None:
+    manifests = flat([users("g", 1, None)])
+    named = [annotated(m, card_name=B) if m["kind"] == "PodGroup" else m for m in manifests]
+    result = planned(card_queue("q", {A: 1, B: 1}), carded("a", A), carded("b", B), named, conf=card_conf())
+    assert result.binds == {"default/g-0": "b"}
+
+
+def test_a_pod_that_names_no_card_is_charged_for_the_one_it_gets() -> None:
+    objects = [carded("a", A), carded("b", B), users("g", 3, None)]
+    assert sorted(planned(card_queue("q", {B: 2}), *objects, conf=card_conf()).binds.values()) == ["b", "b"]
+    reason = allocate_reason(opened(card_queue("q", {}), *objects), "g-0")
+    assert reason is not None
+    assert reason.endswith("; to ask for one card, name it in volcano.sh/card.name")
+
+
+def test_a_running_pod_is_charged_by_its_node_whatever_it_names() -> None:
+    session = opened(card_queue("q", {A: 4, B: 4}), carded("b", B), users("g", 2, f"{A}|{B}", on=["b", "b"], gpu=2))
+    shown = gauges(session)
+    assert shown["vcd_queue_card_allocated", "q", B] == 4
+    assert shown["vcd_queue_card_allocated", "q", A] == 0
+
+
+def test_a_running_pod_whose_node_is_gone_is_charged_by_the_card_it_names() -> None:
+    session = opened(card_queue("q", {A: 2}), carded("a", A), users("g", 3, A, on=["gone", "gone"]))
+    assert "total would be <3000>" in (allocate_reason(session, "g-2") or "")
+
+
+def test_placements_and_their_reverses_are_charged() -> None:
+    session = opened(card_queue("q", {A: 2}), carded("a", A), users("g", 3, A))
+    first, second = task_of(session, "g-0"), task_of(session, "g-1")
+    statement = Statement(session, "allocate", first.job)
+    statement.allocate(first, 0)
+    statement.pipeline(second, 0)
+    assert allocate_reason(session, "g-2") is not None
+    assert gauges(session)["vcd_queue_card_allocated", "q", A] == 2
+    statement.discard()
+    assert allocate_reason(session, "g-2") is None
+    assert gauges(session)["vcd_queue_card_allocated", "q", A] == 0
+
+
+def test_scalars_that_are_no_cards_are_not_bounded() -> None:
+    roce = {"cpu": "1", "rdma/roce": "4"}
+    objects = [carded("n", A, **{"rdma/roce": 8}), gang("g", 2, queue="q", requests=roce)]
+    assert len(planned(card_queue("q", {}), *objects, conf=card_conf()).binds) == 2
+
+
+def test_a_cluster_that_shrinks_below_what_is_used_evicts_nobody_and_places_nothing() -> None:
+    world = World(card_queue("q", {A: 6}), carded("n", A, 4), users("g", 4, A), conf=card_conf())
+    world.rest()
+    assert len(world.placed("g")) == 4
+    world.put(carded("n", A, 1), users("late", 1, A))
+    world.rest()
+    assert world.evicted == []
+    assert (len(world.placed("g")), len(world.placed("late"))) == (4, 0)
+    assert f"Insufficient {GPU}" in world.reasons("late")
+
+
+def test_a_quota_that_shrinks_below_what_is_used_evicts_nobody_and_holds_the_rest() -> None:
+    world = World(card_queue("q", {A: 4}), carded("n", A), users("g", 4, A), conf=card_conf())
+    world.rest()
+    world.put(card_queue("q", {A: 1}), users("late", 1, A))
+    world.rest()
+    assert (len(world.placed("g")), len(world.placed("late")), world.evicted) == (4, 0, [])
+    assert "total would be <5000>, but capability is <1000>" in world.reasons("late")
+
+
+def test_quotas_may_sum_up_to_more_than_the_cluster_has() -> None:
+    queues = [card_queue("q", {A: 3}), card_queue("r", {A: 3})]
+    pods = [users("x", 3, A), users("y", 3, A, queue="r")]
+    assert len(planned(*queues, carded("n", A, 4), *pods, conf=card_conf()).binds) == 4
+
+
+def test_parents_of_queues_mean_nothing() -> None:
+    queues = [card_queue("parent", {A: 1}), card_queue("q", {A: 3}, parent="parent")]
+    assert len(planned(*queues, carded("n", A), users("x", 3, A), conf=card_conf()).binds) == 3
+
+
+def test_preemption_within_a_queue_stays_within_its_quota() -> None:
+    actions = "enqueue, allocate, preempt"
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+    low = users("low", 2, A, on=["a", "a"], phase="Running")
+    urgent = users("high", 1, A, gpu=1, members=1, group_spec={"priorityClassName": "high"}, spec={"priority": 100})
+    objects = [card_queue("q", {A: 2}), carded("a", A), high, low, urgent]
+    result = planned(*objects, conf=card_conf(actions=actions))
+    assert len(result.evictions) == 1
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_cards_are_preferred_in_the_order_in_which_they_are_named() -> None:
+    nodes = [carded("a", A), carded("b", B), carded("c", H200), carded("d", "other")]
+    session = opened(card_queue("q", {A: 1}), *nodes, users("g", 1, f"{B}|{A}|{H200}"))
+    assert points(session, "CardOrder") == {"a": 50, "b": 100, "c": 25, "d": 0}
+
+
+def test_the_order_of_cards_has_a_weight() -> None:
+    objects = [card_queue("q", {A: 1}), carded("a", A), users("g", 1, f"{B}|{A}"), carded("b", B)]
+    assert [s.weight for s in opened(*objects, nodeOrderWeight=2.5).evaluator.scores if s.name == "CardOrder"] == [2.5]
+    assert all(score.name != "CardOrder" for score in opened(*objects, nodeOrderWeight=0).evaluator.scores)
+
+
+def test_one_card_is_no_preference() -> None:
+    assert not rated(opened(card_queue("q", {A: 1}), carded("a", A), users("g", 1, A)), "CardOrder")
+
+
+def test_queues_of_higher_priority_come_first_then_those_that_use_less_of_their_quota() -> None:
+    queues = [card_queue("q", {A: 4}), card_queue("r", {A: 4, B: 2}), card_queue("s", {}, priority=1)]
+    running = [users("x", 2, A, on=["a", "a"]), users("y", 1, A, on=["a"], queue="r"), users("z", 1, A, queue="s")]
+    session = opened(*queues, carded("a", A), *running)
+    order = sorted((queue_of(session, name) for name in "qrs"), key=session.queue_key)
+    assert [queue.name for queue in order] == ["s", "r", "q"]
+    assert gauges(session)["volcano_queue_share", "q"] == 0.5
+
+
+def test_the_share_of_cpu_and_memory_is_that_of_the_capability() -> None:
+    session = opened(
+        card_queue("q", capability={"cpu": 4, "memory": "8Gi"}),
+        node("n"),
+        gang("g", 1, queue="q", cpu=1, memory="4Gi", on=["n"]),
+    )
+    assert gauges(session)["volcano_queue_share", "q"] == 0.5
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "null",
+        '{"x": "3"}',
+        '{"x": 1.5}',
+        '{"x": -1}',
+        '{"x": true}',
+        '{"a|b": 1}',
+        '{"": 1}',
+        '{"x": 1e30}',
+        "[" * 5000,
+    ],
+)
+def test_a_quota_that_cannot_be_read_stops_its_queue_s_cards_alone_and_says_so(text: str) -> None:
+    queues = [card_queue("bad", text), card_queue("q", {A: 1})]
+    pods = [users("x", 1, A, queue="bad"), gang("cpu", 1, queue="bad", cpu=1), users("y", 1, A)]
+    pending = annotated(group("w", queue="bad", phase="Pending", minimum={"cpu": 1}), card_request=json.dumps({A: 1}))
+    world = World(*queues, carded("n", A), *pods, pending, conf=card_conf())
+    world.cycle()
+    assert set(world.placed()) == {"cpu-0", "y-0"}
+    for name in ("x", "w"):
+        (why,) = why_of(world, name)
+        assert why.reason.startswith("annotation volcano.sh/card.quota of queue bad: ")
+
+
+@pytest.mark.parametrize("text", ["{", '{"x": "3"}', '{"x": -1}', '{"x||y": 1}'])
+def test_a_request_that_cannot_be_read_stops_its_group_alone_and_says_so(text: str) -> None:
+    base = [card_queue("q", {A: 1}), carded("n", A)]
+    world = World(*base, asking("bad", text), asking("good", json.dumps({A: 1})), conf=card_conf())
+    world.cycle()
+    (why,) = why_of(world, "bad")
+    assert why.reason.startswith("annotation volcano.sh/card.request of the pod group: ")
+    assert world.state.groups["default/good"].group.status.phase in ("", "Pending", "Inqueue")
+    assert enqueue_reason(opened(*base, asking("good", json.dumps({A: 1}))), "good") is None
+
+
+def test_a_request_that_broke_after_admission_reserves_nothing() -> None:
+    session = opened(
+        card_queue("q", {A: 1}), carded("n", A), asking("bad", "{", phase="Inqueue"), asking("g", json.dumps({A: 1}))
+    )
+    assert enqueue_reason(session, "g") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("|", "holds an empty card name"),
+        (f"{A}||{B}", "holds an empty card name"),
+        ("NVIDIA-X", "no node has card <NVIDIA-X>"),
+        (f"NVIDIA-X|{A}", "no node has the first card, <NVIDIA-X>"),
+    ],
+)
+def test_a_name_that_cannot_be_served_stops_its_pod_alone_and_says_so(name: str, told: str) -> None:
+    objects = [
+        card_queue("q", {A: 4, B: 4}),
+        carded("a", A),
+        carded("b", B),
+        users("bad", 1, name),
+        users("good", 1, A),
+    ]
+    world = World(*objects, conf=card_conf())
+    world.cycle()
+    assert set(world.placed()) == {"good-0"}
+    (why,) = why_of(world, "bad")
+    assert why.reason.startswith("annotation volcano.sh/card.name of the pod: ")
+    assert told in why.reason
+
+
+def test_a_second_card_that_no_node_has_is_passed_over() -> None:
+    result = planned(card_queue("q", {A: 4}), carded("a", A), users("g", 1, f"{A}|NVIDIA-X"), conf=card_conf())
+    assert result.binds == {"default/g-0": "a"}
+
+
+def test_a_pod_that_names_a_card_and_asks_for_none_is_told() -> None:
+    asks = gang("g", 1, queue="q", cpu=1, annotations={"volcano.sh/card.name": A})
+    reason = allocate_reason(opened(card_queue("q", {A: 1}), carded("a", A), asks), "g-0")
+    assert reason is not None
+    assert reason.endswith(f"the pod asks for no {GPU}, the resource of card <{A}>")
+
+
+def test_a_pod_without_cards_in_a_group_that_names_one_is_as_any_other() -> None:
+    manifests = flat([gang("g", 1, queue="q", cpu=1)])
+    named = [annotated(m, card_name=A) if m["kind"] == "PodGroup" else m for m in manifests]
+    assert len(planned(card_queue("q", {A: 1}), carded("a", A), named, conf=card_conf()).binds) == 1
+
+
+def test_a_wrong_name_is_told_where_the_queue_s_gate_is_off() -> None:
+    text = card_conf().replace("name: capacity-card", "name: capacity-card\n    enabledAllocatable: false")
+    session = session_of(card_queue("q", {A: 1}), carded("a", A), users("g", 1, "NVIDIA-X"), conf=text)
+    refused = session.pre_predicate(task_of(session, "g-0"))
+    assert refused is not None
+    assert "no node has card <NVIDIA-X>" in refused[1].reason
+
+
+# --- several tasks at once --------------------------------------------------------------------------------------------
+
+
+def test_tasks_together_may_take_what_the_quota_leaves() -> None:
+    session = opened(card_queue("q", {A: 2}, capability={"cpu": 4}), carded("a", A), users("g", 3, A, cpu=1))
+    plugin = plugin_of(session, CapacityCardPlugin)
+    tasks = [task_of(session, f"g-{i}") for i in range(3)]
+    assert plugin.preemptive(queue_of(session, "q"), tasks[:2]) is None
+    refused = plugin.preemptive(queue_of(session, "q"), tasks)
+    assert refused is not None
+    assert "requested <3000>, total would be <3000>, but capability is <2000>" in refused.reason
+
+
+# --- gauges -----------------------------------------------------------------------------------------------------------
+
+
+def owned(manifests: list[Manifest], kind: str, **labels: str) -> list[Manifest]:
+    result = []
+    for manifest in manifests:
+        meta = {**manifest["metadata"]}
+        if manifest["kind"] == "Pod":
+            meta["ownerReferences"] = [{"kind": kind, "name": "w", "uid": "w", "apiVersion": "v1", "controller": True}]
+            meta["labels"] = {f"volcano.sh/{key.replace('_', '.')}": text for key, text in labels.items()}
+        result.append({**manifest, "metadata": meta})
+    return result
+
+
+def test_gauges_by_queue_and_card() -> None:
+    session = opened(
+        card_queue("q", {A: 4, H200: 1}, capability={"cpu": 8}),
+        carded("a", A, 6),
+        carded("h", H200, 2),
+        users("x", 2, A, on=["a", "a"], cpu=1, minimum={"gpu": 1}),
+        users("y", 1, f"{A}|{B}", gpu=2),
+    )
+    shown = gauges(session)
+    assert shown["vcd_queue_card_quota", "q", A] == shown["vcd_queue_card_guarantee", "q", A] == 4
+    assert shown["vcd_queue_card_allocated", "q", A] == 2
+    assert shown["vcd_queue_card_elastic", "q", A] == 1
+    assert shown["vcd_queue_card_quota", "q", H200] == 1
+    assert shown["volcano_queue_allocated_scalar_resources", "q", A] == 2000
+    assert shown["volcano_queue_capacity_scalar_resources", "q", A] == 4000
+    assert shown["volcano_queue_real_capacity_milli_cpu", "q"] == 8000
+    assert shown["volcano_queue_request_scalar_resources", "q", A] == 2000
+    assert shown["volcano_queue_request_scalar_resources", "q", f"{A}|{B}"] == 2000
+    assert shown["volcano_queue_inqueue_scalar_resources", "q", f"{A}|{B}"] == 2000
+    assert shown["vcd_cards_total", A] == 6
+    assert shown["vcd_cards_total", H200] == 2
+    assert shown["vcd_card_nodes_unidentified", GPU] == 0
+
+
+def test_online_and_offline_by_owner_and_by_label() -> None:
+    session = session_after(
+        card_queue("q", {A: 20}),
+        carded("a", A, 20),
+        owned(users("deployment", 1, A, on=["a"]), "ReplicaSet"),
+        users("bare", 1, A, on=["a"], gpu=2),
+        owned(users("job", 1, A, on=["a"], gpu=4), "Job"),
+        owned(users("labelled", 1, A, on=["a"], gpu=3), "ReplicaSet", service_type="offline"),
+        owned(users("new", 1, A, gpu=5), "Job"),
+        conf=card_conf(),
+    )
+    shown = gauges(session)
+    assert shown["vcd_cards_allocated", A, "online"] == 3
+    assert shown["vcd_cards_allocated", A, "offline"] == 12
+    assert shown["vcd_cards_requested", A, "offline"] == 12

@@ -1,0 +1,825 @@
+"""extender: every verb with its request, its answer, and what follows where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.answering import server
+from tests.daemon.fakes import FakeLog
+from tests.daemon.test_cycle import puts
+from tests.dsl import NOW_NS, flat, gang, group, node, pod, queue
+from tests.kube.scripted import running, until
+from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
+from vcd.api import read_policy
+from vcd.daemon.asking import Asking
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.keeper import Keeper
+from vcd.eventlog import EventLog
+from vcd.model import events as ev
+from vcd.model.manifests import default_queues
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import decide, instances, run
+from vcd.scheduling.outside import Question, Recorded, Recorder, Reply
+from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.plugins.extender import ExtenderPlugin
+from vcd.scheduling.session import Session
+from vcd.scheduling.statement import Statement
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.placement import choices
+from vcd.timetravel.planning import state_of
+from vcd.timetravel.replay import replay
+
+Json = dict[str, Any]
+Answers = dict[str, Any]
+"""By verb: an answer, or what makes one of a request; a text is an error."""
+DEFAULTS = {"extender.urlPrefix": "http://server/", "extender.httpTimeout": "100ms"}
+
+
+class Server:
+    """Answers verbs by a table; keeps what it was asked."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Json]] = []
+        self.questions: list[Question] = []
+
+    def ask(self, question: Question) -> Reply:
+        verb = question.url.rpartition("/")[2]
+        request = json.loads(question.body)
+        self.questions.append(question)
+        self.asked.append((verb, request))
+        answer = self.answers.get(verb, {})
+        if callable(answer):
+            answer = answer(request)
+        if isinstance(answer, str):
+            return Reply(error=answer)
+        return Reply(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+    def requests(self, verb: str) -> list[Json]:
+        """What came with a verb."""
+        return [request for name, request in self.asked if name == verb]
+
+
+def conf_of(answers: Answers, arguments: Json, before: tuple[str, ...] = (), actions: str = "enqueue, allocate") -> str:
+    """A configuration whose verbs are those answered, called what their argument is called."""
+    given = {**DEFAULTS, **{f"extender.{verb}Verb": verb for verb in answers}, **arguments}
+    lines = [f'actions: "{actions}"', "tiers:", "- plugins:"]
+    lines += [f"  - name: {name}" for name in (*before, "extender")]
+    lines += ["    arguments:", *(f"      {key}: {json.dumps(value)}" for key, value in given.items())]
+    return "\n".join(lines) + "\n"
+
+
+def snapshot_of(objects: Any) -> Snapshot:
+    return SnapshotMaker(state_of(flat(objects))).snapshot()
+
+
+def opened(answers: Answers, *objects: Any, **arguments: Any) -> tuple[Session, Server]:
+    """A session in which no action ran, and who answers it; arguments without their prefix."""
+    told, asked = Server(answers), {f"extender.{key}": value for key, value in arguments.items()}
+    policy = read_policy(conf_of(answers, asked))
+    session = Session(snapshot_of(objects), policy, instances(policy), NOW_NS, 0, Memory(), outside=told)
+    return session, told
+
+
+def decided(
+    answers: Answers,
+    *objects: Any,
+    before: tuple[str, ...] = ("gang",),
+    actions: str = "enqueue, allocate",
+    **more: Any,
+) -> tuple[Session, Server]:
+    """A session after its last action."""
+    told, arguments = Server(answers), {f"extender.{key}": value for key, value in more.items()}
+    policy = read_policy(conf_of(answers, arguments, before, actions))
+    return run(snapshot_of(objects), policy, NOW_NS, 0, outside=told), told
+
+
+def plugin_of(session: Session) -> ExtenderPlugin:
+    return next(plugin for plugin in session.plugins if isinstance(plugin, ExtenderPlugin))
+
+
+def binds(session: Session) -> dict[str, str]:
+    """Pods and nodes of what will be bound."""
+    operations = [op for statement in session.statements for op in statement.operations()]
+    return {op.key.partition("/")[2]: op.node for op in operations if op.verb == "bind"}
+
+
+def why(session: Session, name: str) -> dict[str, int]:
+    """The reasons of a job's tasks to wait, with their numbers of nodes."""
+    return {waiting.reason: waiting.nodes for waiting in job_of(session, name).why if waiting.gate != "gang"}
+
+
+def refusing(*nodes: str, code: int = 0, status: str = "not here") -> Callable[[Json], Json]:
+    """A predicate that refuses nodes."""
+    return lambda request: {"status": status, "code": code} if request["node"]["Name"] in nodes else {}
+
+
+NODES = [node("n0"), node("n1"), node("n2")]
+ONE = gang("g", 1, cpu=1)
+
+
+def one(**options: Any) -> list[Json]:
+    return list(gang("g", 1, **{"cpu": 1, **options}))
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_verb_is_posted_to_the_prefix_with_time_out_and_limit() -> None:
+    _, told = opened({"onSessionOpen": {}}, node("n"), urlPrefix="http://me:pass@server/base//", httpTimeout="250ms")
+    (question,) = told.questions
+    assert (question.plugin, question.url) == ("extender", "http://me:pass@server/base/onSessionOpen")
+    assert (question.timeout, question.limit) == (250_000_000, 10 * 1024 * 1024)
+
+
+def test_an_answer_may_take_a_second_unless_configured() -> None:
+    policy = read_policy(conf_of({}, {}).replace('"100ms"', ""))
+    ((plugin,),) = instances(policy)
+    assert plugin[1].values["extender.httpTimeout"] == 1_000_000_000
+
+
+def test_without_verbs_nothing_is_asked() -> None:
+    session, told = decided({}, NODES, one())
+    assert (len(binds(session)), told.asked) == (1, [])
+
+
+@pytest.mark.parametrize("verb", ["queueOverused", "jobReady", "jobEnqueueable", "predicate"])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"yes"', b"\xff", b'{"status": [1], "overused": 3}', b"[" * 100_000]
+)
+def test_an_answer_that_is_nonsense_is_a_failure(verb: str, body: bytes) -> None:
+    session, _ = opened({verb: body}, NODES, one(phase="Pending"))
+    plugin, job = plugin_of(session), job_of(session, "g")
+    answers = {
+        "queueOverused": lambda: plugin.overused(job.queue) is not None,
+        "jobReady": lambda: plugin.job_ready(job),
+        "jobEnqueueable": lambda: isinstance(plugin.job_enqueueable(job), Refusal),
+        "predicate": lambda: not session.candidates(task_of(session, "g-0")).passing().any(),
+    }
+    assert answers[verb]()
+
+
+@pytest.mark.parametrize("body", [b"null", b'{"OVERUSED": null}', b'{"other": 1}', b"{}"])
+def test_what_an_answer_does_not_hold_is_empty(body: bytes) -> None:
+    session, _ = opened({"queueOverused": body}, NODES, one())
+    assert session.overused(queue_of(session, "default")) is None
+
+
+def test_names_of_fields_are_read_in_any_case_as_go_does() -> None:
+    session, _ = opened({"queueOverused": b'{"oVeruseD": true}'}, NODES, one())
+    assert session.overused(queue_of(session, "default")) is not None
+
+
+def test_calls_that_failed_are_counted() -> None:
+    session, _ = opened({"queueOverused": "HTTP 500"}, NODES, one())
+    session.overused(queue_of(session, "default"))
+    assert [(gauge.name, gauge.value) for gauge in plugin_of(session).gauges()] == [("vcd_extender_failed_calls", 1)]
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_extender_is_told_of_the_session() -> None:
+    objects = [*NODES, queue("q", weight=3), *gang("g", 2, cpu=1, on=["n1"], queue="q")]
+    _, told = opened({"onSessionOpen": b"not even JSON"}, *objects)
+    (request,) = told.requests("onSessionOpen")
+    assert set(request) == {"Jobs", "Nodes", "Queues", "NamespaceInfo", "RevocableNodes", "NodeList"}
+    assert list(request["Nodes"]) == ["n0", "n1", "n2"]
+    assert list(request["Nodes"]["n1"]["Tasks"]) == ["default/g-0"]
+    assert list(request["Jobs"]) == ["default/g"]
+    assert request["Queues"]["q"]["Weight"] == 3
+    assert request["RevocableNodes"] == {}
+
+
+def test_revocable_nodes_are_named() -> None:
+    _, told = opened({"onSessionOpen": {}}, node("n", labels={"volcano.sh/revocable-zone": "z"}), node("m"))
+    assert list(told.requests("onSessionOpen")[0]["RevocableNodes"]) == ["n"]
+
+
+def test_the_extender_is_told_of_the_sessions_end() -> None:
+    _, told = decided({"onSessionClose": {}, "predicate": {}}, NODES, one())
+    assert [told.asked[-1], len(told.requests("onSessionClose"))] == [("onSessionClose", {}), 1]
+
+
+def test_where_it_does_not_take_the_session_it_is_left_alone() -> None:
+    answers = {"onSessionOpen": "HTTP 500", "onSessionClose": {}, "predicate": refusing("n0", "n1", "n2")}
+    more = {"allocateFunc": {}, "jobEnqueueable": {"status": -1}, "queueOverused": {"overused": True}}
+    session, told = decided({**answers, **more}, NODES, one(phase="Pending", minimum={"cpu": 1}))
+    assert [verb for verb, _ in told.asked] == ["onSessionOpen", "onSessionClose"]
+    assert len(binds(session)) == 1
+
+
+def test_an_ignorable_one_goes_on_being_asked() -> None:
+    answers = {"onSessionOpen": "HTTP 500", "predicate": refusing("n0", "n1", "n2")}
+    session, _ = decided(answers, NODES, one(), ignorable=True)
+    assert binds(session) == {}
+
+
+# --- predicate --------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_it_refuses_are_not_taken() -> None:
+    session, told = decided({"predicate": refusing("n0", "n2")}, NODES, one())
+    assert binds(session) == {"g-0": "n1"}
+    request = told.requests("predicate")[0]
+    assert set(request) == {"task", "node"}
+    assert (request["task"]["Name"], request["node"]["Name"]) == ("g-0", "n0")
+
+
+def test_its_words_are_the_reason() -> None:
+    answer = {"predicate": lambda request: {"status": "full" if request["node"]["Name"] == "n0" else "too far"}}
+    session, _ = decided(answer, NODES, one())
+    assert why(session, "g") == {"full": 1, "too far": 2}
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3])
+def test_a_code_without_words_is_consent(code: int) -> None:
+    session, _ = decided({"predicate": {"status": "", "code": code}}, NODES, one())
+    assert len(binds(session)) == 1
+
+
+@pytest.mark.parametrize(("code", "hopeless"), [(0, True), (1, True), (2, False), (3, True), (4, True), (5, True)])
+def test_only_unschedulable_leaves_hope_in_evictions(code: int, hopeless: bool) -> None:
+    session, _ = opened({"predicate": refusing("n1", code=code)}, NODES, one())
+    task, usage = task_of(session, "g-0"), session.nodes.usage
+    (predicate,) = session.evaluator.predicates
+    failed = ~predicate.mask(task, usage)
+    assert failed.tolist() == [False, True, False]
+    assert predicate.hopeless(task, usage, failed).tolist() == [False, hopeless, False]
+
+
+def test_where_it_fails_no_node_is_taken_and_the_reason_says_so() -> None:
+    session, _ = decided({"predicate": "no answer within 100ms"}, NODES, one())
+    assert why(session, "g") == {"the extender cannot be asked: no answer within 100ms": 3}
+
+
+def test_where_it_fails_and_is_ignorable_all_nodes_are_taken() -> None:
+    session, _ = decided({"predicate": "HTTP 500"}, NODES, one(), ignorable=True)
+    assert len(binds(session)) == 1
+
+
+def test_nodes_without_room_or_that_others_rule_out_are_not_asked_about() -> None:
+    nodes = [node("full", cpu=0), node("off", unschedulable=True), node("tainted", taints=[TAINT]), node("free")]
+    session, told = decided({"predicate": {}}, nodes, one(), before=("gang", "predicates"))
+    assert binds(session) == {"g-0": "free"}
+    assert [request["node"]["Name"] for request in told.requests("predicate")] == ["free"]
+
+
+TAINT = {"key": "k", "value": "v", "effect": "NoSchedule"}
+
+
+def test_reasons_of_others_stand_beside_its_own() -> None:
+    nodes = [node("full", cpu=0), node("off", unschedulable=True), node("free")]
+    session, _ = decided({"predicate": refusing("free")}, nodes, one(), before=("gang", "predicates"))
+    assert why(session, "g") == {"Insufficient cpu": 1, "node(s) were unschedulable": 1, "not here": 1}
+
+
+def test_each_task_is_asked_about_by_itself() -> None:
+    def split(request: Json) -> Json:
+        number = request["task"]["Name"][-1]
+        return {} if request["node"]["Name"] == f"n{number}" else {"status": "not yours"}
+
+    session, _ = decided({"predicate": split}, NODES, gang("g", 3, cpu=1))
+    assert binds(session) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
+
+
+def test_a_task_that_fails_does_not_speak_for_the_next() -> None:
+    def only_the_second(request: Json) -> Json:
+        return {} if request["task"]["Name"] == "g-1" else {"status": "not you"}
+
+    session, _ = decided({"predicate": only_the_second}, NODES, gang("g", 2, members=1, cpu=1))
+    assert list(binds(session)) == ["g-1"]
+
+
+def test_only_the_node_that_changed_is_asked_about_again() -> None:
+    session, told = opened({"predicate": {}}, NODES, gang("g", 2, cpu=1))
+    first, second = tasks_of(session, "g-0", "g-1")
+    session.pre_predicate(first)
+    assert session.candidates(first).passing().all()
+    session.pre_predicate(second)
+    assert session.candidates(second).passing().all()
+    assert len(told.asked) == 6
+    Statement(session, "allocate", first.job).allocate(first, 1)
+    assert session.candidates(second).passing().all()
+    (request,) = [request for _, request in told.asked[6:]]
+    assert list(request["node"]["Tasks"]) == ["default/g-0"]
+    assert request["node"]["Idle"]["MilliCPU"] == 7000
+
+
+def test_what_was_asked_is_not_asked_again_once_a_trial_is_taken_back() -> None:
+    session, told = opened({"predicate": {}}, NODES, gang("g", 2, cpu=1))
+    first, second = tasks_of(session, "g-0", "g-1")
+    session.candidates(second).passing()
+    statement = Statement(session, "allocate", first.job)
+    statement.allocate(first, 1)
+    session.candidates(second).passing()
+    statement.discard()
+    session.candidates(second).passing()
+    assert len(told.asked) == 4
+
+
+def test_everything_is_asked_again_once_it_was_told_of_an_event() -> None:
+    session, told = opened({"predicate": {}, "allocateFunc": {}}, NODES, gang("g", 2, cpu=1))
+    first, second = tasks_of(session, "g-0", "g-1")
+    session.candidates(second).passing()
+    Statement(session, "allocate", first.job).allocate(first, 1)
+    session.candidates(second).passing()
+    assert len(told.requests("predicate")) == 6
+
+
+# --- managed resources ------------------------------------------------------------------------------------------------
+
+GPU = "nvidia.com/gpu"
+
+
+def managed_by(container: Json, kind: str = "containers") -> bool:
+    """Whether a pod with such a container is asked about."""
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}], "initContainers": []}
+    spec[kind] = [*spec[kind], {"name": "x", "image": "i", "resources": container}]
+    _, told = decided(
+        {"predicate": {}}, node("n", gpu=4), group("g"), pod("p", group="g", spec=spec), managedResources=[GPU]
+    )
+    return bool(told.asked)
+
+
+def test_pods_are_managed_by_requests_and_limits_of_any_container() -> None:
+    assert managed_by({"requests": {GPU: "1"}})
+    assert managed_by({"limits": {GPU: "1"}})
+    assert managed_by({"requests": {GPU: "1"}}, "initContainers")
+    assert not managed_by({"requests": {"cpu": "1", "memory": "1Gi"}})
+
+
+def test_pods_that_are_not_managed_go_where_they_fit() -> None:
+    answers: Answers = dict.fromkeys(["predicate", "prioritize", "allocateFunc", "deallocateFunc"], "HTTP 500")
+    session, told = decided(answers, NODES, one(), managedResources=[GPU])
+    assert (len(binds(session)), told.asked) == (1, [])
+    (task,) = tasks_of(session, "g-0")
+    assert plugin_of(session).preemptable(task, [task]) is None
+
+
+def test_several_resources_may_be_written_with_commas() -> None:
+    _, told = decided({"predicate": {}}, node("n", gpu=4), one(gpu=1), managedResources=f"example.com/x, {GPU}")
+    assert told.asked
+
+
+# --- prioritize -------------------------------------------------------------------------------------------------------
+
+
+def test_its_points_choose_the_node() -> None:
+    session, told = decided({"prioritize": {"nodeScore": {"n1": 3, "n2": 7.5}}}, NODES, one())
+    assert binds(session) == {"g-0": "n2"}
+    (request,) = told.requests("prioritize")
+    assert (request["task"]["Name"], [each["Name"] for each in request["nodes"]]) == ("g-0", ["n0", "n1", "n2"])
+
+
+def test_its_points_add_to_those_of_others() -> None:
+    packed = [node("n0"), node("n1"), pod("x", on="n1", cpu=4)]
+    few, _ = decided({"prioritize": {"nodeScore": {"n0": 1}}}, packed, one(), before=("gang", "binpack"))
+    many, _ = decided({"prioritize": {"nodeScore": {"n0": 1000}}}, packed, one(), before=("gang", "binpack"))
+    assert (binds(few), binds(many)) == ({"g-0": "n1"}, {"g-0": "n0"})
+
+
+def test_only_nodes_that_are_left_are_rated() -> None:
+    answers = {"predicate": refusing("n0"), "prioritize": {"nodeScore": {"n0": 9, "n2": 5, "gone": 99}}}
+    session, told = decided(answers, NODES, one())
+    assert [each["Name"] for each in told.requests("prioritize")[0]["nodes"]] == ["n1", "n2"]
+    assert binds(session) == {"g-0": "n2"}
+
+
+def test_a_node_alone_needs_no_points() -> None:
+    session, told = decided({"prioritize": "HTTP 500"}, node("n"), one())
+    assert (binds(session), told.asked) == ({"g-0": "n"}, [])
+
+
+def test_points_beyond_all_bounds_still_compare() -> None:
+    session, _ = decided({"prioritize": {"nodeScore": {"n0": -1e300, "n1": 1e300, "n2": 1}}}, NODES, one())
+    assert binds(session) == {"g-0": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("HTTP 500", "HTTP 500"),
+        ({"errorMessage": "no idea"}, "no idea"),
+        ({"nodeScore": {"n1": 3}, "errorMessage": "no idea"}, "no idea"),
+        ({}, "it answers none"),
+    ],
+)
+def test_without_points_no_node_is_taken(answer: Any, reason: str) -> None:
+    session, _ = decided({"prioritize": answer}, NODES, one())
+    assert binds(session) == {}
+    assert why(session, "g") == {f"the extender gives no priorities: {reason}": 3}
+
+
+def test_a_failure_that_is_ignorable_gives_no_points() -> None:
+    session, _ = decided({"prioritize": "HTTP 500"}, NODES, one(), ignorable=True)
+    assert len(binds(session)) == 1
+
+
+def test_an_error_that_it_answers_is_not_ignored() -> None:
+    session, _ = decided({"prioritize": {"errorMessage": "no idea"}}, NODES, one(), ignorable=True)
+    assert binds(session) == {}
+
+
+# --- victims ----------------------------------------------------------------------------------------------------------
+
+VICTIMS = [*NODES, *gang("v", 2, cpu=1, on=["n0", "n1"]), *one()]
+
+
+@pytest.mark.parametrize("verb", ["preemptable", "reclaimable"])
+def test_victims_are_those_it_names(verb: str) -> None:
+    session, told = opened({verb: {"status": 1, "victims": [{"UID": "uid-default-v-1"}, {"UID": "?"}]}}, *VICTIMS)
+    evictor, *victims = tasks_of(session, "g-0", "v-0", "v-1")
+    chosen = getattr(plugin_of(session), verb)(evictor, victims)
+    assert named(chosen) == ["v-1"]
+    (request,) = told.requests(verb)
+    assert request["evictor"]["Name"] == "g-0"
+    assert [(each["Name"], each["NodeName"], each["Status"]) for each in request["evictees"]] == [
+        ("v-0", "n0", 32),
+        ("v-1", "n1", 32),
+    ]
+
+
+@pytest.mark.parametrize("verb", ["preemptable", "reclaimable"])
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "chosen"),
+    [
+        ({"status": 0, "victims": [{"UID": "uid-default-v-1"}]}, False, None),
+        ({"status": 1}, False, []),
+        ({"status": -1, "victims": None}, False, []),
+        ("HTTP 500", False, []),
+        ("HTTP 500", True, []),
+        ({"status": "yes"}, False, []),
+    ],
+)
+def test_it_abstains_or_names_nobody(verb: str, answer: Any, ignorable: bool, chosen: list[Any] | None) -> None:
+    session, _ = opened({verb: answer}, *VICTIMS, ignorable=ignorable)
+    evictor, *victims = tasks_of(session, "g-0", "v-0", "v-1")
+    assert getattr(plugin_of(session), verb)(evictor, victims) == chosen
+
+
+def test_without_the_verb_it_abstains() -> None:
+    session, _ = opened({}, *VICTIMS)
+    evictor, *victims = tasks_of(session, "g-0", "v-0")
+    assert plugin_of(session).preemptable(evictor, victims) is None
+    assert plugin_of(session).reclaimable(evictor, victims) is None
+
+
+# --- jobs and queues --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "vote"),
+    [
+        ({"status": 1}, False, Vote.PERMIT),
+        ({"status": 0}, False, Vote.ABSTAIN),
+        ({"status": -1}, False, "the extender does not admit the job"),
+        ("HTTP 500", False, "the extender cannot be asked: HTTP 500"),
+        ("HTTP 500", True, Vote.PERMIT),
+    ],
+)
+def test_it_votes_on_admission(answer: Any, ignorable: bool, vote: Any) -> None:
+    session, told = opened({"jobEnqueueable": answer}, NODES, one(phase="Pending"), ignorable=ignorable)
+    found = plugin_of(session).job_enqueueable(job_of(session, "g"))
+    assert (found.reason if isinstance(found, Refusal) else found) == vote
+    assert told.requests("jobEnqueueable")[0]["job"]["UID"] == "default/g"
+
+
+def test_a_job_that_it_does_not_admit_waits_and_says_why() -> None:
+    answers = {"jobEnqueueable": {"status": -1}, "jobEnqueued": {}}
+    session, told = decided(answers, NODES, one(phase="Pending", minimum={"cpu": 1}))
+    assert why(session, "g") == {"the extender does not admit the job": 0}
+    assert told.requests("jobEnqueued") == []
+
+
+@pytest.mark.parametrize("answer", [{}, "HTTP 500"])
+def test_it_is_told_of_admission(answer: Any) -> None:
+    session, told = decided({"jobEnqueued": answer}, NODES, one(phase="Pending", minimum={"cpu": 1}))
+    assert [request["job"]["Name"] for request in told.requests("jobEnqueued")] == ["g"]
+    assert len(binds(session)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "overused"),
+    [
+        ({"overused": True}, False, "the extender finds the queue overused"),
+        ({"overused": False}, False, None),
+        ("HTTP 500", False, "the extender cannot be asked: HTTP 500"),
+        ("HTTP 500", True, None),
+    ],
+)
+def test_it_says_whether_a_queue_is_overused(answer: Any, ignorable: bool, overused: str | None) -> None:
+    session, told = opened({"queueOverused": answer}, queue("q", weight=2), ignorable=ignorable)
+    found = plugin_of(session).overused(queue_of(session, "q"))
+    assert (None if found is None else found.reason) == overused
+    assert told.requests("queueOverused")[0]["queue"]["UID"] == "q"
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "ready"),
+    [({"status": True}, False, True), ({}, False, False), ("HTTP 500", False, True), ("HTTP 500", True, False)],
+)
+def test_it_says_whether_a_job_is_ready(answer: Any, ignorable: bool, ready: bool) -> None:
+    session, told = decided({"jobReady": answer}, NODES, one(), ignorable=ignorable)
+    assert bool(binds(session)) == ready
+    assert told.requests("jobReady")[0]["job"]["TaskStatusIndex"].keys() == {"2"}
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_told_of_placements_and_their_reverse() -> None:
+    answers = {"allocateFunc": {}, "deallocateFunc": {}}
+    session, told = decided(answers, node("n", cpu=1), gang("g", 2, cpu=1))
+    assert binds(session) == {}
+    (came,), (went,) = told.requests("allocateFunc"), told.requests("deallocateFunc")
+    assert (came["task"]["Name"], came["task"]["NodeName"], came["task"]["Status"]) == ("g-0", "n", 2)
+    assert (went["task"]["Name"], went["task"]["NodeName"], went["task"]["Status"]) == ("g-0", "", 1)
+
+
+def test_it_is_told_of_evictions_and_their_reverse() -> None:
+    session, told = opened({"allocateFunc": {"errorMessage": "no"}, "deallocateFunc": {}}, *VICTIMS)
+    (victim,) = tasks_of(session, "v-0")
+    statement = Statement(session, "preempt", victim.job)
+    statement.evict(victim, "for another")
+    statement.discard()
+    assert [(verb, request["task"]["Status"]) for verb, request in told.asked] == [
+        ("deallocateFunc", 64),
+        ("allocateFunc", 32),
+    ]
+    assert plugin_of(session).job_ready(victim.job)  # what stays where it was needs no consent
+
+
+@pytest.mark.parametrize(
+    ("answer", "ignorable", "bound"),
+    [
+        ({"errorMessage": "no license"}, False, False),
+        ({"errorMessage": "no license"}, True, False),
+        ("HTTP 500", False, False),
+        ("HTTP 500", True, True),
+        ({}, False, True),
+    ],
+)
+def test_a_placement_that_it_refuses_is_not_made(answer: Any, ignorable: bool, bound: bool) -> None:
+    session, _ = decided({"allocateFunc": answer}, NODES, one(), ignorable=ignorable)
+    assert bool(binds(session)) == bound
+    if not bound:
+        words = answer if isinstance(answer, str) else answer["errorMessage"]
+        assert why(session, "g") == {f"the extender refuses the placement: {words}": 0}
+
+
+def test_a_reverse_that_it_refuses_is_made_all_the_same() -> None:
+    session, told = decided({"deallocateFunc": {"errorMessage": "no"}}, node("n", cpu=1), gang("g", 2, cpu=1))
+    assert (len(told.asked), int(session.nodes.usage.used.sum())) == (1, 0)
+
+
+# --- the wire form ----------------------------------------------------------------------------------------------------
+
+# The fields of Volcano's structures, in their order there (pkg/scheduler/api).
+TASK_INFO = """UID Job Name Namespace TaskRole Resreq InitResreq DRAResreq ResourceClaimKeys ResourceClaimDRAResreq
+NodeName EvictionOccurred JobAllocatedHyperNode Status LastTransaction Priority VolumeReady Preemptable BestEffort
+HasRestartableInitContainer SchGated RevocableZone NumaInfo Pod PodAnnotations CustomBindErrHandlerSucceeded"""
+NODE_INFO = """Name Node State Releasing Pipelined Idle Used Allocatable Capacity ResourceUsage Tasks NumaInfo
+UnassignedNumaPods NumaSchedulerInfo RevocableZone Others OversubscriptionNode OfflineJobEvicting
+OversubscriptionResource ImageStates Generation BindGeneration"""
+JOB_INFO = """UID PgUID Name Namespace Queue Priority MinAvailable WaitingTime JobFitErrors NodesFitErrors
+AllocatedHyperNode NetworkTopology SubJobs TaskToSubJob MinSubJobs TaskStatusIndex Tasks TaskMinAvailable
+TaskMinAvailableTotal Allocated TotalRequest CreationTimestamp PodGroup ScheduleStartTimestamp Preemptable
+RevocableZone Budget"""
+QUEUE_INFO = "UID Name Weight Weights Hierarchy Queue"
+
+
+def whole(*objects: Any) -> Json:
+    _, told = opened({"onSessionOpen": {}}, *objects)
+    return told.requests("onSessionOpen")[0]
+
+
+def test_structures_have_the_fields_of_volcanos() -> None:
+    request = whole(*VICTIMS)
+    assert set(request["Jobs"]["default/v"]) == set(JOB_INFO.split())
+    assert set(request["Nodes"]["n0"]) == set(NODE_INFO.split())
+    assert set(request["Queues"]["default"]) == set(QUEUE_INFO.split())
+    assert set(request["Nodes"]["n0"]["Tasks"]["default/v-0"]) == set(TASK_INFO.split())
+
+
+def test_a_task_as_go_writes_it() -> None:
+    marks = {"volcano.sh/task-spec": "worker", "volcano.sh/preemptable": "false", "volcano.sh/revocable-zone": "*"}
+    spec = {"priority": 7, "initContainers": [{"name": "s", "image": "i", "restartPolicy": "Always"}]}
+    request = whole(
+        node("n", gpu=8), group("g"), pod("p", group="g", cpu="1500m", memory=2, gpu=1, annotations=marks, spec=spec)
+    )
+    task = request["Jobs"]["default/g"]["Tasks"]["uid-default-p"]
+    amounts = {
+        "MilliCPU": 1500,
+        "Memory": 2 << 30,
+        "ScalarResources": {"nvidia.com/gpu": 1000, "pods": 1},
+        "MaxTaskNum": 0,
+    }
+    expected = {
+        "UID": "uid-default-p",
+        "Job": "default/g",
+        "Name": "p",
+        "Namespace": "default",
+        "TaskRole": "worker",
+        "Resreq": amounts,
+        "InitResreq": amounts,
+        "NodeName": "",
+        "Status": 1,
+        "Priority": 7,
+        "Preemptable": False,
+        "BestEffort": False,
+        "HasRestartableInitContainer": True,
+        "SchGated": False,
+        "RevocableZone": "*",
+        "LastTransaction": None,
+    }
+    assert {key: task[key] for key in expected} == expected
+    assert task["Pod"]["metadata"]["name"] == "p"
+    assert task["Pod"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1500m"
+    assert task["PodAnnotations"]["volcano.sh/task-spec"] == "worker"
+
+
+def test_a_node_as_go_writes_it() -> None:
+    labels = {"volcano.sh/oversubscription": "true", "volcano.sh/revocable-zone": "z"}
+    request = whole(node("n", gpu=8, labels=labels), *gang("g", 2, cpu=1, gpu=1, on=["n"]))
+    found = request["Nodes"]["n"]
+    scalars = {"nvidia.com/gpu": 8000, "pods": 110}
+    assert (
+        found["Allocatable"]
+        == found["Capacity"]
+        == {
+            "MilliCPU": 8000,
+            "Memory": 32 << 30,
+            "ScalarResources": scalars,
+            "MaxTaskNum": 110,
+        }
+    )
+    assert found["Idle"]["ScalarResources"] == {"nvidia.com/gpu": 7000, "pods": 109}
+    assert found["Used"] == {
+        "MilliCPU": 1000,
+        "Memory": 0,
+        "ScalarResources": {"nvidia.com/gpu": 1000, "pods": 1},
+        "MaxTaskNum": 0,
+    }
+    assert found["Releasing"] == {"MilliCPU": 0, "Memory": 0, "ScalarResources": None, "MaxTaskNum": 0}
+    assert (found["State"], found["OversubscriptionNode"], found["RevocableZone"]) == (
+        {"Phase": 1, "Reason": ""},
+        True,
+        "z",
+    )
+    assert found["ResourceUsage"]["MetricsTime"] == "0001-01-01T00:00:00Z"
+    assert found["Node"]["metadata"]["labels"]["volcano.sh/revocable-zone"] == "z"
+
+
+def test_a_job_as_go_writes_it() -> None:
+    made = group("g", members=2, minTaskMember={"a": 1, "b": 1}, phase="Inqueue")
+    made["metadata"]["annotations"] = {"volcano.sh/sla-waiting-time": "1m30s", "volcano.sh/jdb-min-available": "50%"}
+    request = whole(node("n"), made, pod("p0", group="g", cpu=1, on="n"), pod("p1", group="g", cpu=1))
+    job = request["Jobs"]["default/g"]
+    expected = {
+        "UID": "default/g",
+        "Queue": "default",
+        "MinAvailable": 2,
+        "WaitingTime": 90_000_000_000,
+        "TaskMinAvailable": {"a": 1, "b": 1},
+        "TaskMinAvailableTotal": 2,
+        "Preemptable": False,
+        "Budget": {"MinAvailable": "50%", "MaxUnavailable": ""},
+    }
+    assert {key: job[key] for key in expected} == expected
+    assert {key: list(tasks) for key, tasks in job["TaskStatusIndex"].items()} == {
+        "32": ["uid-default-p0"],
+        "1": ["uid-default-p1"],
+    }
+    assert (job["Allocated"]["MilliCPU"], job["TotalRequest"]["MilliCPU"]) == (1000, 2000)
+    assert (job["PodGroup"]["metadata"]["name"], job["PodGroup"]["spec"]["minMember"]) == ("g", 2)
+    assert (job["PodGroup"]["status"]["phase"], job["PodGroup"]["Version"]) == ("Inqueue", "v1beta1")
+
+
+def test_a_queue_as_go_writes_it() -> None:
+    made = queue("q", weight=3)
+    made["metadata"]["annotations"] = {"volcano.sh/hierarchy": "root/q", "volcano.sh/hierarchy-weights": "1/3"}
+    found = whole(made)["Queues"]["q"]
+    assert {key: found[key] for key in ("UID", "Name", "Weight", "Weights", "Hierarchy")} == {
+        "UID": "q",
+        "Name": "q",
+        "Weight": 3,
+        "Weights": "1/3",
+        "Hierarchy": "root/q",
+    }
+    assert found["Queue"]["spec"]["weight"] == 3
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+def answering(request: Json) -> Json:
+    """By name, so that neither order nor number of nodes matter."""
+    return {"status": "odd"} if (len(request["node"]["Tasks"]) + int(request["node"]["Name"][1:])) % 2 else {}
+
+
+BUSY: Answers = {
+    "onSessionOpen": {},
+    "predicate": answering,
+    "prioritize": lambda request: {"nodeScore": {each["Name"]: len(each["Tasks"]) for each in request["nodes"]}},
+    "queueOverused": {},
+    "jobReady": lambda request: {"status": len(request["job"]["TaskStatusIndex"].get("2", ())) >= 2},
+    "allocateFunc": {},
+    "deallocateFunc": {},
+    "onSessionClose": {},
+}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_record_gives_the_same_plan_with_and_without_memory(kept: bool) -> None:
+    objects = [
+        *(node(f"n{i}", cpu=3) for i in range(6)),
+        *gang("a", 3, cpu=1),
+        *gang("b", 4, cpu=2),
+        *gang("c", 2, cpu=1),
+    ]
+    snapshot, policy = snapshot_of(objects), read_policy(conf_of(BUSY, {}, ("gang", "binpack")))
+    recorder, memory = Recorder(Server(BUSY)), Memory()
+    if kept:
+        decide(snapshot, policy, NOW_NS, 0, memory, outside=Server(BUSY))
+    plan = decide(snapshot, policy, NOW_NS, 0, memory if kept else None, outside=recorder)
+    assert plan.statements
+    assert len(recorder.asked) > 30
+    record = Recorded(recorder.asked)
+    assert ev.encode_plan(decide(snapshot, policy, NOW_NS, 0, outside=record)) == ev.encode_plan(plan)
+    assert record.departure() is None
+
+
+def test_another_answer_in_the_record_shows() -> None:
+    snapshot, policy = snapshot_of([*NODES, *one()]), read_policy(conf_of({"predicate": {}}, {}))
+    recorder = Recorder(Server({"predicate": refusing("n0", "n1")}))
+    assert decide(snapshot, policy, NOW_NS, 0, outside=recorder).statements[0].operations[0].node == "n2"
+    changed = [ev.Asked(one.question, b'{"status": "no"}') for one in recorder.asked]
+    assert decide(snapshot, policy, NOW_NS, 0, outside=Recorded(changed)).statements == ()
+
+
+def test_why_a_node_was_chosen_is_told_from_the_record() -> None:
+    answers = {"predicate": refusing("n0"), "prioritize": {"nodeScore": {"n1": 3, "n2": 7}}}
+    snapshot, policy = snapshot_of([*NODES, *one()]), read_policy(conf_of(answers, {}))
+    recorder = Recorder(Server(answers))
+    plan = decide(snapshot, policy, NOW_NS, 0, outside=recorder)
+    row = ev.SessionDecided(1, 1, policy.digest, NOW_NS, 0, 1, {}, ev.encode_plan(plan), asked=recorder.asked)
+    choice = choices(snapshot, policy, row, ["default/g-0"])["default/g-0"]
+    assert (choice.node, choice.refused) == ("n2", {"not here": 1})
+    assert [(rated.node, rated.scores) for rated in choice.best] == [("n2", {"extender": 7}), ("n1", {"extender": 3})]
+
+
+async def write_history(path: Path, url: str) -> None:
+    """A log of one session that an extender had its say in."""
+    policy = read_policy(
+        conf_of({"predicate": {}}, {"extender.urlPrefix": url, "extender.httpTimeout": "10s"}, ("gang",))
+    )
+    state = ClusterState()
+    async with EventLog.open(path, clock=lambda: NOW_NS) as log:
+        keeper = Keeper(log, state)
+        await keeper.put([ev.PolicyLoaded(policy.digest, policy.text)])
+        await keeper.put(puts(*default_queues([]), *NODES, *one()))
+        asking = Asking()
+        cycle = Cycle(keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
+        await cycle.once(1)
+        asking.close()
+
+
+async def test_a_session_decided_with_an_extender_replays_without_one(tmp_path: Path) -> None:
+    with server() as told:
+        told.answer = lambda request: (200, json.dumps(refusing("n0", "n2")(json.loads(request.body))).encode())
+        await write_history(tmp_path / "log", told.url.replace("http://", "http://me:secret@"))
+        asked = len(told.requests)
+    (one_session,) = replay(tmp_path / "log")
+    assert (one_session.operations, one_session.difference, asked) == (1, None, 3)
+
+
+async def test_a_hanging_extender_holds_up_nothing_but_its_session() -> None:
+    with server() as told:
+        told.answer = told.hang
+        policy = read_policy(
+            conf_of({"predicate": {}}, {"extender.urlPrefix": told.url, "extender.httpTimeout": "20s"}, ("gang",))
+        )
+        log = FakeLog()
+        keeper = Keeper(log.as_log(), ClusterState())
+        await keeper.put(puts(*default_queues([]), node("n"), *one()))
+        asking = Asking()
+        cycle = Cycle(keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
+        async with running(cycle.run()):
+            await until(told.hanging.is_set)
+            head = keeper.state.sequence
+            await keeper.put(puts(node("m")))  # the loop goes on: what happens meanwhile is logged and folded
+            assert (keeper.state.sequence, log.sessions) == (head + 1, [])
+            told.answer = lambda _: (200, b"{}")
+            told.released.set()
+            await until(lambda: log.sessions)
+        asking.close()
+    assert log.sessions[0].head == head
+    (answer,) = log.sessions[0].asked
+    assert answer.error or answer.answer == b"late"

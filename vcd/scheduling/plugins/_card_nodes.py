@@ -1,0 +1,178 @@
+"""Which accelerator cards the nodes have: models by labels, amounts by what is allocatable (seed 004 s.2.2.4.3).
+
+A node has one model. A resource of a node stands for one card: the whole one, an MPS share or a MIG slice of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Node
+from vcd.state.facts import NodeFacts
+
+Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+
+NO_CARD = -1
+"""The code of a node whose card under a resource nobody can tell."""
+MPS_RESOURCE = "nvidia.com/gpu.shared"
+MPS_REPLICAS = "nvidia.com/gpu.replicas"
+MIG_PREFIX = "nvidia.com/mig-"
+
+_PRODUCT = re.compile(r"(?P<vendor>[^/]+)/(?P<kind>\w+)\.product")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a node's labels say of its cards: ``<vendor>/<kind>.product`` and ``.memory`` (MiB; None: no number)."""
+
+    product: str
+    vendor: str
+    kind: str
+    memory: int | None
+    replicas: int | None
+
+    def card(self, resource: str, whole: Iterable[str]) -> str | None:
+        """The name of the card that a resource stands for on such a node; ``whole`` are resources of whole cards."""
+        if resource == MPS_RESOURCE:
+            if not self.memory or not self.replicas:
+                return None
+            return f"{self.product}/mps-{(self.memory + 512) // 1024}g*1/{self.replicas}"
+        if resource.startswith(MIG_PREFIX):
+            return f"{self.product}/mig-{resource.removeprefix(MIG_PREFIX)}-mixed"
+        return self.product if resource in whole else None
+
+
+def model_of(labels: Mapping[str, str]) -> Model | None:
+    """The model that labels name; of several, the first in the order of the labels' keys."""
+    for key in sorted(key for key in labels if key.endswith(".product")):
+        found = None if key.startswith(MIG_PREFIX) else _PRODUCT.fullmatch(key)
+        if found is None or not labels[key]:
+            continue
+        vendor, kind = found["vendor"], found["kind"]
+        memory = labels.get(f"{vendor}/{kind}.memory")
+        if memory:
+            return Model(labels[key], vendor, kind, _number(memory), _number(labels.get(MPS_REPLICAS, "")))
+    return None
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def whole_resource(model: Model, resources: Iterable[str]) -> str | None:
+    """Of a node's resources the one of its whole cards: ``<vendor>/<kind>``, else the vendor's first that is no
+    share."""
+    own = sorted(name for name in resources if _is_whole(name, model.vendor))
+    usual = f"{model.vendor}/{model.kind}"
+    return usual if usual in own else own[0] if own else None
+
+
+def _is_whole(resource: str, vendor: str) -> bool:
+    return resource.startswith(f"{vendor}/") and resource != MPS_RESOURCE and not resource.startswith(MIG_PREFIX)
+
+
+class NodeCards:
+    """The cards of a cluster, by node.
+
+    ``names`` are all cards in order; ``codes`` holds for each card resource the number of the card that it stands for
+    on each node (NO_CARD where labels do not tell); ``total`` what is allocatable of each card, in thousandths;
+    ``nameless`` the nodes that have some of a card resource and no card for it.
+    """
+
+    def __init__(self, facts: NodeFacts) -> None:
+        models = [model_of(node.metadata.labels) for node in facts.nodes]
+        found = self._cards(facts, models)
+        self.names: list[str] = sorted({card for cards in found for card in cards.values()})
+        self.code_of = {name: code for code, name in enumerate(self.names)}
+        self.resources = tuple(sorted({resource for cards in found for resource in cards}))
+        column_of = {name: column for column, name in enumerate(facts.resources)}
+        self.columns = [column_of[resource] for resource in self.resources]
+        self.codes: dict[str, Codes] = {}
+        self.total = dict.fromkeys(self.names, 0)
+        self.cards_of: dict[str, tuple[str, ...]] = {}
+        self.resources_of: dict[str, tuple[str, ...]] = {}
+        self.nameless: dict[str, Mask] = {}
+        self._room: dict[str, Mask] = {}
+        self._masks: dict[tuple[str, tuple[str, ...], bool], Mask] = {}
+        for resource in self.resources:
+            self._fill(resource, found, facts.allocatable[:, column_of[resource]])
+        self.lists = {resource: codes.tolist() for resource, codes in self.codes.items()}
+
+    @staticmethod
+    def _cards(facts: NodeFacts, models: list[Model | None]) -> list[dict[str, str]]:
+        """Card by resource, node by node; a node that lost a resource (its device plugin is down) keeps the card that
+        others of its model offer, since pods may still run on it."""
+        counted = set(facts.resources)
+        offered = [_offered(node) & counted for node in facts.nodes]
+        own = [
+            None if model is None else whole_resource(model, names)
+            for model, names in zip(models, offered, strict=True)
+        ]
+        whole = sorted({resource for resource in own if resource is not None})
+        shares = sorted({name for names in offered for name in names if _is_share(name)})
+        found: list[dict[str, str]] = []
+        for model, resource in zip(models, own, strict=True):
+            cards: dict[str, str] = {}
+            if model is not None:
+                vendors = [name for name in whole if _is_whole(name, model.vendor)]
+                for name in (*([resource] if resource else vendors), *shares):
+                    card = model.card(name, whole)
+                    if card is not None:
+                        cards[name] = card
+            found.append(cards)
+        pairs = list(zip(found, offered, strict=True))
+        real = {(name, card) for cards, names in pairs for name, card in cards.items() if name in names}
+        return [{name: card for name, card in cards.items() if (name, card) in real} for cards in found]
+
+    def _fill(self, resource: str, found: list[dict[str, str]], room: npt.NDArray[np.int64]) -> None:
+        codes = np.array([self.code_of.get(cards.get(resource, ""), NO_CARD) for cards in found], np.int32)
+        self.codes[resource] = codes
+        self._room[resource] = room > 0
+        self.nameless[resource] = self._room[resource] & (codes == NO_CARD)
+        present = np.unique(codes[codes >= 0]).tolist()
+        self.cards_of[resource] = tuple(self.names[code] for code in present)
+        for code in present:
+            name = self.names[code]
+            self.total[name] += int(room[codes == code].sum())
+            self.resources_of[name] = (*self.resources_of.get(name, ()), resource)
+
+    def mask(self, resource: str, names: tuple[str, ...], nameless: bool) -> Mask:
+        """Nodes whose card under a resource is one of ``names``, and (``nameless``) those whose card nobody knows."""
+        key = (resource, names, nameless)
+        found = self._masks.get(key)
+        if found is None:
+            table = np.zeros(len(self.names) + 1, np.bool_)
+            table[[self.code_of[name] for name in names if name in self.code_of]] = True
+            table[NO_CARD] = nameless
+            found = self._masks[key] = table[self.codes[resource]]
+        return found
+
+    def others(self, resource: str, names: tuple[str, ...]) -> Mask:
+        """Nodes that have some of a resource, and another card than those."""
+        return self._room[resource] & ~self.mask(resource, names, False)
+
+    def card_at(self, resource: str, row: int) -> str | None:
+        """The card that a resource stands for on a node; None where nobody knows, or the node is gone."""
+        code = self.lists[resource][row] if row >= 0 else NO_CARD
+        return self.names[code] if code >= 0 else None
+
+
+def _offered(node: Node) -> set[str]:
+    return set(node.status.allocatable or node.status.capacity)
+
+
+def _is_share(resource: str) -> bool:
+    return resource == MPS_RESOURCE or resource.startswith(MIG_PREFIX)
+
+
+def cards_of(facts: NodeFacts) -> NodeCards:
+    """The cards of the nodes, told anew when a node changes."""
+    cards: NodeCards = facts.kept("cards of nodes", lambda: NodeCards(facts))
+    return cards

@@ -1,0 +1,74 @@
+"""Capabilities of queues for what pods have of cards, summed over cards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vcd.model.quantity import format_resource
+from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Queue
+
+_MILLI = 1000
+
+
+class CardLimits:
+    """What queues may hold, and hold, of two resources: memory and cores of cards. ``names`` are the resources' names,
+    none where nothing is limited. A queue holds what its descendants hold, and its capability bounds them all."""
+
+    def __init__(self, session: Session, names: Sequence[str]) -> None:
+        self._names = names
+        self._queues = session.queue_list
+        self._limits: dict[int, list[int | None]] = {}
+        for queue in session.queue_list:
+            limits = [queue.record.capability.get(name) for name in names]
+            if any(limit is not None for limit in limits):
+                self._limits[queue.index] = limits
+        self._held = {index: [0] * len(names) for index in self._limits}
+        self._chains = [self._chain(session, queue) for queue in session.queue_list] if self._limits else []
+
+    def __bool__(self) -> bool:
+        """Whether any queue is limited."""
+        return bool(self._limits)
+
+    def _chain(self, session: Session, queue: Queue) -> list[int]:
+        """The limited ones of a queue and its ancestors."""
+        seen: dict[str, int] = {}
+        at: Queue | None = queue
+        while at is not None and at.name not in seen:
+            seen[at.name] = at.index
+            at = session.queues.get(at.record.queue.spec.parent)
+        return [index for index in seen.values() if index in self._limits]
+
+    def count(self, queue: int, memory: int, cores: int) -> None:
+        """A queue holds more, or with negative amounts less."""
+        for index in self._chains[queue]:
+            held = self._held[index]
+            held[0] += memory * _MILLI
+            held[1] += cores * _MILLI
+
+    def memory_left(self, queue: int) -> int | None:
+        """What a queue and its ancestors have left of memory, rounded down to whole units; None: there is no limit."""
+        if queue < 0 or not self._limits:
+            return None
+        stated = [(self._limits[index][0], self._held[index][0]) for index in self._chains[queue]]
+        left = [(limit - held) // _MILLI for limit, held in stated if limit is not None]
+        return min(left) if left else None
+
+    def refusal(self, queue: Queue, memory: int, cores: int) -> Refusal | None:
+        """Why a queue may not hold so much more; None where it may."""
+        for index in self._chains[queue.index]:
+            rows = zip(self._names, self._limits[index], self._held[index], (memory, cores), strict=True)
+            for name, limit, held, amount in rows:
+                asked = amount * _MILLI
+                if limit is not None and asked and held + asked > limit:
+                    return Refusal(
+                        f"queue has no room left within its capability of {name}, summed over cards",
+                        {
+                            "queue": self._queues[index].name,
+                            f"asks {name}": format_resource(name, asked),
+                            f"allocated {name}": format_resource(name, held),
+                            f"capability {name}": format_resource(name, limit),
+                        },
+                    )
+        return None

@@ -1,0 +1,210 @@
+"""Cards of nodes that pods share, what pods ask of them, and what a pod gets.
+
+Amounts are integers in the units of the device plugins: memory in MB (or blocks of it), cores in percent of a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Mask
+
+HAMI_CORE = "hami-core"
+MIG = "mig"
+POINT = 1_000_000
+"""Points of cards are integers, this many to one."""
+FULL = 100
+"""Percent of a card's cores: all of them."""
+
+
+class Instance(NamedTuple):
+    """A kind of MIG instance in a geometry: its name, its memory, how many there are."""
+
+    name: str
+    memory: int
+    number: int
+
+
+class Geometry(NamedTuple):
+    """One way to cut a MIG card: the group's name and its instances, in the order that positions count."""
+
+    group: str
+    instances: tuple[Instance, ...]
+
+
+class Card(NamedTuple):
+    """A card of a node. ``slots`` is how many pods may share it; MIG cards have the ways they can be cut."""
+
+    uuid: str
+    memory: int
+    slots: int
+    type: str = ""
+    healthy: bool = True
+    geometries: tuple[Geometry, ...] = ()
+
+
+class Request(NamedTuple):
+    """What one container asks of each of ``number`` cards; ``percent`` of the card's memory, where it is not None,
+    goes before ``memory``. ``alone``: only a card that nobody uses will do."""
+
+    number: int
+    memory: int
+    percent: int | None = None
+    cores: int = 0
+    alone: bool = False
+
+    def memory_on(self, card_memory: int) -> int:
+        """What it takes of a card of a size."""
+        return self.memory if self.percent is None else card_memory * self.percent // 100
+
+
+@dataclass(frozen=True)
+class Ask:
+    """All that decides which cards a pod can get: equal asks get equal answers.
+
+    ``avoids`` are the marks of cards that the pod must not get (those of rules count on nodes without MIG only).
+    ``queue`` is set where a node fits only within what is left to that queue.
+    """
+
+    requests: tuple[Request, ...]
+    mode: str = ""
+    use_types: tuple[str, ...] = ()
+    no_types: tuple[str, ...] = ()
+    use_uuids: tuple[str, ...] = ()
+    no_uuids: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+    queue: int = -1
+
+    @property
+    def memory(self) -> int:
+        """Memory over all cards, as far as it does not depend on the card."""
+        return sum(request.number * request.memory for request in self.requests if request.percent is None)
+
+    @property
+    def cores(self) -> int:
+        """Percent of cores over all cards."""
+        return sum(request.number * request.cores for request in self.requests)
+
+
+class Piece(NamedTuple):
+    """A share of a card: whose container it is for, the card's place on its node, the identity written to the pod,
+    what was asked of it, what it takes of the card's memory, and the position in the geometry of a MIG card."""
+
+    container: int
+    card: int
+    identity: str
+    memory: int
+    cores: int
+    takes: int
+    slot: tuple[int, int] | None = None
+
+
+class Plan(NamedTuple):
+    """The shares that a pod gets on a node, and how good they are in millionths of a point."""
+
+    pieces: tuple[Piece, ...]
+    points: int
+
+    @property
+    def memory(self) -> int:
+        """Asked memory over all cards."""
+        return sum(piece.memory for piece in self.pieces)
+
+    @property
+    def cores(self) -> int:
+        """Percent of cores over all cards."""
+        return sum(piece.cores for piece in self.pieces)
+
+
+class Cards:
+    """The cards of all nodes, one row a node, as columns of shape (nodes, cards). ``problems`` says why a node's cards
+    cannot be used, in words; empty where they can."""
+
+    def __init__(self, nodes: Sequence[Sequence[Card]], modes: Sequence[str], problems: Sequence[str]) -> None:
+        width = max([1, *map(len, nodes)])
+        shape = (len(nodes), width)
+        self.nodes = nodes
+        self.modes = modes
+        self.problems = problems
+        self.memory: Ints = np.zeros(shape, np.int64)
+        self.slots: Ints = np.zeros(shape, np.int64)
+        self.usable: Mask = np.zeros(shape, np.bool_)
+        self.type_codes: Ints = np.zeros(shape, np.int64)
+        self.mig_rows = [row for row, mode in enumerate(modes) if mode == MIG]
+        self.places = [{card.uuid: place for place, card in enumerate(cards)} for cards in nodes]
+        codes: dict[str, int] = {}
+        flat = [
+            (row, place, card.memory, card.slots, codes.setdefault(card.type, len(codes)), card.healthy)
+            for row, cards in enumerate(nodes)
+            for place, card in enumerate(cards)
+        ]
+        if flat:
+            rows, places, memory, slots, types, healthy = np.array(flat, np.int64).T
+            self.memory[rows, places] = memory
+            self.slots[rows, places] = slots
+            self.type_codes[rows, places] = types
+            sound = np.array([not problem for problem in problems], np.bool_)
+            self.usable[rows, places] = (healthy > 0) & sound[rows]
+        self.types = list(codes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def of_mode(self, ask: Ask) -> Mask:
+        """Nodes whose cards are shared in the mode that an ask wants."""
+        if not ask.mode:
+            return np.ones(len(self), np.bool_)
+        return np.fromiter((mode == ask.mode for mode in self.modes), np.bool_, len(self))
+
+    def allowed(self, ask: Ask) -> Mask:
+        """Cards that may serve an ask, whatever is used of them."""
+        result: Mask = self.usable & self.of_mode(ask)[:, None]
+        if ask.use_types or ask.no_types:
+            table = [_type_passes(ask, card_type) for card_type in self.types]
+            result &= np.array(table or [False], np.bool_)[self.type_codes]
+        if ask.use_uuids or ask.no_uuids:
+            matching = np.full(result.shape, not ask.use_uuids, np.bool_)
+            for row, places in enumerate(self.places):
+                for uuid in ask.use_uuids:
+                    if uuid in places:
+                        matching[row, places[uuid]] = True
+                for uuid in ask.no_uuids:
+                    if uuid in places:
+                        matching[row, places[uuid]] = False
+            result &= matching
+        return result
+
+
+def _type_passes(ask: Ask, card_type: str) -> bool:
+    """Whether a type of card is wanted: the wanted ones, where any are named, go before the unwanted."""
+    shown = card_type.upper()
+    if ask.use_types:
+        return any(word in shown for word in ask.use_types)
+    return not any(word in shown for word in ask.no_types)
+
+
+def pick_slot(
+    geometries: Sequence[Geometry], used: Sequence[tuple[int, int]], memory: int
+) -> tuple[tuple[int, int], int] | None:
+    """The smallest free MIG instance with enough memory: (group, position) and its memory.
+
+    A card that is cut already is cut as it is; one that nobody uses is cut in the first way that serves.
+    """
+    groups = [used[0][0]] if used else range(len(geometries))
+    for group in groups:
+        first, choices = 0, []
+        for instance in geometries[group].instances:
+            free = (first + i for i in range(instance.number) if (group, first + i) not in used)
+            position = next(free, None)
+            if position is not None and instance.memory >= memory:
+                choices.append((instance.memory, position))
+            first += instance.number
+        if choices:
+            size, position = min(choices)
+            return (group, position), size
+    return None

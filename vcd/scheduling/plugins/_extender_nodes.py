@@ -1,0 +1,244 @@
+"""An extender's say about nodes: the verbs predicate and prioritize as predicates and a score.
+
+The extender is asked about one task and one node at a time, so only about nodes that pass everything else and have
+room, and again only when the node changed. Its priorities are asked for the nodes that are left, when there are two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcd.scheduling.nodes import Ints, Usage, fits
+from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.plugins._extender_calls import Extender, PredicateAnswer, PrioritizeAnswer
+from vcd.scheduling.plugins._extender_wire import Wire
+from vcd.scheduling.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vcd.scheduling.views import Task
+    from vcd.state.records import Shape
+
+SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
+"""Volcano's codes of a predicate's answer; only the last one leaves hope that evictions help."""
+LARGEST_POINTS = 1e9
+"""More points than this, either way, count as this many: sums of points stay exact."""
+
+
+class Progress:
+    """How the session moved on: which node changed when, and which task is being placed."""
+
+    def __init__(self, session: Session, is_managed: Callable[[Shape], bool]) -> None:
+        self._session = session
+        self.is_managed = is_managed
+        self.changed: Ints = np.zeros(len(session.nodes), np.int64)
+        """Per node, the last change's number."""
+        self._changes = 0
+        self._current: Task | None = None
+
+    def moved(self, row: int) -> None:
+        """Something was placed on a node, or taken from it."""
+        self._changes += 1
+        self.changed[row] = self._changes
+
+    def anew(self) -> None:
+        """What was said about any node need not hold any more."""
+        self._changes += 1
+        self.changed[:] = self._changes
+
+    def placing(self, task: Task) -> None:
+        """A task is looked at next: tables that it shares with others of its kind are combined again for it."""
+        if task is not self._current and self.is_managed(task.shape):
+            self._current = task
+            self._session.changes += 1
+
+    def asker(self, task: Task) -> Task:
+        """The very task that is being placed, of those that share the table of ``task``."""
+        current = self._current
+        if (
+            current is None
+            or current.job is not task.job
+            or current.shape is not task.shape
+            or current.labels != task.labels
+        ):
+            return task
+        return current
+
+
+class _Verdicts:
+    """What the extender said about each node for one task: as of which change, whether it passes, why and with
+    which code it does not."""
+
+    def __init__(self, count: int) -> None:
+        self.as_of: Ints = np.full(count, -1, np.int64)
+        self.passed: Mask = np.ones(count, np.bool_)
+        self.hopeless: Mask = np.zeros(count, np.bool_)
+        self.reasons: dict[int, str] = {}
+
+
+class ExtenderPredicate(Predicate):
+    """Whether the extender lets a task onto a node; a node that something else rules out is not asked about."""
+
+    name = "extender"
+    reason = "the extender refuses the node"
+    depends = Depends.JOB | Depends.TIME
+
+    def __init__(
+        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
+    ) -> None:
+        self._session = session
+        self._extender = extender
+        self._wire = wire
+        self._progress = progress
+        self._verb = verb
+        self._ignorable = ignorable
+        self._verdicts: dict[str, _Verdicts] = {}
+
+    def applies(self, task: Task) -> bool:
+        return self._progress.is_managed(task.shape)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        task = self._progress.asker(task)
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        verdicts = self._verdicts.get(task.key)
+        if verdicts is None:
+            verdicts = self._verdicts[task.key] = _Verdicts(len(self._session.nodes))
+        open_ = open_nodes(self._session, task, usage, (ExtenderPredicate, ExtenderPriorities))
+        due = open_ & (verdicts.as_of[rows] < self._progress.changed[rows])
+        for row in rows[due].tolist():
+            self._ask(task, row, verdicts)
+        result: Mask = verdicts.passed[rows] | ~open_
+        return result
+
+    def _ask(self, task: Task, row: int, verdicts: _Verdicts) -> None:
+        request = {"task": self._wire.task(task), "node": self._wire.node(row)}
+        said = self._extender.ask(self._verb, request, PredicateAnswer)
+        reason, code = said.answer.status, said.answer.code or ERROR
+        if said.error:
+            reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
+        verdicts.as_of[row] = self._progress.changed[row]
+        verdicts.passed[row] = not reason
+        verdicts.hopeless[row] = code != UNSCHEDULABLE
+        verdicts.reasons[row] = reason
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        verdicts = self._verdicts.get(self._progress.asker(task).key)
+        if verdicts is None:
+            return np.zeros_like(failed)
+        return failed & (verdicts.hopeless if usage.rows is None else verdicts.hopeless[usage.rows])
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        verdicts = self._verdicts.get(self._progress.asker(task).key)
+        known = {} if verdicts is None else verdicts.reasons
+        rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
+        return Counter(known.get(row) or self.reason for row in rows.tolist())
+
+
+class Priorities:
+    """The verb prioritize, shared by what waits for its answer and what adds its points."""
+
+    def __init__(
+        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
+    ) -> None:
+        self.session = session
+        self.progress = progress
+        self._extender = extender
+        self._wire = wire
+        self._verb = verb
+        self._ignorable = ignorable
+
+    def ask(self, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
+        """Points by node for a task, and why there are none; one node needs none."""
+        rows = np.flatnonzero(among).tolist()
+        if len(rows) < 2:
+            return {}, ""
+        request = {"task": self._wire.task(task), "nodes": [self._wire.node(row) for row in rows]}
+        said = self._extender.ask(self._verb, request, PrioritizeAnswer)
+        if said.error:
+            return {}, "" if self._ignorable else said.error
+        if said.answer.error_message or said.answer.node_score is None:
+            return {}, said.answer.error_message or "it answers none"
+        return said.answer.node_score, ""
+
+
+class ExtenderPriorities(Predicate):
+    """No node, while the extender cannot say which of several is best."""
+
+    name = "extender priorities"
+    reason = "the extender gives no priorities"
+    depends = Depends.JOB | Depends.TIME
+
+    def __init__(self, priorities: Priorities) -> None:
+        self._priorities = priorities
+        self._why = ""
+
+    def applies(self, task: Task) -> bool:
+        return self._priorities.progress.is_managed(task.shape)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result: Mask = np.ones(len(usage), np.bool_)
+        if usage.rows is not None:
+            return result  # a look at some nodes compares none
+        task = self._priorities.progress.asker(task)
+        passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities,))
+        now = passed & fits(task.floor, usage.idle)
+        candidates = now if now.any() else passed
+        _, self._why = self._priorities.ask(task, candidates)
+        if self._why:
+            result[passed] = False
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        return {f"{self.reason}: {self._why}" if self._why else self.reason: int(failed.sum())}
+
+
+class ExtenderScore(Score):
+    """The points that the extender gives each node, 0 for one that it does not name."""
+
+    name = "extender"
+    depends = Depends.JOB | Depends.TIME
+    normalised = True
+
+    def __init__(self, priorities: Priorities) -> None:
+        super().__init__(1)
+        self._priorities = priorities
+        self._task: Task | None = None
+
+    def applies(self, task: Task) -> bool:
+        return self._priorities.progress.is_managed(task.shape)
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        self._task = self._priorities.progress.asker(task)
+        return np.zeros(len(usage))
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        """Ask about the nodes that are left: only now it is known which."""
+        if self._task is None or len(raw) != len(self._priorities.session.nodes):
+            return raw
+        scores, _ = self._priorities.ask(self._task, feasible)
+        if not scores:
+            return raw
+        row_of, result = self._priorities.session.nodes.facts.row_of, raw.copy()
+        for name, points in scores.items():
+            row = row_of.get(name)
+            if row is not None and feasible[row]:
+                result[row] = min(max(points, -LARGEST_POINTS), LARGEST_POINTS)
+        return result
+
+
+def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[type[Predicate], ...]) -> Mask:
+    """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
+    those of some classes."""
+    evaluator = session.evaluator
+    static = evaluator.static(task).mask
+    result: Mask = fits(task.floor, usage.future_idle)
+    result &= static if usage.rows is None else static[usage.rows]
+    for predicate in evaluator.predicates:
+        if predicate.depends and not isinstance(predicate, without) and predicate.applies(task):
+            result &= predicate.mask(task, usage)
+    return result

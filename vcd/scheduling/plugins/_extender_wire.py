@@ -1,0 +1,363 @@
+"""A session in the JSON that an extender reads: Volcano's own structures, as Go's encoding/json writes them.
+
+Fields have Go's names (``TaskInfo.Resreq``), objects of Kubernetes and Volcano their API's (``Pod.spec``). Amounts are
+cpu and scalars in thousandths, memory in bytes, pods in whole. What is encoded once is kept while nothing of it moves.
+
+Left out, and given as Go's empty value: of pods, nodes and groups what the projection does not keep; dynamic resource
+claims; NUMA information; devices (``NodeInfo.Others``); images (``ImageStates``, but ``Node.status.images`` is there);
+sub-jobs and network topologies; fit errors; generations. Source: Volcano ``pkg/scheduler/api``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from vcd.model.objects import Object, Pod, PodGroup, Quantities
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import CPU, MEMORY, PODS, resource_values
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.arguments import parse_duration
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.scheduling.usage_samples import USAGE, UsageError, read_samples
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import GROUP_ANNOTATION, PREEMPTABLE, is_preemptable, task_role
+
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+HIERARCHY = "volcano.sh/hierarchy"
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
+WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+OVERSUBSCRIPTION_NODE = "volcano.sh/oversubscription"
+OFFLINE_JOB_EVICTING = "volcano.sh/offline-job-evicting"
+
+_TRUE = ("1", "t", "T", "TRUE", "true", "True")
+_PERIOD = "10m"
+"""The only period over which usage is averaged."""
+_NO_TIME = "0001-01-01T00:00:00Z"
+_READY = 1
+_ON_NODE = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING)
+
+_json = msgspec.json.Encoder(order="deterministic")
+Json = msgspec.Raw
+
+
+class Wire:
+    """Tasks, nodes, jobs and queues of a session as JSON; told of every task that moves in it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._facts = session.nodes.facts
+        self._pods: dict[int, Json] = {}
+        self._tasks: dict[int, tuple[tuple[int, int], Json]] = {}
+        self._nodes: dict[int, Json] = {}
+        self._moved: dict[int, Task] = {}
+        self._arrived: dict[int, dict[int, Task]] = {}
+        self._rows_on: dict[int, list[int]] | None = None
+        self._usage = _usage_of(session)
+
+    def moved(self, task: Task, row: int) -> None:
+        """A task was placed on a node or taken from it, in trial."""
+        self._moved[task.row] = task
+        arrived = self._arrived.setdefault(row, {})
+        if task.node == row and task.status in _ON_NODE:
+            arrived[task.row] = task
+        else:
+            arrived.pop(task.row, None)
+        self._nodes.pop(row, None)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def task(self, task: Task) -> Json:
+        """A TaskInfo, as the task is now."""
+        self._moved.setdefault(task.row, task)
+        return self._task(task.row)
+
+    def _task(self, row: int) -> Json:
+        columns, moved = self._session.snapshot.tasks, self._moved.get(row)
+        if moved is None:
+            state = (int(columns.status[row]), int(columns.node[row]))
+        else:
+            state = (moved.status, moved.node)
+        known = self._tasks.get(row)
+        if known is None or known[0] != state:
+            known = self._tasks[row] = (state, self._encoded(row, *state))
+        return known[1]
+
+    def _encoded(self, row: int, status: int, node: int) -> Json:
+        session = self._session
+        columns = session.snapshot.tasks
+        pod = columns.pods[row]
+        assert pod is not None
+        meta, number = pod.metadata, int(columns.shape[row])
+        shape = session.snapshot.shapes[number]
+        request = self.resource(session.requests[number])
+        group = meta.annotations.get(GROUP_ANNOTATION)
+        return _raw(
+            {
+                "UID": meta.uid,
+                "Job": f"{meta.namespace}/{group}" if group else "",
+                "Name": meta.name,
+                "Namespace": meta.namespace,
+                "TaskRole": task_role(pod),
+                "Resreq": request,
+                "InitResreq": request,
+                "DRAResreq": None,
+                "ResourceClaimKeys": None,
+                "ResourceClaimDRAResreq": None,
+                "NodeName": self._facts.names[node] if node >= 0 else "",
+                "EvictionOccurred": False,
+                "JobAllocatedHyperNode": "",
+                "Status": 1 << status,
+                "LastTransaction": None,
+                "Priority": int(columns.priority[row]),
+                "VolumeReady": False,
+                "Preemptable": is_preemptable(pod),
+                "BestEffort": shape is not None and shape.best_effort,
+                "HasRestartableInitContainer": any(one.restart_policy == "Always" for one in pod.spec.init_containers),
+                "SchGated": bool(pod.spec.scheduling_gates),
+                "RevocableZone": _revocable_zone(pod),
+                "NumaInfo": None,
+                "Pod": self._pod(row, pod),
+                "PodAnnotations": meta.annotations,
+                "CustomBindErrHandlerSucceeded": False,
+            }
+        )
+
+    def _pod(self, row: int, pod: Pod) -> Json:
+        found = self._pods.get(row)
+        if found is None:
+            found = self._pods[row] = _raw(pod)
+        return found
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def node(self, row: int) -> Json:
+        """A NodeInfo, as the node is now, with its tasks."""
+        found = self._nodes.get(row)
+        if found is None:
+            found = self._nodes[row] = self._encoded_node(row)
+        return found
+
+    def _encoded_node(self, row: int) -> Json:
+        session, node, usage = self._session, self._facts.nodes[row], self._session.nodes.usage
+        labels, annotations = node.metadata.labels, node.metadata.annotations
+        there = usage.allocatable[:, row] > 0
+        return _raw(
+            {
+                "Name": self._facts.names[row],
+                "Node": node,
+                "State": {"Phase": _READY, "Reason": ""},
+                "Releasing": self.resource(usage.releasing[:, row]),
+                "Pipelined": self.resource(usage.pipelined[:, row]),
+                "Idle": self.resource(usage.idle[:, row], there),
+                "Used": self.resource(usage.used[:, row]),
+                "Allocatable": self.resource(usage.allocatable[:, row], pods=True),
+                "Capacity": self._capacity(node.status.capacity, usage.allocatable[:, row]),
+                "ResourceUsage": self._usage.get(self._facts.names[row], _usage(_NO_TIME, None)),
+                "Tasks": {session.snapshot.tasks.keys[task]: self._task(task) for task in self._tasks_on(row)},
+                "NumaInfo": None,
+                "UnassignedNumaPods": None,
+                "NumaSchedulerInfo": None,
+                "RevocableZone": labels.get(REVOCABLE_ZONE, ""),
+                "Others": {},
+                "OversubscriptionNode": labels.get(OVERSUBSCRIPTION_NODE) in _TRUE,
+                "OfflineJobEvicting": annotations.get(OFFLINE_JOB_EVICTING) in _TRUE,
+                "OversubscriptionResource": _EMPTY,
+                "ImageStates": {},
+                "Generation": 0,
+                "BindGeneration": 0,
+            }
+        )
+
+    def _tasks_on(self, row: int) -> list[int]:
+        """Rows of the tasks on a node, in order of key: those that were there, and those placed in trial."""
+        if self._rows_on is None:
+            tasks = self._session.snapshot.tasks
+            placed = np.flatnonzero((tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+            self._rows_on = {}
+            for task in placed.tolist():
+                self._rows_on.setdefault(int(tasks.node[task]), []).append(task)
+        keys = self._session.snapshot.tasks.keys
+        found = dict.fromkeys([*self._rows_on.get(row, ()), *self._arrived.get(row, {})])
+        return sorted(found, key=lambda task: keys[task] or "")
+
+    def _capacity(self, quantities: Quantities, otherwise: Ints) -> dict[str, Any]:
+        try:
+            values = resource_values(quantities)
+        except QuantityError:
+            return self.resource(otherwise, pods=True)
+        return {
+            "MilliCPU": values.pop(CPU, 0),
+            "Memory": values.pop(MEMORY, 0),
+            "ScalarResources": values or None,
+            "MaxTaskNum": values.get(PODS, 0),
+        }
+
+    # --- jobs and queues --------------------------------------------------------------------------------------------
+
+    def job(self, job: Job) -> Json:
+        """A JobInfo, as the job is now, with its tasks."""
+        session, group = self._session, job.record.group
+        meta = group.metadata
+        tasks = {task.uid: self.task(task) for task in job.tasks()}
+        by_status: dict[str, dict[str, Json]] = {}
+        for task in job.tasks():
+            by_status.setdefault(str(1 << task.status), {})[task.uid] = tasks[task.uid]
+        total = sum((task.request for task in job.tasks()), np.zeros(len(session.nodes.resources), np.int64))
+        return _raw(
+            {
+                "UID": job.key,
+                "PgUID": meta.uid,
+                "Name": job.name,
+                "Namespace": job.namespace,
+                "Queue": job.queue.name,
+                "Priority": job.priority,
+                "MinAvailable": job.min_available,
+                "WaitingTime": _waiting_time(meta.annotations),
+                "JobFitErrors": "",
+                "NodesFitErrors": {},
+                "AllocatedHyperNode": "",
+                "NetworkTopology": None,
+                "SubJobs": {},
+                "TaskToSubJob": {},
+                "MinSubJobs": {},
+                "TaskStatusIndex": by_status,
+                "Tasks": tasks,
+                "TaskMinAvailable": job.role_minima,
+                "TaskMinAvailableTotal": job.role_total,
+                "Allocated": self.resource(job.allocated),
+                "TotalRequest": self.resource(total),
+                "CreationTimestamp": meta.creation_timestamp,
+                "PodGroup": _group(group, job),
+                "ScheduleStartTimestamp": None,
+                "Preemptable": _job_preemptable(group),
+                "RevocableZone": _revocable_zone(group),
+                "Budget": _budget(meta.annotations),
+            }
+        )
+
+    def queue(self, queue: Queue) -> Json:
+        """A QueueInfo."""
+        found = queue.record.queue
+        return _raw(
+            {
+                "UID": queue.name,
+                "Name": queue.name,
+                "Weight": queue.weight,
+                "Weights": found.metadata.annotations.get(HIERARCHY_WEIGHTS, ""),
+                "Hierarchy": found.metadata.annotations.get(HIERARCHY, ""),
+                "Queue": found,
+            }
+        )
+
+    def everything(self) -> dict[str, Any]:
+        """The session as OnSessionOpenRequest holds it."""
+        session = self._session
+        nodes = {name: self.node(row) for row, name in enumerate(self._facts.names)}
+        zones = [node.metadata.labels.get(REVOCABLE_ZONE) for node in self._facts.nodes]
+        return {
+            "Jobs": {job.key: self.job(job) for job in session.all_jobs()},
+            "Nodes": nodes,
+            "Queues": {queue.name: self.queue(queue) for queue in session.queue_list},
+            "NamespaceInfo": _namespaces(session.snapshot.others.get("ResourceQuota", {})),
+            "RevocableNodes": {name: nodes[name] for name, zone in zip(self._facts.names, zones, strict=True) if zone},
+            "NodeList": None,
+        }
+
+    def resource(self, values: Iterable[int], there: Any = None, *, pods: bool = False) -> dict[str, Any]:
+        """A Resource of amounts in the session's order; of the scalars those that are not 0, or ``there``."""
+        amounts = dict(zip(self._session.nodes.resources, (int(value) for value in values), strict=True))
+        kept = dict(zip(amounts, there, strict=True)) if there is not None else {}
+        scalars = {
+            name: amount
+            for name, amount in amounts.items()
+            if name not in (CPU, MEMORY) and (amount or kept.get(name, False))
+        }
+        return {
+            "MilliCPU": amounts.get(CPU, 0),
+            "Memory": amounts.get(MEMORY, 0),
+            "ScalarResources": scalars or None,
+            "MaxTaskNum": amounts.get(PODS, 0) if pods else 0,
+        }
+
+
+_EMPTY: dict[str, Any] = {"MilliCPU": 0, "Memory": 0, "ScalarResources": None, "MaxTaskNum": 0}
+
+
+def encode(request: Mapping[str, Any]) -> bytes:
+    """A request as the bytes that are sent; equal requests have equal bytes."""
+    return _json.encode(request)
+
+
+def _raw(value: Any) -> Json:
+    return msgspec.Raw(_json.encode(value))
+
+
+def _revocable_zone(obj: Object) -> str:
+    annotations = obj.metadata.annotations
+    zone = annotations.get(REVOCABLE_ZONE)
+    if zone is None:
+        return "*" if annotations.get(PREEMPTABLE) in _TRUE else ""
+    return "*" if zone == "*" else ""
+
+
+def _job_preemptable(group: PodGroup) -> bool:
+    meta = group.metadata
+    return meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE)) in _TRUE
+
+
+def _waiting_time(annotations: Mapping[str, str]) -> int | None:
+    for key in WAITING_TIMES:
+        try:
+            waiting = parse_duration(annotations.get(key, ""))
+        except ValueError:
+            continue
+        if waiting > 0:
+            return waiting
+    return None
+
+
+def _budget(annotations: Mapping[str, str]) -> dict[str, str]:
+    least = annotations.get(MIN_AVAILABLE)
+    most = annotations.get(MAX_UNAVAILABLE, "") if least is None else ""
+    return {"MinAvailable": least or "", "MaxUnavailable": most}
+
+
+def _group(group: PodGroup, job: Job) -> dict[str, Any]:
+    """The group with the phase that it has in the session."""
+    told: dict[str, Any] = msgspec.to_builtins(group)
+    told["status"] = {**told.get("status", {}), "phase": job.phase.text}
+    return {**told, "Version": "v1beta1"}
+
+
+def _namespaces(quotas: Mapping[str, Object]) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {}
+    for key in sorted(quotas):
+        namespace, _, name = key.partition("/")
+        status = getattr(quotas[key], "status", None)
+        found.setdefault(namespace, {})[name] = status
+    return {namespace: {"Name": namespace, "QuotaStatus": statuses} for namespace, statuses in found.items()}
+
+
+def _usage(time: str, average: tuple[float, float] | None) -> dict[str, Any]:
+    cpu, memory = ({_PERIOD: average[0]}, {_PERIOD: average[1]}) if average is not None else (None, None)
+    return {"MetricsTime": time, "CPUUsageAvg": cpu, "MEMUsageAvg": memory}
+
+
+def _usage_of(session: Session) -> dict[str, dict[str, Any]]:
+    answer = session.snapshot.answers.get(USAGE)
+    if answer is None:
+        return {}
+    try:
+        samples = read_samples(answer)
+    except UsageError:
+        return {}
+    time = datetime.fromtimestamp(samples.at // 1_000_000_000, UTC).isoformat().replace("+00:00", "Z")
+    return {name: _usage(time, (node.cpu, node.memory)) for name, node in samples.nodes.items()}

@@ -1,0 +1,283 @@
+"""CPUs of NUMA nodes: who can have which for itself. Sets of CPUs and of NUMA nodes are integers, one bit each.
+
+What is chosen is what the kubelet's CPU manager (policy static) and topology manager would choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+from vcd.model.objects import CpuPlace, Numatopology, PodSpec, Quantities
+from vcd.model.quantity import QuantityError, parse_milli
+
+NONE = "none"
+BEST_EFFORT = "best-effort"
+RESTRICTED = "restricted"
+SINGLE = "single-numa-node"
+POLICIES = (NONE, BEST_EFFORT, RESTRICTED, SINGLE)
+CPU_MANAGER = "CPUManagerPolicy"
+TOPOLOGY_MANAGER = "TopologyManagerPolicy"
+STATIC = "static"
+_MOST_CPUS = 4096
+_MOST_NUMA_NODES = 8
+"""The kubelet's own limit: more would make too many combinations."""
+
+
+class TopologyError(ValueError):
+    """A Numatopology that cannot be read; the message names the field."""
+
+
+# --- sets ---------------------------------------------------------------------------------------------------------
+
+
+def read_cpus(text: str) -> int:
+    """The set of a list such as ``0-3,8``. Raises TopologyError."""
+    result = 0
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = part.partition("-")
+        low, high = _number(first), _number(last if dash else first)
+        if low is None or high is None or high < low:
+            raise TopologyError(f"{text!r} is not a list of CPUs such as 0-3,8")
+        result |= (1 << high + 1) - (1 << low)
+    return result
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) < _MOST_CPUS else None
+
+
+def write_cpus(cpus: int) -> str:
+    """The list of a set, with ranges."""
+    parts, numbers = [], list(bits(cpus))
+    while numbers:
+        length = 1
+        while length < len(numbers) and numbers[length] == numbers[0] + length:
+            length += 1
+        parts.append(str(numbers[0]) if length == 1 else f"{numbers[0]}-{numbers[length - 1]}")
+        numbers = numbers[length:]
+    return ",".join(parts)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The members of a set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _union(sets: Iterable[int]) -> int:
+    result = 0
+    for each in sets:
+        result |= each
+    return result
+
+
+# --- nodes --------------------------------------------------------------------------------------------------------
+
+
+class Layout:
+    """Which CPUs a node's NUMA nodes, sockets and cores have."""
+
+    def __init__(self, detail: Mapping[str, CpuPlace]) -> None:
+        self.numa: dict[int, int] = {}
+        self.sockets: dict[int, int] = {}
+        self.cores: dict[tuple[int, int], int] = {}
+        self.cpus = 0
+        for text, place in sorted(detail.items()):
+            cpu = _number(text)
+            if cpu is None or min(place.numa, place.socket, place.core) < 0 or place.numa >= 64:
+                raise TopologyError(f"spec.cpuDetail: {text!r} is no CPU with a place")
+            bit = 1 << cpu
+            self.cpus |= bit
+            self.numa[place.numa] = self.numa.get(place.numa, 0) | bit
+            self.sockets[place.socket] = self.sockets.get(place.socket, 0) | bit
+            core = (place.socket, place.core)
+            self.cores[core] = self.cores.get(core, 0) | bit
+        if len(self.numa) > _MOST_NUMA_NODES:
+            raise TopologyError(f"spec.cpuDetail: more than {_MOST_NUMA_NODES} NUMA nodes")
+        nodes = sorted(self.numa)
+        self.masks = [
+            (_union(1 << node for node in chosen), _union(self.numa[node] for node in chosen))
+            for size in range(1, len(nodes) + 1)
+            for chosen in combinations(nodes, size)
+        ]
+        """Every set of NUMA nodes, fewest first, with its CPUs."""
+
+    def numa_nodes_of(self, cpus: int) -> int:
+        """On how many NUMA nodes CPUs are."""
+        return sum(bool(cpus & own) for own in self.numa.values())
+
+    def take(self, free: int, count: int) -> int | None:
+        """``count`` of the ``free`` CPUs: whole sockets first, then whole cores, then single ones near them."""
+        if free.bit_count() < count:
+            return None
+        taken = self._take_whole([self.sockets[socket] for socket in sorted(self.sockets)], free, count)
+        left = free & ~taken
+        taken |= self._take_whole(self._cores_in_order(left), left, count - taken.bit_count())
+        for cpu in self._single_ones(free & ~taken, taken):
+            if taken.bit_count() >= count:
+                break
+            taken |= 1 << cpu
+        return taken
+
+    @staticmethod
+    def _take_whole(parts: Iterable[int], free: int, count: int) -> int:
+        """Parts that are wholly free, as long as as many CPUs are still wanted."""
+        taken = 0
+        for cpus in parts:
+            if cpus & free == cpus and cpus.bit_count() <= count - taken.bit_count():
+                taken |= cpus
+        return taken
+
+    def _cores_in_order(self, free: int) -> list[int]:
+        """CPUs of cores, those of sockets with the fewest free CPUs first."""
+        order = sorted(self.sockets, key=lambda socket: ((self.sockets[socket] & free).bit_count(), socket))
+        return [self.cores[core] for socket in order for core in sorted(self.cores) if core[0] == socket]
+
+    def _single_ones(self, free: int, taken: int) -> list[int]:
+        """CPUs of sockets of which most was taken, then of the fullest socket, then of the fullest core."""
+
+        def key(core: tuple[int, int]) -> tuple[int, ...]:
+            socket = self.sockets[core[0]]
+            near, left = (socket & taken).bit_count(), (socket & free).bit_count()
+            return (-near, left, (self.cores[core] & free).bit_count(), *core)
+
+        return [cpu for core in sorted(self.cores, key=key) for cpu in bits(self.cores[core] & free)]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTopology:
+    """What a Numatopology says. ``free`` are the CPUs that no pod has for itself and the kubelet does not keep."""
+
+    layout: Layout
+    topology_policy: str
+    free: int
+    assigned: frozenset[str] = field(default_factory=frozenset)
+    """Keys and UIDs of the pods that the kubelet gave CPUs."""
+
+    @classmethod
+    def of(cls, obj: Numatopology, layouts: dict[tuple[tuple[str, CpuPlace], ...], Layout]) -> NodeTopology | str:
+        """What an object says, or why it says nothing (equal layouts are shared through ``layouts``)."""
+        spec = obj.spec
+        if spec.policies.get(CPU_MANAGER) != STATIC:
+            return f"node(s) had a {CPU_MANAGER} other than {STATIC}"
+        try:
+            key = tuple(sorted(spec.cpu_detail.items()))
+            layout = layouts.get(key)
+            if layout is None:
+                layout = layouts[key] = Layout(spec.cpu_detail)
+            listed = spec.numares.get("cpu")
+            free = read_cpus(listed.allocatable) & layout.cpus if listed is not None else 0
+            reserved = -(-parse_milli(spec.res_reserved.get("cpu", "0")) // 1000)
+            kept = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
+        except (TopologyError, QuantityError):
+            return "node(s) had a Numatopology that cannot be read; restart their resource exporter"
+        pods = [(pod.uid, f"{pod.namespace}/{pod.name}") for pod in spec.pod_allocations]
+        assigned = frozenset(text for pair in pods for text in pair if text)
+        policy = spec.policies.get(TOPOLOGY_MANAGER, NONE)
+        return cls(layout, policy if policy in POLICIES else NONE, free & ~kept, assigned)
+
+
+# --- choosing -----------------------------------------------------------------------------------------------------
+
+
+class Hint(NamedTuple):
+    """A set of NUMA nodes that can serve, and whether no smaller set could have, were all CPUs free."""
+
+    nodes: int
+    cpus: int
+    preferred: bool
+
+
+def hints(layout: Layout, free: int, count: int) -> list[Hint]:
+    """The sets of NUMA nodes with enough free CPUs."""
+    least = min(
+        (nodes.bit_count() for nodes, cpus in layout.masks if cpus.bit_count() >= count), default=len(layout.numa)
+    )
+    return [
+        Hint(nodes, cpus, nodes.bit_count() == least)
+        for nodes, cpus in layout.masks
+        if (cpus & free).bit_count() >= count
+    ]
+
+
+def best_hint(policy: str, found: Sequence[Hint]) -> Hint | None:
+    """The hint that a policy takes: preferred before others, fewer NUMA nodes, lower numbers; None: not admitted."""
+    if policy == SINGLE:
+        found = [hint for hint in found if hint.nodes.bit_count() == 1 and hint.preferred]
+    elif policy == RESTRICTED:
+        found = [hint for hint in found if hint.preferred]
+    return min(found, key=lambda hint: (not hint.preferred, hint.nodes.bit_count(), hint.nodes), default=None)
+
+
+def assign(layout: Layout, free: int, policy: str, counts: Sequence[int]) -> int | None:
+    """The CPUs that containers get of the free ones, container by container; None where one cannot be served.
+
+    ``counts`` are the whole CPUs that each container has for itself, 0 for those that share the others.
+    """
+    result = 0
+    for count in counts:
+        if not count:
+            continue
+        left = free & ~result
+        if policy == NONE:
+            taken = layout.take(left, count)
+        else:
+            hint = best_hint(policy, hints(layout, left, count))
+            taken = None if hint is None else layout.take(left & hint.cpus, count)
+        if taken is None:
+            return None
+        result |= taken
+    return result
+
+
+def replaced(layout: Layout, free: int, cpus: int) -> int:
+    """What to keep of the free CPUs for a pod that was to get ``cpus`` and does not have them yet: these, and for what
+    others got of them as many others, on the same NUMA nodes where possible."""
+    kept = cpus & free
+    missing = (cpus & layout.cpus).bit_count() - kept.bit_count()
+    near = _union(own for own in layout.numa.values() if own & cpus)
+    for pool in (free & near & ~kept, free & ~near & ~kept):
+        part = layout.take(pool, min(missing, pool.bit_count())) or 0
+        kept |= part
+        missing -= part.bit_count()
+    return kept
+
+
+# --- pods ---------------------------------------------------------------------------------------------------------
+
+
+def exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
+    """The whole CPUs that each container of a Guaranteed pod has for itself; empty for another pod."""
+    try:
+        if not is_guaranteed(spec):
+            return ()
+        counts = []
+        for container in spec.containers:
+            resources = container.resources
+            milli = parse_milli(resources.requests.get("cpu", resources.limits.get("cpu", 0)))
+            counts.append(0 if milli % 1000 else milli // 1000)
+    except QuantityError:
+        return ()
+    return tuple(counts)
+
+
+def is_guaranteed(spec: PodSpec) -> bool:
+    """Whether a pod's limits of cpu and memory are all there and equal its requests. Raises QuantityError."""
+    if spec.resources is not None and spec.resources.limits:
+        return _is_guaranteed(spec.resources.requests, spec.resources.limits)
+    containers = (*spec.init_containers, *spec.containers)
+    return bool(containers) and all(_is_guaranteed(c.resources.requests, c.resources.limits) for c in containers)
+
+
+def _is_guaranteed(requests: Quantities, limits: Quantities) -> bool:
+    for name in ("cpu", "memory"):
+        limit = parse_milli(limits.get(name, 0))
+        if not limit or parse_milli(requests.get(name, limits[name])) != limit:
+            return False
+    return True

@@ -1,0 +1,251 @@
+"""capacity-card: quotas of accelerator cards by model (seed 004)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from vcd.model.objects import Object, Pod
+from vcd.scheduling.arguments import Argument
+from vcd.scheduling.gauges import Gauge, resource_gauges
+from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
+from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
+from vcd.scheduling.plugins._card_accounts import Accounts
+from vcd.scheduling.plugins._card_choice import CardClasses, CardModel, CardOrder
+from vcd.scheduling.plugins._card_nodes import cards_of
+from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardError, CardRequest, Names
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+
+SERVICE = "volcano.sh/service.type"
+ONLINE, OFFLINE = "online", "offline"
+
+
+class CapacityCardPlugin(Plugin):
+    """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
+
+    - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
+      is the queue's guarantee of cards, too. Cpu and memory are bounded by `capability`; where that is not set, by
+      what the guarantees of all queues leave of the cluster, plus the queue's own.
+    - A node's model is its label `<vendor>/<kind>.product` (with `.memory`), amounts are its allocatable: whole cards
+      under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
+      `<product>/mig-<profile>-mixed`. Resources that are no cards are not bounded.
+    - A pod names its card in `volcano.sh/card.name`, or its group does; `A|B` takes either, rather the first. All of
+      them must be one resource, which the pod asks for. A pod that names none can be given any card of the resource.
+    - A group is admitted while minimum + allocated + inqueue - elastic <= capability. Its minimum of cards is what its
+      pods ask for, and before there are pods what its annotation `volcano.sh/card.request` says.
+    - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
+      ones on a card with quota left. What it uses is charged to the card of its node, so no quota is ever exceeded.
+    - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
+      come first, then those that use the smaller part of their quota.
+
+    Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted.
+    Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
+    pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
+
+    Source: seed 004; Volcano ``plugins/capacity-card``.
+    """
+
+    name = "capacity-card"
+    arguments = (
+        Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
+        Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
+    )
+    annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
+
+    def open(self, session: Session) -> None:
+        """Make up the queues' accounts."""
+        self._session = session
+        self._cards = cards_of(session.nodes.facts)
+        self._accounts = Accounts(session, self._cards, self.values["cardUnlimitedCpuMemory"])
+        self._queues = self._accounts.queues
+        self._requests: dict[int, CardRequest] = {}
+        self._moved: dict[tuple[int, str], int] = {}
+
+    def _request(self, task: Task) -> CardRequest:
+        request = self._requests.get(task.row)
+        if request is None:
+            request = self._requests[task.row] = self._accounts.request_of(task)
+        return request
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[int, float]:
+        """Higher `spec.priority` first, then the smaller share."""
+        return (-queue.record.queue.spec.priority, self._queues[queue.index].share())
+
+    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+        """Whether the group's minimum stays within the queue's quota and capability."""
+        if not job.queue.is_open:
+            return Refusal(f"queue is {job.queue.state}")
+        account = self._queues[job.queue.index]
+        try:
+            wanted = self._accounts.demand(job)
+        except CardError as error:
+            return Refusal(f"annotation {REQUEST} of the pod group: {error}")
+        return account.admits(self._accounts.minimum(job), wanted) or Vote.PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        """Count what an admitted group may take."""
+        account = self._queues[job.queue.index]
+        try:
+            add_to(account.inqueue, self._accounts.reserved(job))
+        except CardError:
+            return  # another plugin's permission came first; its pods are asked one by one
+        if job.record.min_resources is not None and any(self._accounts.minimum(job)):
+            cpu, memory = self._session.ungated_minimum(job)[:2].tolist()
+            account.basic_inqueue[0] += cpu
+            account.basic_inqueue[1] += memory
+
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a pod stays within the queue's quota and capability."""
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        request = self._request(task)
+        if request.refusal is not None:
+            return request.refusal
+        return self._queues[queue.index].refuses(self._open_to_nameless(request))
+
+    def _open_to_nameless(self, request: CardRequest) -> CardRequest:
+        """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
+        quota."""
+        nameless = self._cards.nameless
+        if all(ask.named or not nameless[ask.resource].any() for ask in request.asks):
+            return request
+        asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource].any())
+        return CardRequest(asks, request.basic)
+
+    def pre_predicate(self, task: Task) -> Refusal | None:
+        """Why no node can serve what a pod says of its cards."""
+        return self._request(task).refusal
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+        """Whether tasks together stay within the queue's quota and capability."""
+        account = self._queues[queue.index]
+        cards: dict[Names, int] = {}
+        basic = [0, 0]
+        for task in tasks:
+            request = self._request(task)
+            if request.refusal is not None:
+                return request.refusal
+            add_to(cards, {ask.names: ask.amount for ask in self._open_to_nameless(request).asks})
+            basic = [have + more for have, more in zip(basic, request.basic, strict=True)]
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        return account.holds(basic, cards)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def predicates(self) -> Iterable[Predicate]:
+        """The test of a node's card, where the cluster has cards."""
+        if not self._cards.resources:
+            return ()
+        model = CardModel(self._session, self._cards, self._queues, self._request)
+        classes = CardClasses(model, self._request)
+        for queue, request in self._accounts.waiting_kinds():
+            classes.add(queue, request)
+        return (model, *classes.bits())
+
+    def node_order(self) -> Iterable[Score]:
+        """The order in which pods name cards."""
+        weight = self.values["nodeOrderWeight"]
+        return (CardOrder(self._cards, self._request, weight),) if weight and self._cards.resources else ()
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """The queue holds more."""
+        self._charge(task, row, 1)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """The queue holds less."""
+        self._charge(task, row, -1)
+
+    def _charge(self, task: Task, row: int, sign: int) -> None:
+        account = self._queues[task.job.queue.index]
+        request = self._request(task)
+        account.basic_allocated[0] += sign * request.basic[0]
+        account.basic_allocated[1] += sign * request.basic[1]
+        for card, amount in self._accounts.charged(request, row) if request.asks else ():
+            account.allocated[card] = account.allocated.get(card, 0) + sign * amount
+            moved = (task.job.index, card)
+            self._moved[moved] = self._moved.get(moved, 0) + sign * amount
+
+    # --- gauges -------------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Quotas and use by queue and card, what the cluster has, and what of it is online and offline."""
+        for queue in self._session.queue_list:
+            yield from _queue_gauges(queue, self._queues[queue.index])
+        for card, total in self._cards.total.items():
+            yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
+        for resource, nodes in self._cards.nameless.items():
+            yield Gauge("vcd_card_nodes_unidentified", (("resource", resource),), float(nodes.sum()))
+        yield from self._service_gauges()
+
+    def _service_gauges(self) -> Iterator[Gauge]:
+        services = _Services(self._session, self._accounts.pod_of())
+        nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
+        began = self._accounts.held
+        moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
+        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting_of_jobs()]
+        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
+            sums = dict(nothing)
+            for job, card, amount in parts:
+                key = (card, services.of(job))
+                sums[key] = sums.get(key, 0) + amount
+            for (card, service), amount in sums.items():
+                yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
+
+
+def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
+    label = ("queue_name", queue.name)
+    cards = sorted({*account.quota, *account.allocated})
+    quota = [account.quota.get(card, 0) for card in cards]
+    used = [account.allocated.get(card, 0) for card in cards]
+    for series, basic, amounts in (
+        ("allocated", account.basic_allocated, used),
+        ("capacity", account.capability, quota),
+        ("real_capacity", account.limit, quota),
+    ):
+        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *cards), (*basic, *amounts))
+    for series, basic, sums in (
+        ("request", account.basic_request, account.request),
+        ("inqueue", account.basic_inqueue, account.inqueue),
+    ):
+        names = sorted({*((card,) for card in cards), *sums})
+        texts = ["|".join(parts) for parts in names]
+        amounts = [sums.get(parts, 0) for parts in names]
+        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *texts), (*basic, *amounts))
+    yield Gauge("volcano_queue_share", (label,), account.share())
+    for card, may, have in zip(cards, quota, used, strict=True):
+        labels = (label, ("card", card))
+        yield Gauge("vcd_queue_card_quota", labels, may / MILLI)
+        yield Gauge("vcd_queue_card_guarantee", labels, may / MILLI)
+        yield Gauge("vcd_queue_card_allocated", labels, have / MILLI)
+        yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
+
+
+class _Services:
+    """Whether the pods of jobs are online or offline."""
+
+    def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
+        self._records = session.jobs.records
+        self._pods = pods
+        self._of: dict[int, str] = {}
+
+    def of(self, job: int) -> str:
+        """What a job is: by the label of its group, else of its pods, else by whether a Job owns them."""
+        service = self._of.get(job)
+        if service is None:
+            service = self._of[job] = self._tell(job)
+        return service
+
+    def _tell(self, job: int) -> str:
+        pod = self._pods.get(job)
+        objects: list[Object] = [self._records[job].group, *([] if pod is None else [pod])]
+        for obj in objects:
+            for marks in (obj.metadata.labels, obj.metadata.annotations):
+                if marks.get(SERVICE) in (ONLINE, OFFLINE):
+                    return marks[SERVICE]
+        is_job = any(owner.kind == "Job" for obj in objects for owner in obj.metadata.owner_references)
+        return OFFLINE if is_job else ONLINE

@@ -1,0 +1,164 @@
+"""rescheduling: running pods leave busy nodes, by what the nodes really use (Volcano ``plugins/rescheduling``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from vcd.model.status import TaskStatus
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, did_you_mean
+from vcd.scheduling.gauges import Gauge
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugins._leaving import asked_since
+from vcd.scheduling.plugins._rebalance import (
+    LOW_NODE_UTILIZATION,
+    OFFLINE_ONLY,
+    ORDERS,
+    STRATEGIES,
+    LowNodeUtilization,
+    Rebalance,
+)
+from vcd.scheduling.session import Session
+from vcd.scheduling.usage_samples import USAGE, known_usage
+from vcd.scheduling.views import Task
+from vcd.state.records import PREEMPTABLE
+
+_SECOND = 10**9
+_MINUTE = 60 * _SECOND
+_LONGEST_WINDOW = 30 * _SECOND
+_PLACED = (TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING)
+_STRATEGY = ("name", "params")
+
+
+class ReschedulingPlugin(Plugin):
+    """Names the pods that the action shuffle evicts to even out what the nodes really use.
+
+    lowNodeUtilization: a node that takes pods and uses less than `thresholds` of cpu and of memory is idle, one that
+    uses more than `targetThresholds` of either is busy. From the busiest node (cpu + memory) down pods go, lower
+    priority first, then best-effort before burstable before guaranteed, while the node uses at least its target and
+    what the idle nodes may still take up to theirs is not used up by the requests of those that went. A pod stays that
+    is not preemptable, has the priority of `thresholdPriorityClassName` or more, would leave its group below
+    minMember, or that no idle node would take (`nodeFit`). offlineOnly leaves only pods that say
+    ``volcano.sh/preemptable: "true"``; lowPriorityFirst, shortLifeTimeFirst, bigObjectFirst (largest part of a node)
+    and moreReplicasFirst put others in front, in the order of the list. Without lowNodeUtilization nobody goes.
+
+    Usage is that of the last sample (percent of capacity) less what is leaving. Nodes without one that is at most five
+    minutes old are unknown: neither idle nor busy. Rounds follow recorded time alone: one is due in the first
+    twentieth (1 s to 30 s) of each interval counted from the epoch, and in it none follows another: not while a placed
+    pod has been asked to go since the interval began, or a group that had pods before got a new one since. Source:
+    Volcano ``plugins/rescheduling``, design/rescheduling.md.
+    """
+
+    name = "rescheduling"
+    timed = True
+    questions = (USAGE,)
+    annotations = (PREEMPTABLE,)
+    arguments = (
+        Argument("interval", "duration", 5 * _MINUTE, "The time between two rounds.", minimum=_SECOND),
+        Argument(
+            "metricsPeriod", "duration", 5 * _MINUTE, "Accepted; samples are averages over what their source says."
+        ),
+        Argument(
+            "strategies",
+            "list",
+            ({"name": LOW_NODE_UTILIZATION},),
+            "Strategies, each with `name` and `params`; for lowNodeUtilization `thresholds` and `targetThresholds` with"
+            " `cpu` and `memory` in percent (100; `pods` is accepted and not measured), `thresholdPriorityClassName`"
+            " (system-cluster-critical) and `nodeFit` (true).",
+        ),
+        Argument("queueSelector", "strings", (), "Only pods of these queues go; of all where none is given."),
+        Argument("labelSelector", "mapping", {}, "Only pods with all of these labels go."),
+    )
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        super().__init__(arguments)
+        self._low_node: LowNodeUtilization | None = None
+        self._offline_only = False
+        self._orders = []
+        for entry in arguments["strategies"] or ({"name": LOW_NODE_UTILIZATION},):
+            name, params = _strategy(entry)
+            if name == LOW_NODE_UTILIZATION:
+                self._low_node = LowNodeUtilization.of(params)
+            elif name == OFFLINE_ONLY:
+                self._offline_only = True
+            else:
+                self._orders.append(ORDERS[name])
+        self._labels = {str(key): _text(value) for key, value in arguments["labelSelector"].items()}
+        self._queues: tuple[str, ...] = arguments["queueSelector"]
+
+    def open(self, session: Session) -> None:
+        """Read the last sample."""
+        self._session = session
+        self._known = known_usage(session.snapshot.answers, session.now)
+        interval: int = self.values["interval"]
+        self._began = session.now // interval * interval
+        window = min(max(interval // 20, _SECOND), _LONGEST_WINDOW)
+        self._in_window = session.now < self._began + window
+        self._victims = 0
+
+    def victim_tasks(self, tasks: list[Task]) -> list[Task]:
+        """Whom the strategies want elsewhere, when a round is due."""
+        if self._low_node is None or not self._known.nodes or not self.is_due():
+            return []
+        session = self._session
+        balance = Rebalance(session, self._low_node, self._known.nodes)
+        chosen = balance.victims([task for task in tasks if self._may_go(task)], self._orders)
+        rows = {task.row for task in chosen}
+        self._victims = len(chosen)
+        return [task for task in tasks if task.row in rows]
+
+    def _may_go(self, task: Task) -> bool:
+        """Whether a task is one of those that the arguments select."""
+        meta = task.pod.metadata
+        if task.status != TaskStatus.RUNNING or task.node < 0 or not task.preemptable:
+            return False
+        if self._offline_only and PREEMPTABLE not in meta.annotations and PREEMPTABLE not in meta.labels:
+            return False
+        if self._queues and task.job.queue.name not in self._queues:
+            return False
+        return all(meta.labels.get(key) == value for key, value in self._labels.items())
+
+    def is_due(self) -> bool:
+        """Whether a round may be held in this session."""
+        return self._in_window and not self._had_round()
+
+    def _had_round(self) -> bool:
+        """Whether pods went, or were replaced, since the interval began."""
+        session, began = self._session, self._began
+        tasks = session.snapshot.tasks
+        for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node >= 0)).tolist():
+            pod = tasks.pods[row]
+            if pod is not None and asked_since(pod, session.now) >= began:
+                return True
+        jobs = session.job_of_row
+        fresh = (jobs >= 0) & (tasks.created >= began // _SECOND)
+        older = (jobs >= 0) & ~fresh & np.isin(tasks.status, _PLACED)
+        return bool(np.isin(jobs[fresh], jobs[older]).any())
+
+    def gauges(self) -> Iterator[Gauge]:
+        """How many pods the last session wanted elsewhere, and how many nodes' usage it knew."""
+        yield Gauge("vcd_rescheduling_victims", (), self._victims)
+        yield Gauge("vcd_rescheduling_known_nodes", (), len(self._known.nodes))
+
+
+def _strategy(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    """Name and parameters of a strategy. Raises ArgumentError."""
+    if not isinstance(entry, Mapping):
+        raise ArgumentError("strategies", entry, "a mapping with name and params")
+    for key in entry:
+        if key not in _STRATEGY:
+            raise ArgumentError("strategies", key, "name or params", did_you_mean(str(key), _STRATEGY))
+    name, params = entry.get("name"), entry.get("params")
+    if not isinstance(name, str) or name not in STRATEGIES:
+        hint = did_you_mean(name, STRATEGIES) if isinstance(name, str) else ""
+        raise ArgumentError("strategies", name, f"one of {', '.join(STRATEGIES)}", hint)
+    if params is not None and not isinstance(params, Mapping):
+        raise ArgumentError("strategies.params", params, "a mapping")
+    return name, params or {}
+
+
+def _text(value: object) -> str:
+    """A label's value as YAML gives it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
