@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import passing, pending, reasons
 from tests.world import World
-from vcd.scheduling.arguments import ArgumentError
+from vcd.scheduling.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.candidates import SCALE
+from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.registry import plugins, read_policy
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 
@@ -409,9 +411,17 @@ def test_proportions_are_off_unless_switched_on_for_a_scarce_resource(off: Manif
     ],
 )
 def test_wrong_values_are_named_with_the_whole_way_to_them(arguments: Manifest, words: str) -> None:
+    plugin = plugins()["resource-strategy-fit"]
     with pytest.raises(ArgumentError) as raised:
-        session_of(node("n"), conf=conf(**arguments))
+        plugin(parse_arguments(plugin.arguments, arguments))
     assert words in str(raised.value)
+
+
+def test_a_wrong_value_within_a_mapping_is_an_error_of_the_file_with_its_line() -> None:
+    with pytest.raises(PolicyError) as raised:
+        read_policy(conf(resources={"cpu": {"type": "MostAllocated", "weight": "many"}}))
+    assert str(raised.value).endswith("arguments.resources.cpu.weight: must be an integer")
+    assert raised.value.problems[0].line == 5
 
 
 # --- the columns are the formula --------------------------------------------------------------------------------------

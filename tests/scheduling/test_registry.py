@@ -132,6 +132,7 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
         ({"arguments": ("a",)}, "arguments is no tuple of Arguments"),
         ({"kinds": "Namespace"}, "kinds is no tuple of texts"),
         ({"kinds": ("Namespace", "Nonsense")}, "kinds names Nonsense, which is none of .*Namespace"),
+        ({"questions": "usage"}, "questions is no tuple of texts"),
         ({"timed": "yes"}, "timed is neither True nor False"),
         ({"protects": 1}, "protects is neither True nor False"),
     ],

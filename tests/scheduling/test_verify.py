@@ -24,6 +24,10 @@ def evict(name: str, uid: str = "") -> ev.Operation:
     return ev.Operation("evict", f"default/{name}", uid or f"uid-default-{name}", "n", "why")
 
 
+def wait(name: str) -> ev.Operation:
+    return ev.Operation("pipeline", f"default/{name}", f"uid-default-{name}", "n")
+
+
 def verdict(state: World, *statements: tuple[ev.Operation, ...]) -> dict[int, str]:
     parts = [ev.Statement(f"default/group-{number}", "allocate", part) for number, part in enumerate(statements)]
     plan = ev.Plan(statements=tuple(parts))
@@ -60,6 +64,18 @@ def test_statements_that_hold_are_not_stale() -> None:
         (evict("old-0"), lambda w: w.remove("Pod", "default/old-0"), "evict default/old-0: the pod is gone"),
         (evict("old-0", uid="other"), lambda w: None, "evict default/old-0: another pod has its name now"),
         (evict("g-0"), lambda w: None, "evict default/g-0: the pod has no node"),
+        (
+            evict("old-0"),
+            lambda w: w.update_pod("default/old-0", phase="Succeeded"),
+            "evict default/old-0: the pod has ended",
+        ),
+        (wait("g-0"), lambda w: w.remove("Pod", "default/g-0"), "pipeline default/g-0: the pod is gone"),
+        (wait("g-0"), lambda w: w.remove("Node", "n"), "pipeline default/g-0: node n is gone"),
+        (
+            wait("g-0"),
+            lambda w: w.update_pod("default/g-0", node="m", phase="Running"),
+            "pipeline default/g-0: the pod is no longer pending",
+        ),
     ],
 )
 def test_what_no_longer_holds_is_stale(
@@ -87,10 +103,10 @@ def test_statements_take_room_from_those_after_them() -> None:
     assert verdict(world(), (bind("g-0"),), (bind("g-1"),)) == {1: "bind default/g-1: node n has no room left"}
 
 
-def test_who_waits_for_room_is_not_checked() -> None:
+def test_who_waits_for_room_needs_none_now() -> None:
     state = world()
-    state.remove("Node", "n")
-    assert verdict(state, (ev.Operation("pipeline", "default/g-0", "uid-default-g-0", "n"),)) == {}
+    state.put(node("n", cpu=1))
+    assert verdict(state, (wait("g-0"),)) == {}
 
 
 def test_a_pod_that_is_going_away_still_holds_its_room() -> None:

@@ -6,7 +6,7 @@ and queues' accounts are those after the evictions (pains.md 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,6 @@ from vcd.scheduling.nodes import fits
 from vcd.scheduling.plugin import Depends
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from vcd.scheduling.candidates import Candidates
     from vcd.scheduling.nodes import Ints
     from vcd.scheduling.session import Session
@@ -57,6 +55,7 @@ class PlacedTasks:
         self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
         self._session = session
         self._immune = immune_rows(session)
+        self._promises: dict[Hashable, Ints] = {}
 
     def on_node(self, node: int) -> list[Task]:
         """The tasks of a node that may still be evicted, in order of key."""
@@ -68,7 +67,7 @@ class PlacedTasks:
         return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
 
     def promise(self, chosen: npt.NDArray[np.bool_]) -> Ints:
-        """What the ``chosen`` of ``rows`` would free at most, as (resources, nodes)."""
+        """What the ``chosen`` of ``rows`` (nodes) would free at most, as (resources, nodes)."""
         session = self._session
         rows, nodes = self.rows[chosen], self.nodes[chosen]
         amounts = session.requests[session.snapshot.tasks.shape[rows]]
@@ -76,6 +75,13 @@ class PlacedTasks:
         for column in range(amounts.shape[1]):
             freed[column] = np.bincount(nodes, weights=amounts[:, column], minlength=len(session.nodes))
         return freed
+
+    def kept_promise(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
+        """The promise of what ``choose`` chooses, made once for each ``scope``; what went since is still in it."""
+        found = self._promises.get(scope)
+        if found is None:
+            found = self._promises[scope] = self.promise(choose())
+        return found
 
 
 def placed_tasks(session: Session) -> PlacedTasks:
@@ -94,7 +100,7 @@ def immune_rows(session: Session) -> frozenset[int]:
         tasks = session.job(index).tasks()
         fresh = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
         rest_is_gone = len(fresh) == len(tasks)
-        rows += [task.row for task in (fresh if rest_is_gone else fresh[: evicted.count])]
+        rows += [task.row for task in (fresh if rest_is_gone else fresh[: len(evicted.gone)])]
     return frozenset(rows)
 
 
@@ -106,21 +112,19 @@ def may_preempt(task: Task) -> bool:
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
 
-    ``chosen`` marks those of the placed tasks that ``may`` can be true of. Nodes that had nothing for a kind of task
-    are not looked at again for the same job, since what a job takes leaves less for it; but where other pods' places
-    matter (affinity, spread) what it takes may open a node, too.
+    ``promise`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
+    of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
+    places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(
-        self, session: Session, job: Job, point: str, chosen: npt.NDArray[np.bool_], may: May, why: str
-    ) -> None:
+    def __init__(self, session: Session, job: Job, point: str, promise: Ints, may: May, why: str) -> None:
         self.session = session
         self.job = job
         self.point = point
         self.why = why
         self._may = may
         self._placed = placed_tasks(session)
-        self._promise = self._placed.promise(chosen)
+        self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
 

@@ -146,11 +146,13 @@ def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
 
 def _wrong_declaration(extension: type) -> str:
     """What a stranger's class declares and nobody could read, in words; nothing where all is well."""
-    arguments, kinds = getattr(extension, "arguments", ()), getattr(extension, "kinds", ())
+    arguments, kinds, asked = (getattr(extension, name, ()) for name in ("arguments", "kinds", "questions"))
     if not isinstance(arguments, tuple) or not all(isinstance(each, Argument) for each in arguments):
         return "arguments is no tuple of Arguments"
     if not isinstance(kinds, tuple) or not all(isinstance(each, str) for each in kinds):
         return "kinds is no tuple of texts"
+    if not isinstance(asked, tuple) or not all(isinstance(each, str) for each in asked):
+        return "questions is no tuple of texts"
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown:
         return f"kinds names {unknown[0]}, which is none of {', '.join(sorted(KINDS))}"

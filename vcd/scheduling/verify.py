@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.model.events import Operation, Plan
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.nodes import fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
 from vcd.state.snapshot import Snapshot
@@ -122,15 +122,17 @@ class _Head:
             return "the pod is gone"
         if pod.metadata.uid != operation.uid:
             return "another pod has its name now"
-        if operation.verb == "pipeline":
-            return "" if tasks.status[row] == TaskStatus.PENDING else "the pod is no longer pending"
         if operation.verb == "evict":
+            if tasks.status[row] in TERMINATED_STATUSES:
+                return "the pod has ended"
             return "" if tasks.node[row] >= 0 else "the pod has no node"
         if tasks.status[row] != TaskStatus.PENDING:
             return "the pod is no longer pending"
         node = self._head.facts.row_of.get(operation.node)
         if node is None:
             return f"node {operation.node} is gone"
+        if operation.verb == "pipeline":
+            return ""
         request = self._requests[tasks.shape[row]]
         if not fits(room_needed(request), self._idle[node][:, None])[0]:
             return f"node {operation.node} has no room left"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -335,33 +334,40 @@ class ClusterState:
                 self.groups[status.key] = _with_status(record, status)
 
     def _remember_evictions(self, keys: Iterable[str]) -> None:
-        """Count the evicted pods of each group; of a group that had lost none note what it had."""
+        """Note the evicted pods of each group; of a group that had lost none also what it had."""
         jobs = self.tasks.column("job")
-        counts = Counter(int(jobs[self.tasks.row_of[key]]) for key in keys if key in self.tasks.row_of)
-        counts.pop(_NOWHERE, None)
-        if not counts:
+        gone: dict[int, list[str]] = {}
+        for key in keys:
+            row = self.tasks.row_of.get(key)
+            if row is not None and jobs[row] != _NOWHERE:
+                gone.setdefault(int(jobs[row]), []).append(cast(Pod, self.pods[row]).metadata.uid)
+        if not gone:
             return
-        rows = np.flatnonzero(np.isin(jobs, list(counts)))
+        rows = np.flatnonzero(np.isin(jobs, list(gone)))
         members: dict[int, list[str]] = {}
         for row, job in zip(rows.tolist(), jobs[rows].tolist(), strict=True):
             members.setdefault(job, []).append(cast(Pod, self.pods[row]).metadata.uid)
-        for job, count in counts.items():
+        for job, uids in gone.items():
             key = self.job_keys[job]
             before = self.evicted.get(key)
-            if key in self.groups and before is None:
-                self.evicted[key] = Evicted(count, tuple(sorted(members[job])))
-            elif before is not None:
-                self.evicted[key] = Evicted(before.count + count, before.known)
+            if before is not None:
+                self.evicted[key] = Evicted((*before.gone, *uids), before.known)
+            elif key in self.groups:
+                self.evicted[key] = Evicted(tuple(uids), tuple(sorted(members[job])))
 
     def _forget_eviction(self, row: int) -> None:
         """An eviction was not made after all."""
         job = int(self.tasks.column("job")[row])
         key = self.job_keys[job] if job >= 0 else ""
+        uid = cast(Pod, self.pods[row]).metadata.uid
         before = self.evicted.get(key)
-        if before is not None and before.count > 1:
-            self.evicted[key] = Evicted(before.count - 1, before.known)
+        if before is None or uid not in before.gone:
+            return
+        gone = tuple(other for other in before.gone if other != uid)
+        if gone:
+            self.evicted[key] = Evicted(gone, before.known)
         else:
-            self.evicted.pop(key, None)
+            del self.evicted[key]
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> None:
         fresh: dict[str, list[ev.Waiting]] = {}
@@ -489,7 +495,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 nominated=dict(self.nominated),
-                evicted={key: (evicted.count, evicted.known) for key, evicted in self.evicted.items()},
+                evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
             ),

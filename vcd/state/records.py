@@ -224,9 +224,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """What preemption and reclaim took from a group: how many pods, and the UIDs that it had before the first went."""
+    """What preemption and reclaim took from a group: the UIDs of the pods that went, and of those that it had before
+    the first of them did."""
 
-    count: int
+    gone: tuple[str, ...]
     known: tuple[str, ...]
 
 

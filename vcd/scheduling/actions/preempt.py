@@ -83,20 +83,24 @@ class PreemptAction(Action):
     def _room(session: Session, job: Job, *, within: bool) -> Room:
         placed = placed_tasks(session)
         jobs = session.job_of_row[placed.rows]
-        own = jobs == job.index
-        chosen = own if within else (session.jobs.queue[jobs] == job.queue.index) & ~own
+        if within:
+            promise = placed.promise(jobs == job.index)
+        else:
+            queue = job.queue.index
+            promise = placed.kept_promise(("queue", queue), lambda: session.jobs.queue[jobs] == queue)
 
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within
 
-        return Room(session, job, "preemptable", chosen, may, f"preempted for {job.key} of queue {job.queue.name}")
+        return Room(session, job, "preemptable", promise, may, f"preempted for {job.key} of queue {job.queue.name}")
 
     def _take(self, session: Session, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""
         if not may_preempt(task) or session.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
-        vacant = None if compares else room.vacant(task)
+        # as Volcano, comparing starts with victims; what these leave is used before more of them go
+        vacant = room.vacant(task) if not compares or len(statement) or session.statements else None
         if vacant is not None:
             statement.pipeline(task, vacant)
             return True

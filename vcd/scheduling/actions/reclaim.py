@@ -52,7 +52,9 @@ class ReclaimAction(Action):
             session,
             job,
             "reclaimable",
-            _of_other_queues(session, job.queue),
+            placed_tasks(session).kept_promise(
+                ("other queues", job.queue.index), lambda: _of_other_queues(session, job.queue)
+            ),
             lambda other: other.status == TaskStatus.RUNNING and _is_fair(other, job.queue),
             f"reclaimed for {job.key} of queue {job.queue.name}",
         )
@@ -66,15 +68,20 @@ class ReclaimAction(Action):
                 kind = room.kind(task)
                 if kind not in nodes or room.moves(task):
                     nodes[kind] = _in_seeded_order(session, room.hopeful(task))
-                self._take(statement, room, task, nodes[kind])
+                self._take(session, statement, room, task, nodes[kind])
         if session.job_pipelined(job):
             statement.commit()
         else:
             statement.discard()
 
     @staticmethod
-    def _take(statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
-        """Let a task wait on the last of ``nodes`` that gives; those that have nothing for it are taken off."""
+    def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
+        """Let a task wait in room that others' going left, else on the last of ``nodes`` that gives; those that have
+        nothing for it are taken off."""
+        vacant = room.vacant(task) if len(statement) or session.statements else None
+        if vacant is not None:
+            statement.pipeline(task, vacant)
+            return
         while nodes:
             offered = room.offered(task, nodes[-1])
             if offered and room.free(statement, task, nodes[-1], offered) is not None:

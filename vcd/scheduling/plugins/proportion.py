@@ -68,12 +68,13 @@ class ProportionPlugin(Plugin):
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
       inqueue leaves out groups of lower priority than the one that asks (docs/differences.md);
-    - tasks of a queue above its deserved amount may be reclaimed.
+    - tasks of a queue above its deserved amount may be reclaimed, no others, whatever tier the plugin is in.
 
     Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
     """
 
     name = "proportion"
+    protects = True
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""

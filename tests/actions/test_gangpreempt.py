@@ -1,0 +1,254 @@
+"""gangpreempt: bundles of jobs of lower priority in the same queue, for whole gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.actions.test_preempt import CLASSES, job
+from tests.dsl import Manifest, gang, node, planned, queue
+from vcd.api import PlanResult
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: nodeorder
+"""
+CONF = f'actions: "allocate, gangpreempt"{TIERS}'
+
+
+def with_arguments(**arguments: Any) -> str:
+    lines = "".join(f"    {key}: {value}\n" for key, value in arguments.items())
+    return f"{CONF}configurations:\n- name: gangpreempt\n  arguments:\n{lines}"
+
+
+def preempted(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
+    return planned(CLASSES, *objects, conf=conf)
+
+
+def evictions(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> list[str]:
+    return [key.partition("/")[2] for key in sorted(preempted(*objects, conf=conf).evictions)]
+
+
+def small() -> Manifest:
+    return node("n1", cpu=4)
+
+
+# --- who asks -------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_gets_room_for_all_of_its_tasks() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    old = [job("a", "low", on=["n1"], cpu=4), job("b", "low", on=["n2"], cpu=4)]
+    plan = preempted(*nodes, *old, job("new", "high", 2, members=2, cpu=4))
+    assert sorted(plan.evictions) == ["default/a-0", "default/b-0"]
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
+
+
+def test_nobody_goes_where_not_all_would_have_room() -> None:
+    plan = preempted(small(), job("old", "low", on=["n1"], cpu=4), job("new", "high", 3, members=1, cpu=2))
+    assert (plan.evictions, plan.pipelined) == ([], {})
+
+
+@pytest.mark.parametrize("rank", ["low", "middle"])
+def test_jobs_of_the_same_or_a_higher_priority_stay(rank: str) -> None:
+    assert evictions(small(), job("old", "middle", on=["n1"], cpu=4), job("new", rank, cpu=4)) == []
+
+
+def test_jobs_of_other_queues_stay() -> None:
+    new = job("new", "high", cpu=4, queue="q")
+    assert evictions(small(), queue("q"), job("old", "low", on=["n1"], cpu=4), new) == []
+
+
+def test_a_pod_that_never_preempts_takes_nothing() -> None:
+    new = job("new", "high", cpu=4, spec={"preemptionPolicy": "Never"})
+    assert evictions(small(), job("old", "low", on=["n1"], cpu=4), new) == []
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
+    pods = [job("old", "low", on=["n1"], cpu=4, queue="q"), job("new", "high", cpu=4, queue="q")]
+    assert evictions(small(), queue("q", state=state), *pods) == []
+
+
+def test_best_effort_tasks_are_left_to_others() -> None:
+    assert evictions(node("n1", cpu=4, pods=1), job("old", "low", on=["n1"], cpu=4), job("new", "high")) == []
+
+
+def test_free_nodes_are_used_beside_the_emptied_ones() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    plan = preempted(*nodes, job("old", "low", on=["n1"], cpu=4), job("new", "high", 2, members=2, cpu=4))
+    assert plan.evictions == ["default/old-0"]
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
+
+
+def test_a_node_that_is_over_takes_no_room_from_the_others() -> None:
+    """Its cpu shrank below what runs there: that is no debt of the rest."""
+    nodes = [node("n1", cpu=4), node("n2", cpu=1)]
+    over = job("over", "high", on=["n2"], cpu=40)
+    assert evictions(*nodes, over, job("old", "low", on=["n1"], cpu=4), job("new", "high", cpu=4)) == ["old-0"]
+
+
+def test_room_that_another_jobs_victims_left_is_used_first() -> None:
+    nodes = [node("n1", cpu=8), node("n2", cpu=8)]
+    old = [job("a", "low", on=["n1"], cpu=8), job("b", "low", on=["n2"], cpu=8)]
+    plan = preempted(*nodes, *old, job("new", "high", cpu=4), job("newer", "high", cpu=4, created=9))
+    assert len(plan.evictions) == 1
+    assert len(plan.pipelined) == 2
+
+
+# --- bundles ----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_job_can_spare_goes_before_any_job_as_a_whole() -> None:
+    """Even where the job that can spare comes later in the order of victims."""
+    old = [job("whole", "low", 2, members=2, on=["n1"] * 2, cpu=1), job("safe", "middle", 2, on=["n1"] * 2, cpu=1)]
+    assert evictions(small(), *old, job("new", "high", cpu=1)) == ["safe-0"]
+
+
+def test_a_job_goes_as_a_whole_where_nothing_is_to_spare() -> None:
+    old = job("old", "low", 4, members=4, on=["n1"] * 4, cpu=1)
+    assert evictions(small(), old, job("new", "high", cpu=1)) == [f"old-{i}" for i in range(4)]
+
+
+def test_not_as_a_whole_where_that_is_not_allowed() -> None:
+    old = job("old", "low", 4, members=4, on=["n1"] * 4, cpu=1)
+    conf = with_arguments(allowWholeBundle="false")
+    assert evictions(small(), old, job("new", "high", cpu=1), conf=conf) == []
+    spare = job("old", "low", 4, members=3, on=["n1"] * 4, cpu=1)
+    assert evictions(small(), spare, job("new", "high", cpu=1), conf=conf) == ["old-0"]
+
+
+def test_the_rest_goes_after_what_was_spare() -> None:
+    old = job("old", "low", 4, members=3, on=["n1"] * 4, cpu=1)
+    assert len(evictions(small(), old, job("new", "high", cpu=2))) == 4
+
+
+def test_only_as_many_spare_tasks_go_as_are_needed() -> None:
+    """#5984: eleven tasks of which ten are to spare, one cpu wanted."""
+    old = job("old", "low", 11, on=["n1"] * 11, cpu=1)
+    assert len(evictions(node("n1", cpu=11), old, job("new", "high", cpu=1))) == 1
+
+
+def test_what_a_whole_job_could_spare_goes_with_it() -> None:
+    """The four on n2 help nobody, but would be all that is left of a gang of seven."""
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    old = job("old", "low", 8, members=7, on=["n1"] * 4 + ["n2"] * 4, cpu=1)
+    assert len(evictions(*nodes, old, job("new", "high", cpu=4))) == 8
+
+
+def test_a_job_that_helps_nobody_is_given_back_whole() -> None:
+    """The gang on n2 comes first in the order of victims; the room that the new one can use is on n1."""
+    nodes = [node("n1", cpu=4, labels={"disk": "ssd"}), node("n2", cpu=4)]
+    old = [
+        job("away", "low", 4, members=4, on=["n2"] * 4, cpu=1),
+        job("here", "middle", 4, members=4, on=["n1"] * 4, cpu=1),
+    ]
+    new = job("new", "high", cpu=2, spec={"nodeSelector": {"disk": "ssd"}})
+    assert evictions(*nodes, *old, new) == [f"here-{i}" for i in range(4)]
+
+
+def test_the_job_that_comes_last_goes_first() -> None:
+    old = [job("a", "middle", 2, members=2, on=["n1"] * 2, cpu=1), job("b", "low", 2, members=2, on=["n1"] * 2, cpu=1)]
+    assert evictions(small(), *old, job("new", "high", cpu=2)) == ["b-0", "b-1"]
+
+
+def test_the_lowest_task_is_spared_last() -> None:
+    old = job("old", "low", 4, members=3, on=["n1"] * 4, cpu=1)
+    old[3]["metadata"]["annotations"]["volcano.sh/task-priority"] = "1"
+    assert evictions(small(), old, job("new", "high", cpu=1)) == ["old-2"]
+
+
+def roles(minima: dict[str, int], *, members: int) -> list[Manifest]:
+    """Two tasks of role m and two of role w."""
+    spec = {"minTaskMember": minima, "priorityClassName": "low"}
+    manifests = list(gang("old", 4, members=members, on=["n1"] * 4, cpu=1, group_spec=spec, spec={"priority": 10}))
+    for manifest, role in zip(manifests[1:], "mmww", strict=True):
+        manifest["metadata"]["annotations"]["volcano.sh/task-spec"] = role
+    return manifests
+
+
+def test_roles_keep_their_minima() -> None:
+    """One may go, and not of m."""
+    assert evictions(small(), roles({"m": 2, "w": 1}, members=3), job("new", "high", cpu=1)) == ["old-2"]
+
+
+def test_roles_do_not_count_below_the_jobs_minimum() -> None:
+    """Their minima bind only while the job's is at least their sum."""
+    assert evictions(small(), roles({"m": 2, "w": 2}, members=3), job("new", "high", cpu=1)) == ["old-0"]
+
+
+def test_a_broken_gang_may_lose_any_task() -> None:
+    old = job("old", "low", 4, members=5, on=["n1"] * 4, cpu=1)
+    assert len(evictions(small(), old, job("new", "high", cpu=1))) == 1
+
+
+def test_a_gang_that_is_about_to_be_whole_is_not_broken() -> None:
+    """Its second task waits for room that is being freed: the first one does not go before that."""
+    nodes = [node("n1", cpu=4, labels={"disk": "ssd"}), node("n2", cpu=4)]
+    half = job("half", "middle", 2, members=2, on=["n1"], cpu=4)
+    leaving = job("leaving", "low", on=["n2"], cpu=4, deleting=True)
+    new = job("new", "high", cpu=4, spec={"nodeSelector": {"disk": "ssd"}})
+    plan = preempted(*nodes, half, leaving, new)
+    assert (plan.evictions, plan.pipelined) == ([], {"default/half-1": "n2"})
+    assert evictions(nodes[0], half, new) == ["half-0"]
+
+
+# --- who stays ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_group_that_says_so_stays(where: str) -> None:
+    old = job("old", "low", 4, on=["n1"] * 4, cpu=1)
+    old[0]["metadata"][where] = {"volcano.sh/preemptable": "false"}
+    assert evictions(small(), old, job("new", "high", cpu=1)) == []
+
+
+def test_a_pod_that_says_so_stays_and_its_job_does_not_go_as_a_whole() -> None:
+    old = job("old", "low", 4, members=4, on=["n1"] * 4, cpu=1)
+    old[2]["metadata"]["annotations"]["volcano.sh/preemptable"] = "false"
+    assert evictions(small(), old, job("new", "high", cpu=1)) == []
+
+
+def test_a_job_with_a_protected_task_does_not_go_as_a_whole() -> None:
+    """The protected one is of those that it could spare: the others would go and leave it behind."""
+    old = job("old", "low", 4, members=3, on=["n1"] * 4, cpu=1)
+    old[1]["spec"]["priorityClassName"] = "system-node-critical"
+    assert evictions(small(), old, job("new", "high", cpu=2)) == []
+
+
+def test_nobody_goes_where_one_stays_that_the_gang_must_not_meet() -> None:
+    rule = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
+    top = job("top", "high", on=["n1"], cpu=1, labels={"app": "x"})
+    new = job("new", "high", cpu=1, spec=apart)
+    assert evictions(small(), top, job("old", "low", on=["n1"], cpu=3), new) == []
+
+
+def test_whom_the_gang_must_not_meet_is_not_given_back_although_there_is_room() -> None:
+    rule = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
+    near = job("near", "low", on=["n1"], cpu=1, labels={"app": "x"})
+    assert evictions(small(), near, job("new", "high", cpu=1, spec=apart)) == ["near-0"]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1, 8, 100])
+def test_domains_are_accepted(value: int) -> None:
+    conf = with_arguments(maxDomains=value)
+    assert evictions(small(), job("old", "low", on=["n1"], cpu=4), job("new", "high", cpu=4), conf=conf) == ["old-0"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("maxDomains", "many"), ("allowWholeBundle", "perhaps")])
+def test_a_wrong_argument_is_an_error_that_names_it(key: str, value: Any) -> None:
+    with pytest.raises(Exception, match=key):
+        preempted(small(), conf=with_arguments(**{key: value}))

@@ -1,0 +1,147 @@
+"""gangreclaim: bundles of other queues, for whole gangs of queues below their share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.actions.test_reclaim import job, two_queues
+from tests.dsl import Manifest, node, planned, queue
+from vcd.api import PlanResult
+from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.plugins.proportion import ProportionPlugin
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+  - name: proportion
+  - name: gang
+  - name: predicates
+  - name: nodeorder
+"""
+CONF = f'actions: "allocate, gangreclaim"{TIERS}'
+
+
+def reclaimed(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
+    return planned(*objects, conf=conf)
+
+
+def evictions(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> list[str]:
+    return [key.partition("/")[2] for key in sorted(reclaimed(*objects, conf=conf).evictions)]
+
+
+def full(**options: Any) -> list[Manifest]:
+    """The queue old fills a node of eight cpu."""
+    return [node("n1"), *job("a", "old", 8, on=["n1"] * 8, cpu=1, **options)]
+
+
+def test_a_gang_gets_room_for_all_of_its_tasks_from_another_queue() -> None:
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=2, cpu=2))
+    assert len(plan.evictions) == 4
+    assert sorted(plan.pipelined) == ["default/b-0", "default/b-1"]
+
+
+def test_nobody_goes_where_not_all_would_have_room() -> None:
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=1, cpu=8))
+    assert (plan.evictions, plan.pipelined) == ([], {})
+
+
+def test_tasks_of_the_same_queue_stay() -> None:
+    assert evictions(*two_queues(), *full(), job("b", "old", cpu=1)) == []
+
+
+@pytest.mark.parametrize(("reclaimable", "count"), [(True, 1), (False, 0)])
+def test_a_queue_that_is_not_reclaimable_gives_nothing(reclaimable: bool, count: int) -> None:
+    assert len(evictions(*two_queues(reclaimable=reclaimable), *full(), job("b", "new", cpu=1))) == count
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
+    queues = [two_queues()[0], queue("new", state=state)]
+    assert evictions(*queues, *full(), job("b", "new", cpu=1)) == []
+
+
+@pytest.mark.parametrize("point", ["overused", "preemptive"])
+def test_a_queue_that_has_its_share_takes_nothing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    refusals = {"new": Refusal("full")}
+    objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
+    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: None)
+    assert len(evictions(*objects)) == 1
+    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: refusals.get(queue.name))
+    assert evictions(*objects) == []
+
+
+def test_a_queue_takes_no_more_than_its_share_with_all_tasks() -> None:
+    """Four of eight cpu are its own: five tasks get nothing, four all."""
+    assert evictions(*two_queues(), *full(), job("b", "new", 5, members=1, cpu=1)) == []
+    assert len(evictions(*two_queues(), *full(), job("b", "new", 4, members=1, cpu=1))) == 4
+
+
+def test_a_pod_that_never_preempts_takes_nothing() -> None:
+    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"preemptionPolicy": "Never"})) == []
+
+
+def test_only_running_tasks_go() -> None:
+    bound = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in full()]
+    assert evictions(*two_queues(), bound, job("b", "new", cpu=1)) == []
+
+
+def test_a_job_of_which_a_task_is_only_bound_does_not_go_as_a_whole() -> None:
+    old = full(members=8)
+    old[-1]["status"] = {"phase": "Pending"}
+    assert evictions(*two_queues(), old, job("b", "new", cpu=1)) == []
+
+
+def test_what_a_job_can_spare_goes_before_any_job_as_a_whole() -> None:
+    old = [*job("a", "old", 4, members=4, on=["n1"] * 4, cpu=1), *job("s", "old", 4, members=3, on=["n1"] * 4, cpu=1)]
+    assert evictions(*two_queues(), node("n1"), old, job("b", "new", cpu=1)) == ["s-0"]
+
+
+def test_a_job_goes_as_a_whole_where_nothing_is_to_spare() -> None:
+    assert len(evictions(*two_queues(), *full(members=8), job("b", "new", cpu=1))) == 8
+
+
+def test_not_as_a_whole_where_that_is_not_allowed() -> None:
+    conf = CONF + "configurations:\n- name: gangreclaim\n  arguments:\n    allowWholeBundle: false\n"
+    assert evictions(*two_queues(), *full(members=8), job("b", "new", cpu=1), conf=conf) == []
+    assert len(evictions(*two_queues(), *full(members=7), job("b", "new", cpu=1), conf=conf)) == 1
+
+
+def test_the_queue_that_is_served_last_gives_first() -> None:
+    queues = [queue("few"), queue("many"), queue("new")]
+    old = [*job("f", "few", 3, members=3, on=["n1"] * 3, cpu=1), *job("m", "many", 5, members=5, on=["n1"] * 5, cpu=1)]
+    assert evictions(*queues, node("n1"), old, job("b", "new", cpu=1)) == [f"m-{i}" for i in range(5)]
+
+
+def test_of_one_queue_the_job_goes_that_loses_least_for_what_it_gives() -> None:
+    """Both give the two cpu; the big one would lose six more on another node."""
+    nodes = [node("n1", cpu=4), node("n2", cpu=6)]
+    big = job("big", "old", 8, members=8, on=["n1"] * 2 + ["n2"] * 6, cpu=1)
+    small = job("small", "old", 2, members=2, on=["n1"] * 2, cpu=1)
+    assert evictions(*two_queues(), *nodes, big, small, job("b", "new", cpu=2)) == ["small-0", "small-1"]
+
+
+def test_a_job_that_helps_nobody_is_given_back_whole() -> None:
+    nodes = [node("n1", cpu=4, labels={"disk": "ssd"}), node("n2", cpu=4)]
+    old = [
+        *job("away", "old", 4, members=4, on=["n2"] * 4, cpu=1),
+        *job("here", "old", 4, members=4, on=["n1"] * 4, cpu=1),
+    ]
+    new = job("b", "new", cpu=2, spec={"nodeSelector": {"disk": "ssd"}})
+    assert evictions(*two_queues(), *nodes, old, new) == [f"here-{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_group_that_says_so_stays(where: str) -> None:
+    old = full()
+    old[1]["metadata"][where] = {"volcano.sh/preemptable": "false"}
+    assert evictions(*two_queues(), old, job("b", "new", cpu=1)) == []
+
+
+def test_system_pods_stay() -> None:
+    critical = full(spec={"priorityClassName": "system-cluster-critical"})
+    assert evictions(*two_queues(), critical, job("b", "new", cpu=1)) == []

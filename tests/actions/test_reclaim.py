@@ -1,0 +1,287 @@
+"""reclaim: which queues ask, which give, and what comes of it (seed 001 s.5, seed 003 s.5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.dsl import Manifest, gang, moment, node, planned, queue
+from vcd.api import PlanResult
+from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.plugins.proportion import ProportionPlugin
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+  - name: proportion
+  - name: predicates
+  - name: nodeorder
+  - name: gang
+"""
+CONF = f'actions: "allocate, reclaim"{TIERS}'
+LONE = CONF.replace("  - name: gang", "- plugins:\n  - name: gang")
+"""With gang in a later tier a job of one pod may go: gang names none of it, and protects no more than the minimum."""
+CAPACITY = CONF.replace("proportion", "capacity")
+BOTH = pytest.mark.parametrize("conf", [CONF, CAPACITY], ids=["proportion", "capacity"])
+
+
+def job(name: str, owner: str, size: int = 1, **options: Any) -> list[Manifest]:
+    """A job of a queue that can lose all but one pod."""
+    options.setdefault("members", 1)
+    return list(gang(name, size, queue=owner, **options))
+
+
+def two_queues(**old: Any) -> list[Manifest]:
+    """Both deserve half of eight cpu."""
+    half = {"deserved": {"cpu": "4", "memory": "16Gi"}}
+    return [queue("old", **{**half, **old}), queue("new", **half)]
+
+
+def reclaimed(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
+    return planned(*objects, conf=conf)
+
+
+def evictions(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> list[str]:
+    return [key.partition("/")[2] for key in sorted(reclaimed(*objects, conf=conf).evictions)]
+
+
+def full(**options: Any) -> list[Manifest]:
+    """The queue old fills a node of eight cpu."""
+    return [node("n1"), *job("a", "old", 8, on=["n1"] * 8, cpu=1, **options)]
+
+
+# --- who asks and who gives -------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_queue_below_its_share_takes_from_one_above(conf: str) -> None:
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", cpu=2), conf=conf)
+    assert sorted(plan.evictions) == ["default/a-6", "default/a-7"]
+    assert plan.pipelined == {"default/b-0": "n1"}
+
+
+@BOTH
+def test_tasks_of_the_same_queue_are_not_taken(conf: str) -> None:
+    assert evictions(*two_queues(), *full(), job("b", "old", cpu=2), conf=conf) == []
+
+
+@BOTH
+@pytest.mark.parametrize(("reclaimable", "count"), [(True, 1), (False, 0)])
+def test_a_queue_that_is_not_reclaimable_gives_nothing(conf: str, reclaimable: bool, count: int) -> None:
+    objects = [*two_queues(reclaimable=reclaimable), *full(), *job("b", "new", cpu=1)]
+    assert len(evictions(*objects, conf=conf)) == count
+
+
+@BOTH
+def test_a_queue_gives_down_to_its_share_only(conf: str) -> None:
+    """Four of eight cpu are its own: a task of five finds no room, one of four does."""
+    assert evictions(*two_queues(), *full(), job("b", "new", cpu=5), conf=conf) == []
+    assert len(evictions(*two_queues(), *full(), job("b", "new", cpu=4), conf=conf)) == 4
+
+
+@BOTH
+def test_a_queue_within_its_share_gives_nothing(conf: str) -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4, unschedulable=True)]
+    old = job("a", "old", 4, on=["n1"] * 4, cpu=1)
+    assert evictions(*two_queues(), *nodes, old, job("b", "new", cpu=1), conf=conf) == []
+
+
+@BOTH
+def test_a_queue_that_has_its_share_takes_nothing(conf: str) -> None:
+    running = [*job("a", "old", 4, on=["n1"] * 4, cpu=1), *job("c", "new", 4, on=["n1"] * 4, cpu=1)]
+    queues = two_queues(deserved={"cpu": "1"})
+    assert evictions(*queues, node("n1"), running, job("b", "new", cpu=1), conf=conf) == []
+
+
+@BOTH
+def test_a_queue_takes_no_more_than_its_share(conf: str) -> None:
+    """Of six waiting jobs of one cpu four are served: each looks at the queue as it is then."""
+    waiting = [job(f"b{i}", "new", cpu=1, created=i) for i in range(6)]
+    plan = reclaimed(*two_queues(), *full(), *waiting, conf=conf)
+    assert len(plan.evictions) == 4
+    assert sorted(plan.pipelined) == [f"default/b{i}-0" for i in range(4)]
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
+    queues = [two_queues()[0], queue("new", state=state, deserved={"cpu": "4"})]
+    assert evictions(*queues, *full(), job("b", "new", cpu=1)) == []
+
+
+@pytest.mark.parametrize("state", ["Closed", "Closing"])
+def test_a_queue_that_is_not_open_gives_what_is_not_its_share(state: str) -> None:
+    closed = {**two_queues()[0], "status": {"state": state}}
+    assert len(evictions(closed, two_queues()[1], *full(), job("b", "new", cpu=1))) == 1
+
+
+def test_a_queue_that_a_plugin_calls_overused_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
+    monkeypatch.setattr(
+        ProportionPlugin, "overused", lambda self, queue: Refusal("full") if queue.name == "new" else None
+    )
+    assert evictions(*objects) == []
+    monkeypatch.setattr(ProportionPlugin, "overused", lambda self, queue: None)
+    assert len(evictions(*objects)) == 1
+
+
+def test_a_task_that_its_queue_may_not_take_room_for_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ProportionPlugin, "preemptive", lambda self, queue, tasks: Refusal("no") if tasks[0].name == "b-0" else None
+    )
+    assert reclaimed(*two_queues(), *full(), job("b", "new", 2, cpu=1)).pipelined == {"default/b-1": "n1"}
+
+
+def test_a_pod_that_never_preempts_takes_nothing() -> None:
+    new = job("b", "new", cpu=1, spec={"preemptionPolicy": "Never"})
+    assert evictions(*two_queues(), *full(), new) == []
+
+
+def test_a_gated_pod_takes_nothing() -> None:
+    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"schedulingGates": [{"name": "x"}]})) == []
+
+
+def test_a_group_that_was_not_admitted_takes_nothing() -> None:
+    new = job("b", "new", cpu=1, phase="Pending", minimum={"cpu": 1000})
+    conf = CONF.replace("allocate, reclaim", "enqueue, allocate, reclaim")
+    assert evictions(*two_queues(), *full(), new, conf=conf) == []
+
+
+def test_the_queue_that_is_served_first_asks_first() -> None:
+    """Both may take; there is something for one only."""
+    queues = [queue(name, deserved={"cpu": "4"}) for name in ("p", "q")]
+    queues.append(queue("old"))
+    objects = [node("n1", cpu=8), *job("a", "old", 1, on=["n1"], cpu=8)]
+    objects += [*job("used", "p", 1, on=["n2"], cpu=2), node("n2", cpu=2)]
+    objects += [*job("bp", "p", cpu=3), *job("bq", "q", cpu=3, created=9)]
+    plan = reclaimed(*queues, *objects, conf=LONE)
+    assert plan.evictions == ["default/a-0"]
+    assert "default/bq-0" in plan.pipelined
+
+
+# --- which tasks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_pod_that_says_so_is_not_taken(where: str) -> None:
+    marks: dict[str, Any] = {where: {"volcano.sh/preemptable": "false"}}
+    assert evictions(*two_queues(), *full(**marks), job("b", "new", cpu=1)) == []
+
+
+def test_only_running_tasks_are_taken() -> None:
+    bound = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in full()]
+    assert evictions(*two_queues(), bound, job("b", "new", cpu=1)) == []
+
+
+def test_system_pods_are_not_taken() -> None:
+    critical = full(spec={"priorityClassName": "system-cluster-critical"})
+    assert evictions(*two_queues(), critical, job("b", "new", cpu=1)) == []
+
+
+def test_no_gang_is_broken() -> None:
+    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1)) != []
+    assert evictions(*two_queues(), *full(members=8), job("b", "new", cpu=1)) == []
+
+
+def test_a_job_of_one_pod_may_go() -> None:
+    assert evictions(
+        *two_queues(), node("n1"), job("a", "old", on=["n1"], cpu=8), job("b", "new", cpu=1), conf=LONE
+    ) == ["a-0"]
+
+
+def test_the_youngest_task_goes_first() -> None:
+    old = full()
+    old[4]["metadata"]["creationTimestamp"] = moment(60)
+    name = old[4]["metadata"]["name"]
+    assert evictions(*two_queues(), old, job("b", "new", cpu=1)) == [name]
+
+
+def test_the_queue_that_is_served_last_gives_first() -> None:
+    """Of two queues above their share the one that holds more."""
+    queues = [queue("few", deserved={"cpu": "1"}), queue("many", deserved={"cpu": "1"})]
+    queues.append(queue("new", deserved={"cpu": "4"}))
+    running = [*job("f", "few", 3, on=["n1"] * 3, cpu=1), *job("m", "many", 5, on=["n1"] * 5, cpu=1)]
+    assert evictions(*queues, node("n1"), running, job("b", "new", cpu=1), conf=CAPACITY) == ["m-4"]
+
+
+def test_only_those_go_that_hold_what_is_lacking() -> None:
+    """The youngest holds memory alone; the node has memory, and lacks cpu."""
+    young = job("young", "old", 2, on=["n1", "n1"], memory=1, created=60)
+    old = job("a", "old", 8, on=["n1"] * 8, cpu=1)
+    assert evictions(*two_queues(), node("n1"), young, old, job("b", "new", cpu=1, memory=1)) == ["a-7"]
+
+
+def test_room_that_an_eviction_left_is_used_before_others_go() -> None:
+    nodes = [node("n1", cpu=8), node("n2", cpu=8)]
+    old = [*job("a", "old", on=["n1"], cpu=8), *job("c", "old", on=["n2"], cpu=8)]
+    plan = reclaimed(*two_queues(), *nodes, old, job("b", "new", 2, members=2, cpu=4), conf=LONE)
+    assert len(plan.evictions) == 1
+    assert len(plan.pipelined) == 2
+
+
+def test_a_gang_uses_free_nodes_and_takes_others_back() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    old = job("a", "old", on=["n1"], cpu=4)
+    queues = [queue("old", deserved={"cpu": "1"}), queue("new", deserved={"cpu": "8"})]
+    plan = reclaimed(
+        *queues, *nodes, old, job("b", "new", 2, members=2, cpu=3), conf=LONE.replace("proportion", "capacity")
+    )
+    assert plan.evictions == ["default/a-0"]
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
+
+
+def test_nobody_goes_for_a_gang_that_could_not_wait_whole() -> None:
+    """Two of three would have room."""
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", 3, members=3, cpu=2))
+    assert (plan.evictions, plan.pipelined) == ([], {})
+
+
+def test_a_gang_waits_whole() -> None:
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=2, cpu=2))
+    assert len(plan.evictions) == 4
+    assert sorted(plan.pipelined) == ["default/b-0", "default/b-1"]
+
+
+# --- predicates as they are after the evictions -----------------------------------------------------------------------
+
+
+def test_a_node_that_the_task_may_not_use_is_not_emptied() -> None:
+    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"nodeSelector": {"disk": "ssd"}})) == []
+
+
+def apart(**labels: str) -> Manifest:
+    rule = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
+
+
+def test_nobody_goes_where_one_stays_that_the_task_must_not_meet() -> None:
+    """#4926: enough cpu would be free, and the node still not pass."""
+    stays = job("stays", "new", on=["n1"], cpu=1, labels={"app": "x"})
+    old = job("a", "old", 7, on=["n1"] * 7, cpu=1)
+    assert evictions(*two_queues(), node("n1"), stays, old, job("b", "new", cpu=1, spec=apart(app="x"))) == []
+
+
+def test_whom_the_task_must_not_meet_goes_with_the_others() -> None:
+    near = job("near", "old", on=["n1"], cpu=1, labels={"app": "x"}, created=60)
+    old = job("a", "old", 7, on=["n1"] * 7, cpu=1)
+    new = job("b", "new", cpu=1, spec=apart(app="x"))
+    assert evictions(*two_queues(), node("n1"), near, old, new, conf=LONE) == ["near-0"]
+
+
+def test_members_of_a_gang_that_keep_apart_get_different_nodes() -> None:
+    nodes = [node("n1"), node("n2")]
+    old = [*job("a", "old", 8, on=["n1"] * 8, cpu=1), *job("c", "old", 8, on=["n2"] * 8, cpu=1)]
+    new = job("b", "new", 2, members=2, cpu=1, labels={"app": "b"}, spec=apart(app="b"))
+    plan = reclaimed(*two_queues(), *nodes, old, new)
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
+    assert len(plan.evictions) == 2
+
+
+def test_two_queues_of_the_same_share_leave_each_other_alone() -> None:
+    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
+    running = [*job("a", "old", 4, on=["n1"] * 4, cpu=1), *job("b", "new", 4, on=["n2"] * 4, cpu=1)]
+    waiting = [*job("c", "old", cpu=1), *job("d", "new", cpu=1)]
+    assert evictions(*two_queues(), *nodes, running, waiting) == []

@@ -1,0 +1,131 @@
+"""Pain 4: evictions stay although who asked fails (volcano #5022, PR #5011; reclaim ignores affinity, #4926)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import Manifest, gang, node, priority_class, queue
+from tests.laws.answering import Answering
+from vcd.model import events as ev
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.scheduling.verify import stale_statements
+
+TIERS = """
+tiers:
+- plugins:
+  - name: conformance
+  - name: priority
+  - name: proportion
+  - name: predicates
+  - name: nodeorder
+- plugins:
+  - name: gang
+"""
+ACTIONS = pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
+HOST = {"topologyKey": "kubernetes.io/hostname"}
+
+
+def world(action: str, *objects: Any, asks: Manifest, size: int = 1, **new: Any) -> Answering:
+    """A queue that uses all of the cluster, and who asks: another queue, or a higher priority in the same."""
+    owner = "asks" if "reclaim" in action else "old"
+    spec = {"priorityClassName": "high"}
+    return Answering(
+        priority_class("high", 1000),
+        queue("old"),
+        queue("asks", weight=3),
+        *objects,
+        gang("new", size, queue=owner, cpu=4, group_spec=spec, spec={"priority": 1000, **asks}, created=9, **new),
+        conf=f'actions: "enqueue, allocate, {action}"{TIERS}',
+    )
+
+
+def full(name: str, **options: Any) -> list[Manifest]:
+    """A node of eight cpu and eight pods that fill it."""
+    return [node(name), *gang(f"on-{name}", 8, members=1, on=[name] * 8, queue="old", cpu=1, **options)]
+
+
+def affinity(kind: str, **labels: str) -> Manifest:
+    term = {"labelSelector": {"matchLabels": labels}, **HOST}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+@ACTIONS
+def test_with_nothing_in_the_way_the_room_is_taken(action: str) -> None:
+    """What the others are measured by."""
+    there = world(action, full("n"), asks={})
+    there.rest()
+    assert len(there.evicted) == 4
+    assert there.placed("new") == {"new-0": "n"}
+
+
+@ACTIONS
+def test_company_that_is_nowhere_costs_nobody_anything(action: str) -> None:
+    """Victims would free enough cpu, and the affinity rejects the node."""
+    there = world(action, full("n"), asks=affinity("podAffinity", app="cache"))
+    there.rest()
+    assert there.evicted == []
+
+
+@ACTIONS
+def test_one_who_stays_and_must_not_be_met_costs_the_others_nothing(action: str) -> None:
+    stays = gang(
+        "stays", 1, on=["n"], queue="old", labels={"app": "x"}, annotations={"volcano.sh/preemptable": "false"}
+    )
+    there = world(action, full("n"), stays, asks=affinity("podAntiAffinity", app="x"))
+    there.rest()
+    assert there.evicted == []
+
+
+@ACTIONS
+def test_one_who_stays_and_will_not_be_met_costs_the_others_nothing(action: str) -> None:
+    """The rule is that of the pod that runs."""
+    rule = affinity("podAntiAffinity", app="new")
+    stays = gang("stays", 1, on=["n"], queue="old", annotations={"volcano.sh/preemptable": "false"}, spec=rule)
+    there = world(action, full("n"), stays, asks={}, labels={"app": "new"})
+    there.rest()
+    assert there.evicted == []
+
+
+@ACTIONS
+def test_a_gang_of_which_one_finds_no_node_costs_nobody_anything(action: str) -> None:
+    """Both need a host of their own, and there is one."""
+    there = world(action, full("n"), asks=affinity("podAntiAffinity", app="new"), size=2, labels={"app": "new"})
+    there.rest()
+    assert there.evicted == []
+
+
+@ACTIONS
+def test_a_gang_of_which_all_find_a_node_gets_both(action: str) -> None:
+    there = world(
+        action, full("n"), full("m"), asks=affinity("podAntiAffinity", app="new"), size=2, labels={"app": "new"}
+    )
+    there.rest()
+    assert len(there.evicted) == 8
+    assert sorted(there.placed("new").values()) == ["m", "n"]
+
+
+@ACTIONS
+def test_a_taint_costs_nobody_anything(action: str) -> None:
+    nodes = [{**full("n")[0], "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, *full("n")[1:]]
+    there = world(action, nodes, asks={})
+    there.rest()
+    assert there.evicted == []
+
+
+@ACTIONS
+def test_who_is_gone_when_the_session_is_logged_costs_nobody_anything(action: str) -> None:
+    """The pod that asked is deleted while the session decides: the evictions for it do not leave."""
+    there = world(action, full("n"), asks={})
+    plan: ev.Plan = plan_of(run(there.maker.snapshot(), there.policy, there.now, 0))
+    evicting = [
+        number
+        for number, statement in enumerate(plan.statements)
+        if any(operation.verb == "evict" for operation in statement.operations)
+    ]
+    assert evicting
+    assert stale_statements(plan, there.maker.snapshot()) == ()
+    there.remove("Pod", "default/new-0")
+    assert [number for number, _ in stale_statements(plan, there.maker.snapshot())] == evicting

@@ -1,0 +1,246 @@
+"""What the state remembers of evictions: who lost pods, who waits for their room, and what makes it void."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import flat, gang, group, node, pod, queue
+from tests.state.test_cluster import folded, put
+from vcd.model import events as ev
+from vcd.state.cluster import ClusterState
+from vcd.state.records import Evicted
+from vcd.state.snapshot import SnapshotMaker
+
+BASE = [
+    ev.PolicyLoaded("p", "actions: allocate"),
+    *map(put, flat([node("n1"), node("n2"), queue("default"), gang("old", 3, on=["n1"] * 3, cpu=2)])),
+    *map(put, flat([gang("new", 2, members=1, cpu=2), group("empty")])),
+]
+KNOWN = tuple(f"uid-default-old-{i}" for i in range(3))
+
+
+def lost(*numbers: int) -> Evicted:
+    """What is remembered when these pods of the group went first."""
+    return Evicted(tuple(KNOWN[number] for number in numbers), KNOWN)
+
+
+def evict(name: str) -> ev.Operation:
+    return ev.Operation("evict", f"default/{name}", f"uid-default-{name}", "n1", "why")
+
+
+def wait(name: str, to: str = "n1") -> ev.Operation:
+    return ev.Operation("pipeline", f"default/{name}", f"uid-default-{name}", to)
+
+
+def decided(
+    *statements: tuple[ev.Operation, ...], action: str = "preempt", session: int = 1, stale: Any = (), now: int = 0
+) -> ev.SessionDecided:
+    parts = tuple(ev.Statement("default/new", action, operations) for operations in statements)
+    return ev.SessionDecided(session, 0, "p", now, 0, 1, {}, ev.encode_plan(ev.Plan(statements=parts)), stale)
+
+
+ONE = decided((evict("old-0"), wait("new-0")))
+
+
+def evicted(*events: ev.Event) -> dict[str, Evicted]:
+    return folded(*BASE, *events).evicted
+
+
+def done(result: str, operation: int = 0, session: int = 1) -> ev.OperationDone:
+    return ev.OperationDone(session, 0, operation, result)
+
+
+# --- counted ----------------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_lost_a_pod_is_remembered_with_what_it_had() -> None:
+    assert evicted(ONE) == {"default/old": lost(0)}
+
+
+def test_all_pods_of_a_session_are_counted() -> None:
+    assert evicted(decided((evict("old-0"),), (evict("old-2"),))) == {"default/old": lost(0, 2)}
+
+
+def test_later_sessions_are_added_and_what_it_had_stays_that_of_the_first() -> None:
+    back = put(pod("old-0b", group="old", cpu=2))
+    again = decided((evict("old-1"),), session=2)
+    assert evicted(ONE, ev.ObjectGone("Pod", "default/old-0"), back, again) == {"default/old": lost(0, 1)}
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
+def test_each_action_that_takes_room_counts(action: str) -> None:
+    assert evicted(decided((evict("old-0"),), action=action)) == {"default/old": lost(0)}
+
+
+@pytest.mark.parametrize("action", ["shuffle", "release"])
+def test_actions_with_bounds_of_their_own_do_not_count(action: str) -> None:
+    assert evicted(decided((evict("old-0"),), action=action)) == {}
+
+
+def test_a_stale_statement_does_not_count() -> None:
+    assert evicted(decided((evict("old-0"),), (evict("old-1"),), stale=((0, "gone"),))) == {"default/old": lost(1)}
+
+
+def test_a_pod_without_a_group_does_not_count() -> None:
+    assert evicted(put(pod("lone", on="n1")), decided((evict("lone"),))) == {}
+
+
+# --- taken back -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", ["failed", "conflict", "gone"])
+def test_an_eviction_that_was_not_made_is_taken_back(result: str) -> None:
+    assert evicted(ONE, done(result)) == {}
+
+
+def test_of_two_one_is_taken_back() -> None:
+    both = decided((evict("old-0"), evict("old-1"), wait("new-0")))
+    assert evicted(both, done("failed", 1)) == {"default/old": lost(0)}
+
+
+def test_an_eviction_by_an_action_that_does_not_count_takes_nothing_back() -> None:
+    moved = decided((evict("old-1"),), action="shuffle", session=2)
+    assert evicted(ONE, moved, done("failed", 0, session=2)) == {"default/old": lost(0)}
+
+
+@pytest.mark.parametrize("result", ["done", "unknown"])
+def test_an_eviction_that_was_made_or_may_have_been_stays(result: str) -> None:
+    assert evicted(ONE, done(result)) == {"default/old": lost(0)}
+
+
+# --- void and not -------------------------------------------------------------------------------------------------
+
+VOID = {
+    "a node appears": put(node("n3")),
+    "a node goes": ev.ObjectGone("Node", "n2"),
+    "a node grows": put(node("n2", cpu=16)),
+    "a node's labels": put(node("n2", labels={"a": "b"})),
+    "a node's taints": put(node("n2", taints=[{"key": "a", "effect": "NoSchedule"}])),
+    "a node is cordoned": put(node("n2", unschedulable=True)),
+    "a queue appears": put(queue("other")),
+    "a queue goes": ev.ObjectGone("Queue", "default"),
+    "a queue's weight": put(queue("default", weight=2)),
+    "a queue's capability": put(queue("default", capability={"cpu": "4"})),
+    "the group's minimum": put(group("old", members=1)),
+    "the group's queue": put(group("old", members=3, queue="other")),
+    "the group goes": ev.ObjectGone("PodGroup", "default/old"),
+    "another configuration": ev.PolicyLoaded("q", "actions: preempt"),
+}
+KEPT = {
+    "a node's heartbeat": put(node("n2", status={"conditions": [{"type": "Ready", "status": "True"}]})),
+    "a node's annotation": put({**node("n2"), "metadata": {**node("n2")["metadata"], "annotations": {"a": "b"}}}),
+    "a queue's state": put(queue("default", state="Closing")),
+    "the group's phase": put(group("old", members=3, phase="Running")),
+    "another group": put(group("empty", members=7)),
+    "another group goes": ev.ObjectGone("PodGroup", "default/empty"),
+    "the evicted pod goes": ev.ObjectGone("Pod", "default/old-0"),
+    "its replacement": put(pod("old-9", group="old", cpu=2)),
+    "the same configuration": ev.PolicyLoaded("p", "actions: allocate"),
+    "another session": decided(session=2),
+    "a fresh list": ev.KindListed("Pod", "9"),
+}
+
+
+@pytest.mark.parametrize("happening", sorted(VOID))
+def test_void(happening: str) -> None:
+    assert evicted(ONE, VOID[happening]) == {}
+
+
+@pytest.mark.parametrize("happening", sorted(KEPT))
+def test_kept(happening: str) -> None:
+    assert evicted(ONE, KEPT[happening]) == {"default/old": lost(0)}
+
+
+def test_a_change_of_one_group_leaves_the_others() -> None:
+    more = [put(group("more")), put(pod("more-0", group="more", on="n1"))]
+    both = decided((evict("old-0"), evict("more-0")))
+    assert evicted(*more, both, put(group("more", members=4))) == {"default/old": lost(0)}
+
+
+# --- who waits ----------------------------------------------------------------------------------------------------
+
+
+def nominated(*events: ev.Event) -> dict[str, str]:
+    return folded(*BASE, *events).nominated
+
+
+def test_who_others_were_evicted_for_is_remembered_with_the_node() -> None:
+    assert nominated(ONE) == {"default/new-0": "n1"}
+
+
+def test_who_waits_without_that_anybody_goes_is_not() -> None:
+    assert nominated(decided((wait("new-0"),))) == {}
+
+
+def test_all_of_a_statement_that_evicts_are() -> None:
+    assert nominated(decided((evict("old-0"), wait("new-0"), wait("new-1", "n2")))) == {
+        "default/new-0": "n1",
+        "default/new-1": "n2",
+    }
+
+
+def test_a_stale_statement_nominates_nobody() -> None:
+    assert nominated(decided((evict("old-0"), wait("new-0")), stale=((0, "gone"),))) == {}
+
+
+def test_a_later_choice_replaces_an_earlier_one() -> None:
+    assert nominated(ONE, decided((evict("old-1"), wait("new-0", "n2")), session=2)) == {"default/new-0": "n2"}
+
+
+@pytest.mark.parametrize(
+    "happening",
+    [
+        put(pod("new-0", group="new", cpu=2, on="n2")),
+        ev.ObjectGone("Pod", "default/new-0"),
+        decided((ev.Operation("bind", "default/new-0", "uid-default-new-0", "n2"),), action="allocate", session=2),
+    ],
+    ids=["placed", "gone", "being bound"],
+)
+def test_who_has_a_place_or_is_gone_waits_no_more(happening: ev.Event) -> None:
+    assert nominated(ONE, happening) == {}
+
+
+def test_who_is_shown_again_without_a_place_still_waits() -> None:
+    assert nominated(ONE, put(pod("new-0", group="new", cpu=2, labels={"a": "b"}))) == {"default/new-0": "n1"}
+
+
+# --- snapshots and checkpoints --------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_holds_copies() -> None:
+    state = folded(*BASE, ONE)
+    snapshot = SnapshotMaker(state).snapshot()
+    folded(ev.ObjectGone("Pod", "default/new-0"), VOID["a node appears"], state=state)
+    assert (dict(snapshot.nominated), dict(snapshot.evicted)) == (
+        {"default/new-0": "n1"},
+        {"default/old": lost(0)},
+    )
+    assert (state.nominated, state.evicted) == ({}, {})
+
+
+TAIL = [
+    done("done"),
+    ev.ObjectGone("Pod", "default/old-0"),
+    put(pod("old-3", group="old", cpu=2)),
+    KEPT["a queue's state"],
+]
+
+
+@pytest.mark.parametrize("cut", range(len(TAIL) + 1))
+def test_a_checkpoint_and_the_rest_are_the_whole(cut: int) -> None:
+    whole = folded(*BASE, ONE, *TAIL)
+    loaded = ClusterState.load(folded(*BASE, ONE, *TAIL[:cut]).dump())
+    assert loaded.evicted == {"default/old": lost(0)}
+    assert loaded.nominated == {"default/new-0": "n1"}
+    assert folded(*TAIL[cut:], state=loaded).dump() == whole.dump()
+
+
+def test_a_failure_after_a_checkpoint_takes_back_what_is_in_it() -> None:
+    loaded = ClusterState.load(folded(*BASE, ONE).dump())
+    assert folded(done("failed"), state=loaded).evicted == {}
+
+
+def test_an_older_checkpoint_knows_of_no_eviction() -> None:
+    assert ClusterState.load(folded(*BASE).dump()).evicted == {}
