@@ -200,7 +200,9 @@ def _default(argument: Argument) -> str:
         return ""
     if argument.kind == "duration":
         return format_duration(value)
-    return ", ".join(value) if isinstance(value, tuple) else json.dumps(value) if not isinstance(value, str) else value
+    if isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return value if isinstance(value, str) else json.dumps(dict(value) if isinstance(value, Mapping) else value)
 
 
 def points_table(kind: type[Plugin]) -> str:
