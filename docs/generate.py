@@ -88,8 +88,23 @@ _SPECIMEN: list[dict[str, Any]] = [
         "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"}},
     },
     {
+        "kind": "Node",
+        "metadata": {
+            "name": "cards",
+            "labels": {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.memory": "143771"},
+        },
+        "status": {
+            "allocatable": {
+                "cpu": "8",
+                "memory": "32Gi",
+                "pods": "110",
+                "nvidia.com/gpu": "1",
+            }
+        },
+    },
+    {
         "kind": "Queue",
-        "metadata": {"name": "research"},
+        "metadata": {"name": "research", "annotations": {"volcano.sh/card.quota": '{"NVIDIA-H200": 1}'}},
         "spec": {
             "capability": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"},
             "guarantee": {"resource": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "1"}},
@@ -126,7 +141,10 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
     """The gauges that a session of all plugins gives: name -> (labels, the plugin that gives it or "")."""
     policy = read_policy(
         json.dumps(
-            {"actions": ", ".join(ours(actions())), "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}]}
+            {
+                "actions": ", ".join(ours(actions())),
+                "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}],
+            }
         )
     )
     session = run(SnapshotMaker(state_of(_SPECIMEN)).snapshot(), policy, 0, 0)

@@ -38,7 +38,8 @@ def test_a_job_is_told_in_sentences(busy: Path) -> None:
 def test_a_choice_is_told_below_the_bind(busy: Path) -> None:
     lines = run("pod", "default/large-2", "--event-log", busy).stdout.splitlines()
     (index,) = (index for index, line in enumerate(lines) if "bound the pod to" in line)
-    assert lines[index + 1].strip() == "1 of 5 nodes took it (4 nodes Insufficient cpu)"
+    told = "3 of 5 nodes took it (2 nodes Insufficient cpu): n4 and n2 are not rated by any plugin, and n4 comes first"
+    assert lines[index + 1].strip() == f"{told} in the seeded order"
 
 
 def test_json_has_the_episodes(busy: Path) -> None:

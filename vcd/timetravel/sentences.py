@@ -10,10 +10,11 @@ from vcd.model import events as ev
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
+from vcd.model.words import counted, quantities_in_words, reason_in_words
 from vcd.state.records import GROUP_ANNOTATION, Settings
 from vcd.timetravel.placement import Choice, Rated
 from vcd.timetravel.story import Episode, Story
-from vcd.timetravel.words import counted, pods_in_words, quantities_in_words, reason_in_words
+from vcd.timetravel.words import pods_in_words
 
 _NAMED = 4
 """How many pods a sentence names."""

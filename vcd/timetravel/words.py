@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from vcd.model import events as ev
-
-
-def quantities_in_words(amounts: Mapping[str, str]) -> str:
-    """``cpu 4, memory 8Gi``."""
-    return ", ".join(f"{name} {amount}" for name, amount in amounts.items())
+from vcd.model.words import quantities_in_words, reason_in_words
 
 
 def operation_in_words(operation: ev.Operation) -> str:
@@ -48,18 +43,6 @@ def usage_in_words(usage: ev.QueueUsage) -> str:
     return f"queue {usage.name} has {quantities_in_words(usage.allocated) or 'nothing'} allocated"
 
 
-def reason_in_words(waiting: ev.Waiting) -> str:
-    """A reason with its numbers, without the group and the gate: ``3 nodes Insufficient cpu (asks cpu 4)``."""
-    words = waiting.reason
-    if waiting.nodes:
-        words = f"{counted(waiting.nodes, 'node')} {words}"
-    detail = quantities_in_words({name: text for name, text in waiting.detail.items() if name != "message"})
-    message = waiting.detail.get("message")
-    if message:
-        words = f"{words}: {message}"
-    return f"{words} ({detail})" if detail else words
-
-
 def waiting_in_words(waiting: ev.Waiting) -> str:
     """Which group waits where for what."""
     if not waiting.gate:
@@ -76,11 +59,6 @@ def pods_in_words(waiting: ev.Waiting) -> str:
     if count == 1:
         return names[0]
     return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 node``, ``1,000 nodes``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def moment(nanoseconds: int) -> str:

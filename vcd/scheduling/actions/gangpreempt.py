@@ -27,9 +27,9 @@ class GangPreemptAction(GangEvictionAction):
         """Any starving job may."""
         return True
 
-    def may_go(self, task: Task, job: Job) -> bool:
-        """Tasks of jobs of lower priority in the same queue."""
-        return task.job.queue is job.queue and task.job is not job and task.job.priority < job.priority
+    def may_go(self, other: Job, job: Job) -> bool:
+        """Jobs of lower priority in the same queue."""
+        return other.queue is job.queue and other is not job and other.priority < job.priority
 
     def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, the job that comes last first."""

@@ -28,10 +28,13 @@ class GangReclaimAction(GangEvictionAction):
         """Whether the queue stays within its share with all of the tasks."""
         return session.preemptive(job.queue, tasks) is None
 
-    def may_go(self, task: Task, job: Job) -> bool:
-        """Running tasks of other queues that are reclaimable."""
-        queue = task.job.queue
-        return task.status == TaskStatus.RUNNING and queue is not job.queue and queue.reclaimable
+    def may_go(self, other: Job, job: Job) -> bool:
+        """Jobs of other queues that are reclaimable."""
+        return other.queue is not job.queue and other.queue.reclaimable
+
+    def is_asked(self, task: Task) -> bool:
+        """Running tasks."""
+        return task.status == TaskStatus.RUNNING
 
     def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, queues in the order in which they give."""

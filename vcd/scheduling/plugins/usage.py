@@ -93,7 +93,7 @@ class UsagePlugin(Plugin):
 
     A sample holds for five minutes. A node without one is unknown: it passes, gets 0 points and is counted in
     `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. An invalid value
-    means the default. Source: seed 000 s.6, Volcano ``plugins/usage``, ``docs/design/usage-based-scheduling.md``.
+    means the default. Source: seed 000 s.6, Volcano ``plugins/usage``.
     """
 
     name = "usage"
