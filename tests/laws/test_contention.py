@@ -73,6 +73,10 @@ def check(where: str, accounts: Accounts, gangs: dict[str, int], plan: ev.Plan) 
             assert not accounts.over_on(node, bound), f"{where}: {node} is over"
         for queue in sorted({accounts.queue_of(key) for key in bound}):
             assert not accounts.above_capability(queue, bound), f"{where}: queue {queue} is over"
+        if any(op.verb == "evict" for op in statement.operations):
+            waiting = [op.key for op in statement.operations if op.verb == "pipeline"]
+            assert waiting, f"{where}: {statement.group} evicts and waits for nothing"
+            assert accounts.short_of(statement.group) <= len(waiting), f"{where}: {statement.group} will not be whole"
     taken_from = {accounts.group_of(key) for key in evicted}
     for key in evicted:
         accounts.node_of[key] = ""
