@@ -45,9 +45,9 @@ def run(compressions: Iterable[float] = COMPRESSIONS, limit: int | None = None, 
 
 
 def _run(folder: Path, compression: float, limit: int | None, replayed: bool) -> list[Row]:
-    log, tasks = folder / "events.sqlite", _limited(TRACE / "pods.csv", folder, limit)
+    log, tasks = folder / "events.sqlite", limited(TRACE / "pods.csv", folder, limit)
     files = ("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", tasks, "--event-log", log)
-    found = _vcd("sim", *files, "--compress", compression, "--exit-when-idle", "-o", "json")
+    found = vcd("sim", *files, "--compress", compression, "--exit-when-idle", "-o", "json")
     with tasks.open(encoding="utf-8") as lines:
         count = sum(1 for _ in lines) - 1
     unplaced = [pod["name"] for pod in found["never_bound"]]
@@ -65,7 +65,7 @@ def _run(folder: Path, compression: float, limit: int | None, replayed: bool) ->
     check_laws(log)
     if replayed:
         began = time.perf_counter()
-        replay = _vcd("replay", "--event-log", log, "-o", "json")
+        replay = vcd("replay", "--event-log", log, "-o", "json")
         rows.append(row("  sessions that replay identically", replay["identical"], "", goal=replay["sessions"]))
         rows.append(row("  replaying them", time.perf_counter() - began, "s"))
     return rows
@@ -90,17 +90,18 @@ def check_laws(log: Path) -> None:
                 if bound.setdefault(operation.uid, operation.node) != operation.node:
                     raise RuntimeError(f"{operation.key} was bound to {bound[operation.uid]} and {operation.node}")
             if binds:
-                _check_room(maker.snapshot())
+                check_room(maker.snapshot())
 
 
-def _check_room(snapshot: Snapshot) -> None:
+def check_room(snapshot: Snapshot) -> None:
+    """Raise RuntimeError where a node is over its allocatable."""
     room = snapshot.idle_rooms(snapshot.shape_requests())
     if (room < 0).any():
         row, column = np.argwhere(room < 0)[0]
         raise RuntimeError(f"node {snapshot.facts.names[row]} is over its {snapshot.resources[column]}")
 
 
-def _limited(tasks: Path, folder: Path, limit: int | None) -> Path:
+def limited(tasks: Path, folder: Path, limit: int | None) -> Path:
     """The first tasks of a file, all where there is no limit."""
     if limit is None:
         return tasks
@@ -110,7 +111,7 @@ def _limited(tasks: Path, folder: Path, limit: int | None) -> Path:
     return short
 
 
-def _vcd(*arguments: object) -> Any:
+def vcd(*arguments: object) -> Any:
     """What a command prints as JSON; its progress goes on to standard error."""
     command = [sys.executable, "-m", "vcd", *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)

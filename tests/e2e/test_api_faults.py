@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, Cluster, Daemon, failed, group, is_bind, until
+from tests.e2e.cluster import GROUPS, LEASES, REQUEST_TIMEOUT, Cluster, Daemon, failed, group, is_bind, until
 from vcd.model import events as ev
 
 Hook = Callable[[web.Request], web.Response | None]
@@ -77,6 +77,34 @@ async def test_a_bind_that_happened_without_an_answer_is_not_repeated(tmp_path: 
             cluster.submit("gang", 8)
             await until(lambda: results(daemon) == {"done": 8})
         assert set(asked.values()) == {1}
+
+
+async def test_a_bind_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
+    """pains.md, Volcano #4692: the sessions go on, so do the lease and what they decide."""
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        let_go = asyncio.Event()
+        hanging: list[str] = []
+
+        async def hang(request: web.Request) -> None:
+            if is_bind(request) and "/stuck-" in request.path and not let_go.is_set():
+                hanging.append(request.path)
+                await let_go.wait()
+
+        with cluster.faults(hang):
+            stuck = cluster.submit("stuck", 1)
+            await until(lambda: hanging)
+            began = time.monotonic()
+            for number in range(3):
+                await cluster.until_bound(cluster.submit(f"free-{number}", 2), REQUEST_TIMEOUT)
+            await until(lambda: len(hanging) > 1)  # it was given up and is tried again
+            renewed = [made for made in cluster.calls(daemon, "update", since=began) if made.call.resource == LEASES]
+            assert renewed
+            assert not cluster.bound(stuck)
+            let_go.set()
+            await cluster.until_bound(stuck)
+        assert await daemon.health() == 200
 
 
 async def test_a_doubt_that_lasts_longer_than_all_attempts_is_cleared_in_the_end(tmp_path: Path) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tests.dsl import gang, moment, node, priority_class, queue
-from tests.laws.answering import Answering
-from vcd.model import events as ev
+from tests.dsl import gang, node, priority_class, queue
+from tests.laws.returning import Returning
 
 Manifest = dict[str, Any]
 
@@ -98,42 +96,11 @@ def _job(rng: random.Random, name: str, queue_name: str, number: int, idle: dict
     )
 
 
-class Contention(Answering):
+class Contention(Returning):
     """A full cluster whose controllers bring back, under the same name or another, what is evicted."""
 
     def __init__(self, seed: int, *, memory: bool = True) -> None:
         rng = random.Random(seed)
         self.conf = conf_of(rng)
         objects = list(objects_of(rng))
-        self._manifests = {f"default/{m['metadata']['name']}": m for m in objects if m.get("kind") == "Pod"}
-        self._renames = rng.random() < 0.4
-        self._slot = {key: key for key in self._manifests}
-        self._made = 0
-        self.evictions: Counter[str] = Counter()
-        """How often each pod, or what took its place, was evicted."""
-        super().__init__(objects, conf=self.conf, memory=memory)
-
-    def cycle(self) -> ev.Plan:
-        """One session, carried out, and what was evicted is made anew."""
-        before = len(self.evicted)
-        plan = super().cycle()
-        for key in self.evicted[before:]:
-            self.evictions[self._slot[key]] += 1
-            self._bring_back(key)
-        return plan
-
-    def _bring_back(self, key: str) -> None:
-        self._made += 1
-        old = self._manifests[key]
-        name = f"{old['metadata']['name']}-r{self._made}" if self._renames else old["metadata"]["name"]
-        meta = {
-            **old["metadata"],
-            "name": name,
-            "uid": f"uid-{self._made}",
-            "creationTimestamp": moment(100 + self._made),
-        }
-        spec = {field: value for field, value in old["spec"].items() if field != "nodeName"}
-        pod = {**old, "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
-        self._manifests[f"default/{name}"] = pod
-        self._slot[f"default/{name}"] = self._slot[key]
-        self.put(pod)
+        super().__init__(objects, conf=self.conf, memory=memory, renames=rng.random() < 0.4)

@@ -13,7 +13,7 @@ from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, ta
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.world import World
 from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.plugin import Problem, Refusal, Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -131,7 +131,7 @@ def test_the_root_deserves_what_its_children_deserve() -> None:
 
 def test_without_a_root_queues_form_trees_of_their_own() -> None:
     session = session_of(node("n"), q("dept", capability=2), q("team", "dept"), wants("team", 3), conf=tree())
-    assert plugin(session).problems == {}
+    assert plugin(session).barred == {}
     assert cpus(session, "real_capacity", "team") == 2
 
 
@@ -267,17 +267,34 @@ def test_what_is_guaranteed_in_a_tree_is_admitted_and_reclaimed() -> None:
 # --- what is wrong with queues --------------------------------------------------------------------------------------
 
 
-def problems(*queues: Manifest) -> dict[str, str]:
-    return plugin(opened(*queues)).problems
+def told(*queues: Manifest) -> list[Problem]:
+    return list(plugin(opened(*queues)).problems())
+
+
+def test_a_queue_that_takes_nothing_is_told_of() -> None:
+    text = "spec.parent names queue nowhere, which does not exist: create it or name another parent"
+    assert told(q("a", "nowhere"), q("c")) == [Problem("Queue", "a", f"the queue takes nothing: {text}")]
+
+
+def test_a_queue_that_contradicts_itself_is_told_of_and_goes_on() -> None:
+    queues = [q("dept", capability=4, deserved=6), q("a", "dept")]
+    assert [(problem.key, problem.message.split(":")[0]) for problem in told(*queues)] == [
+        ("dept", "spec.deserved cpu 6 is more than the 4 of spec.capability, which holds")
+    ]
+    assert plugin(opened(*queues, wants("a", 1))).barred == {}
+
+
+def barred(*queues: Manifest) -> dict[str, str]:
+    return plugin(opened(*queues)).barred
 
 
 def test_a_missing_parent() -> None:
     text = "spec.parent names queue nowhere, which does not exist: create it or name another parent"
-    assert problems(q("a", "nowhere"), q("b", "a"), q("c")) == {"a": text, "b": f"parent queue a: {text}"}
+    assert barred(q("a", "nowhere"), q("b", "a"), q("c")) == {"a": text, "b": f"parent queue a: {text}"}
 
 
 def test_a_circle() -> None:
-    found = problems(q("a", "b"), q("b", "a"), q("c", "b"), q("d", "d"), q("e"))
+    found = barred(q("a", "b"), q("b", "a"), q("c", "b"), q("d", "d"), q("e"))
     words = "spec.parent leads in a circle ({}): give one of these another parent"
     assert found == {
         "a": words.format("a > b > a"),
@@ -288,37 +305,37 @@ def test_a_circle() -> None:
 
 
 def test_more_capability_than_the_parent() -> None:
-    found = problems(q("dept", capability=4), q("a", "dept", capability=6), q("b", "dept", capability=4))
+    found = barred(q("dept", capability=4), q("a", "dept", capability=6), q("b", "dept", capability=4))
     assert found == {
         "a": "spec.capability cpu 6 is more than the 4 of parent queue dept: lower it or raise the parent's"
     }
 
 
 def test_capabilities_together_may_exceed_the_parents() -> None:
-    assert problems(q("dept", capability=4), q("a", "dept", capability=4), q("b", "dept", capability=4)) == {}
+    assert barred(q("dept", capability=4), q("a", "dept", capability=4), q("b", "dept", capability=4)) == {}
 
 
 def test_children_that_deserve_more_than_their_parent() -> None:
     text = "spec.deserved cpu is 4, that of its child queues together 5: raise it or lower the children's"
-    found = problems(q("dept", deserved=4), q("a", "dept", deserved=3), q("b", "dept", deserved=2), q("c", deserved=9))
+    found = barred(q("dept", deserved=4), q("a", "dept", deserved=3), q("b", "dept", deserved=2), q("c", deserved=9))
     assert found == {"dept": text, "a": f"parent queue dept: {text}", "b": f"parent queue dept: {text}"}
 
 
 def test_children_that_are_guaranteed_more_than_their_parent() -> None:
-    found = problems(
+    found = barred(
         q("dept", guarantee=1, deserved=9), q("a", "dept", guarantee={"memory": 2}, deserved=1), q("c", guarantee=9)
     )
     assert found["dept"] == (
         "spec.deserved memory is 0, that of its child queues together 2Gi: raise it or lower the children's"
     )
-    found = problems(q("dept", guarantee=1, deserved=9), q("a", "dept", guarantee=2, deserved=1))
+    found = barred(q("dept", guarantee=1, deserved=9), q("a", "dept", guarantee=2, deserved=1))
     assert found["dept"] == (
         "spec.guarantee.resource cpu is 1, that of its child queues together 2: raise it or lower the children's"
     )
 
 
 def test_the_root_has_no_sums_to_keep() -> None:
-    assert problems(q("a", deserved=99, guarantee=50), q("b", deserved=99, guarantee=50)) == {}
+    assert barred(q("a", deserved=99, guarantee=50), q("b", deserved=99, guarantee=50)) == {}
 
 
 def test_an_invalid_subtree_rejects_itself_only() -> None:
@@ -326,7 +343,7 @@ def test_an_invalid_subtree_rejects_itself_only() -> None:
     assert planned(node("n"), *objects, conf=tree()).binds == {"default/good-0": "n"}
     session = opened(*objects[1:])
     below = queue_of(session, "below")
-    refusal = Refusal("queue below is misconfigured", {"problem": plugin(session).problems["below"]})
+    refusal = Refusal("queue below is misconfigured", {"problem": plugin(session).barred["below"]})
     point, task = plugin(session), task_of(session, "below-0")
     assert point.allocatable(below, task) == point.preemptive(below, [task]) == refusal
     assert point.job_enqueueable(job_of(session, "below")) == refusal
@@ -438,12 +455,40 @@ def test_a_full_ancestor_above_lets_any_queue_below_it_give() -> None:
 
 def test_a_parents_guarantee_is_kept_against_strangers() -> None:
     objects = [
-        *[q("dept", guarantee=3), q("a", "dept"), q("b", "dept"), q("c", deserved=9)],
+        *[q("dept", guarantee=3), q("a", "dept"), q("b", "dept", deserved=1), q("c", deserved=9)],
         *[wants("a", 4, running=4), wants("b", 1), wants("c", 1)],
     ]
     session = opened(*objects)
     assert reclaimed(session, "c-0", *names("a", 4)) == ["a-0"]
     assert reclaimed(session, "b-0", *names("a", 4)) == names("a", 4)
+
+
+def test_what_a_parent_is_guaranteed_comes_back_to_any_queue_below_it() -> None:
+    """pains.md 6, Volcano #4817: the leaf itself is entitled to nothing."""
+    objects = [q("dept", guarantee=4), q("a", "dept"), q("other"), wants("other", 16, running=16), wants("a", 4)]
+    session = opened(*objects, group("more", queue="a", phase="Pending", minimum={"cpu": 4}))
+    assert may_reclaim(session, "a", "a-0")
+    assert plugin(session).job_enqueueable(job_of(session, "more")) is Vote.PERMIT
+    assert reclaimed(session, "a-0", *names("other", 3)) == names("other", 3)
+
+
+def test_what_a_parent_is_guaranteed_and_has_does_not_come_back() -> None:
+    objects = [
+        *[q("dept", guarantee=4), q("a", "dept"), q("b", "dept"), q("other")],
+        *[wants("b", 4, running=4), wants("other", 12, running=12), wants("a", 1)],
+    ]
+    assert not may_reclaim(opened(*objects), "a", "a-0")
+
+
+def test_of_a_parents_guarantee_siblings_take_nothing_from_each_other() -> None:
+    """Neither is entitled to more than the other: else they would take it in turns."""
+    objects = [
+        *[q("dept", guarantee=6), q("a", "dept"), q("b", "dept"), q("other")],
+        *[wants("b", 5, running=5), wants("other", 11, running=11), wants("a", 1)],
+    ]
+    session = opened(*objects)
+    assert may_reclaim(session, "a", "a-0")
+    assert reclaimed(session, "a-0", *names("b", 2), "other-0") == ["other-0"]
 
 
 def test_the_level_below_zero_counts_as_zero() -> None:

@@ -605,7 +605,7 @@ def test_queues_that_are_each_others_parents_end() -> None:
     session = opened(
         queue("a", parent="b", capability={MEMORY: "5"}), queue("b", parent="a"), gpus("n", card("A")), vpod("p")
     )
-    assert plugin_of(session, DeviceSharePlugin).limits.memory_left(queue_of(session, "b").index) == 5
+    assert plugin_of(session, DeviceSharePlugin).limits.memory_left("b") == 5
 
 
 def test_an_eviction_gives_its_queue_room_and_its_undo_takes_it_back() -> None:

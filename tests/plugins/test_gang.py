@@ -13,6 +13,7 @@ from vcd.scheduling.plugin import Vote
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.subjobs import SubJob
 
 CONF = conf("gang")
 
@@ -238,6 +239,143 @@ def test_victims_are_counted_job_by_job() -> None:
     )
     candidates = tasks_of(session, "a-0", "b-0", "a-1", "b-1")
     assert named(plugin(session).preemptable(task_of(session, "want-0"), candidates)) == ["a-0", "b-0"]
+
+
+# --- sub-groups -----------------------------------------------------------------------------------------------------
+
+PARTITION = "volcano.sh/partition-id"
+
+
+def sub_groups(size: int, least: int, name: str = "p", **spec: Any) -> Manifest:
+    return {"name": name, "matchLabelKeys": [PARTITION], "subGroupSize": size, "minSubGroups": least, **spec}
+
+
+def of_sub_group(number: int, *names: str, **options: Any) -> list[Manifest]:
+    return [pod(name, group="g", labels={PARTITION: str(number)}, **options) for name in names]
+
+
+def sub_job_of(session: Session, name: str) -> SubJob:
+    partition = job_of(session, "g").partition
+    assert partition is not None
+    return partition.of(task_of(session, name))
+
+
+def test_a_job_with_fewer_sub_groups_than_a_policys_minimum_is_not_valid() -> None:
+    session = opened(*of_sub_group(0, "a", "b"), *of_sub_group(1, "c"), subGroupPolicy=[sub_groups(2, 3)])
+    found = plugin(session).job_valid(job_of(session, "g"))
+    assert found is not None
+    assert found.reason == "NotEnoughPodsOfTask"
+    assert found.detail == {
+        "message": "Not enough valid subGroups of each task for gang-scheduling",
+        "policy": "p",
+        "have": "2",
+        "min": "3",
+    }
+
+
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_sub_groups_count_for_validity_whatever_their_size_and_state(least: int) -> None:
+    """As in Volcano: whether they can be filled is seen when they are placed."""
+    pods = [*of_sub_group(0, "a", phase="Failed"), *of_sub_group(1, "b")]
+    assert refusal(opened(*pods, subGroupPolicy=[sub_groups(2, least)])) == ""
+
+
+def test_a_policy_that_can_take_no_pod_makes_a_job_with_a_minimum_invalid_and_says_why() -> None:
+    session = opened(member("a"), subGroupPolicy=[sub_groups(1, 1, matchLabelKeys=[])])
+    found = plugin(session).job_valid(job_of(session, "g"))
+    assert found is not None
+    assert found.detail["fault"].startswith("matchLabelKeys is empty")
+
+
+def test_roles_are_looked_at_before_sub_groups_and_sub_groups_before_the_minimum_of_tasks() -> None:
+    pods = of_sub_group(0, "a")
+    policy = [sub_groups(1, 2)]
+    roles = plugin(s := opened(*pods, members=9, roles={"w": 1}, subGroupPolicy=policy)).job_valid(job_of(s, "g"))
+    assert roles is not None
+    assert "pods of each task" in roles.detail["message"]
+    groups = plugin(s := opened(*pods, members=9, subGroupPolicy=policy)).job_valid(job_of(s, "g"))
+    assert groups is not None
+    assert "subGroups" in groups.detail["message"]
+
+
+def test_a_job_is_ready_with_its_minimum_of_ready_sub_groups_of_each_policy() -> None:
+    workers = {"labelSelector": {"matchLabels": {"role": "w"}}}
+    pods = [
+        *[pod(name, group="g", labels={PARTITION: "0", "role": "w"}, cpu=1) for name in ("w0", "w1")],
+        *of_sub_group(0, "m", cpu=1),
+    ]
+    session = opened(*pods, subGroupPolicy=[sub_groups(2, 1, "w", **workers), sub_groups(1, 1, "m")])
+    gang_plugin, job = plugin(session), job_of(session, "g")
+    statement = Statement(session, "test", job)
+    for name, ready in [("w0", False), ("m", False), ("w1", True)]:
+        statement.allocate(task_of(session, name), 0)
+        assert job.is_ready()
+        assert gang_plugin.job_ready(job) == ready
+    statement.undo(2)
+    assert not gang_plugin.job_ready(job)
+
+
+def test_a_job_is_pipelined_with_its_minimum_of_sub_groups_that_wait() -> None:
+    session = opened(*of_sub_group(0, "a", "b", cpu=1), subGroupPolicy=[sub_groups(2, 1)])
+    gang_plugin, job = plugin(session), job_of(session, "g")
+    statement = Statement(session, "test", job)
+    statement.allocate(task_of(session, "a"), 0)
+    assert gang_plugin.job_pipelined(job) is Vote.REJECT
+    statement.pipeline(task_of(session, "b"), 0)
+    assert gang_plugin.job_pipelined(job) is Vote.PERMIT
+    assert not gang_plugin.job_ready(job)
+
+
+def test_the_minimum_of_tasks_binds_beside_that_of_sub_groups() -> None:
+    session = opened(*of_sub_group(0, "a", on="n"), *of_sub_group(1, "b"), members=3, subGroupPolicy=[sub_groups(1, 1)])
+    assert not plugin(session).job_ready(job_of(session, "g"))
+    assert plugin(session).job_pipelined(job_of(session, "g")) is Vote.REJECT
+
+
+def test_only_the_minimum_of_tasks_makes_a_job_starve() -> None:
+    policy = [sub_groups(2, 1)]
+    pods = [*of_sub_group(0, "a", on="n"), *of_sub_group(0, "b", cpu=1)]
+    assert not plugin(s := opened(*pods, members=1, subGroupPolicy=policy)).job_starving(job_of(s, "g"))
+    assert plugin(s := opened(*pods, members=2, subGroupPolicy=policy)).job_starving(job_of(s, "g"))
+
+
+def test_a_sub_job_is_ready_and_pipelined_at_its_size() -> None:
+    session = opened(*of_sub_group(0, "a", "b", cpu=1), subGroupPolicy=[sub_groups(2, 0)])
+    gang_plugin, sub_job = plugin(session), sub_job_of(session, "a")
+    statement = Statement(session, "test", job_of(session, "g"))
+    seen = [(gang_plugin.sub_job_ready(sub_job), gang_plugin.sub_job_pipelined(sub_job))]
+    for place, name in ((statement.allocate, "a"), (statement.pipeline, "b")):
+        place(task_of(session, name), 0)
+        seen.append((gang_plugin.sub_job_ready(sub_job), gang_plugin.sub_job_pipelined(sub_job)))
+    assert seen == [(False, Vote.REJECT), (False, Vote.REJECT), (False, Vote.PERMIT)]
+
+
+def test_broken_sub_jobs_come_before_those_without_room_and_ready_ones_last() -> None:
+    pods = [*of_sub_group(0, "a", "b", on="n"), *of_sub_group(1, "c", "d", cpu=1), *of_sub_group(2, "e", on="n")]
+    session = opened(*pods, *of_sub_group(2, "f", cpu=1), subGroupPolicy=[sub_groups(2, 0)])
+    ranks = [plugin(session).sub_job_order(sub_job_of(session, name)) for name in ("e", "c", "a")]
+    assert ranks == sorted(set(ranks))
+
+
+def test_sub_groups_that_are_missing_are_noted() -> None:
+    pods = [*of_sub_group(0, "a", "b", cpu=1), *of_sub_group(1, "c", "d", cpu=2)]
+    spec = group("g", subGroupPolicy=[sub_groups(2, 2)])
+    notes = [why for why in planned(node("n", cpu=3), spec, *pods, conf=CONF).why["default/g"] if why["gate"] == "gang"]
+    assert [(why["plugin"], why["reason"]) for why in notes] == [
+        ("gang", "fewer tasks of a sub-group have room than its size"),
+        ("gang", "fewer sub-groups than the minimum"),
+        ("gang", "fewer tasks than the minimum"),
+    ]
+    assert notes[0]["detail"] == {"policy": "p", "subGroups": "1", "first": "1", "have": "0", "size": "2"}
+    assert notes[1]["detail"] == {"policy": "p", "have": "0", "min": "2"}
+
+
+def test_the_condition_of_a_divided_group_names_what_its_pods_wait_for() -> None:
+    pods = of_sub_group(0, "a", "b", cpu=2)
+    found = condition(node("n", cpu=3), group("g", subGroupPolicy=[sub_groups(2, 1)]), *pods)
+    assert found is not None
+    assert found[0] == "Unschedulable"
+    assert found[3].endswith("Origin reason is b: 1 Insufficient cpu")
 
 
 # --- conditions -----------------------------------------------------------------------------------------------------

@@ -132,3 +132,28 @@ def test_within_a_job_tasks_of_lower_priority_are_victims() -> None:
 def test_a_job_starves_while_a_task_has_no_room(pods: list[dict], starving: bool) -> None:
     session = running(*pods)
     assert plugin_of(session, PriorityPlugin).job_starving(job_of(session, "g")) is starving
+
+
+@pytest.mark.parametrize(
+    ("priorities", "first"), [((1, 5, 3, 4), "p-0"), ((1, 2, 3, 2), "p-1"), ((-7, -5, -3, -4), "p-1")]
+)
+def test_sub_jobs_come_by_their_most_urgent_task(priorities: tuple[int, ...], first: str) -> None:
+    policy = {"name": "p", "matchLabelKeys": ["part"]}
+    pods = [
+        pod(f"{i}", group="g", labels={"part": str(i // 2)}, annotations={"volcano.sh/task-priority": str(priority)})
+        for i, priority in enumerate(priorities)
+    ]
+    session = session_of(group("g", subGroupPolicy=[policy]), *pods, conf=CONF)
+    partition = job_of(session, "g").partition
+    assert partition is not None
+    order = sorted(partition.sub_jobs, key=plugin_of(session, PriorityPlugin).sub_job_order)
+    assert order[0].uid == f"default/g/{first}"
+
+
+def test_the_class_of_the_group_does_not_rank_its_sub_jobs() -> None:
+    policy = {"name": "p", "matchLabelKeys": ["part"]}
+    pods = [pod(name, group="g", labels={"part": name}) for name in "ab"]
+    session = session_of(HIGH, group("g", subGroupPolicy=[policy], **of_class("high")), *pods, conf=CONF)
+    partition = job_of(session, "g").partition
+    assert partition is not None
+    assert [plugin_of(session, PriorityPlugin).sub_job_order(each) for each in partition.sub_jobs] == [-1, -1]

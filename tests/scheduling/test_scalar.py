@@ -29,7 +29,8 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 CONF = "actions: enqueue, allocate, backfill\ntiers:\n- plugins:\n  - name: gang\n  - name: ours\n"
-FACTS, USAGE, PODS, JOB, TIME = Depends.FACTS, Depends.USAGE, Depends.PODS, Depends.JOB, Depends.TIME
+FACTS, USAGE, PODS = Depends.FACTS, Depends.USAGE, Depends.PODS
+JOB, QUEUE, TIME = Depends.JOB, Depends.QUEUE, Depends.TIME
 
 
 def predicate(passes: Callable[[TaskView, NodeView], Any], needs: Depends = FACTS) -> type[ScalarPredicate]:
@@ -147,19 +148,19 @@ def test_the_tasks_of_nodes_are_those_of_a_slow_search(seed: int) -> None:
 # --- what was not declared --------------------------------------------------------------------------------------------
 
 NODE_READS: list[tuple[Callable[[TaskView, NodeView], Any], Depends, str]] = [
-    (lambda task, node: node.idle, USAGE | PODS | JOB, "node.idle"),
-    (lambda task, node: node.used, USAGE | PODS | JOB, "node.used"),
-    (lambda task, node: node.releasing, USAGE | PODS | JOB, "node.releasing"),
-    (lambda task, node: node.pods, USAGE | PODS | JOB, "node.pods"),
+    (lambda task, node: node.idle, USAGE | PODS | JOB | QUEUE, "node.idle"),
+    (lambda task, node: node.used, USAGE | PODS | JOB | QUEUE, "node.used"),
+    (lambda task, node: node.releasing, USAGE | PODS | JOB | QUEUE, "node.releasing"),
+    (lambda task, node: node.pods, USAGE | PODS | JOB | QUEUE, "node.pods"),
     (lambda task, node: node.tasks, PODS, "node.tasks"),
-    (lambda task, node: task.namespace, PODS | JOB | TIME, "task.namespace"),
-    (lambda task, node: task.labels, PODS | JOB | TIME, "task.labels"),
+    (lambda task, node: task.namespace, PODS | JOB | QUEUE | TIME, "task.namespace"),
+    (lambda task, node: task.labels, PODS, "task.labels"),
     (lambda task, node: task.job, JOB, "task.job"),
 ]
 
 
 @pytest.mark.parametrize(("read", "needed", "what"), NODE_READS)
-@pytest.mark.parametrize("declared", [FACTS, USAGE, PODS, JOB, TIME, USAGE | TIME])
+@pytest.mark.parametrize("declared", [FACTS, USAGE, PODS, JOB, QUEUE, TIME, USAGE | TIME])
 def test_what_is_read_has_to_be_declared(
     read: Callable[[TaskView, NodeView], Any], needed: Depends, what: str, declared: Depends
 ) -> None:
@@ -188,14 +189,14 @@ def test_what_never_changes_needs_no_declaration() -> None:
 def test_a_task_shows_its_labels_and_job_where_declared() -> None:
     opened = session()
     ours = predicate(lambda task, node: (task.labels, task.job.name, task.namespace) ==
-                     ({"app": "web"}, "new", "default"), JOB)(opened)  # fmt: skip
+                     ({"app": "web"}, "new", "default"), JOB | PODS)(opened)  # fmt: skip
     assert ours.mask(task_of(opened, "new-0"), opened.nodes.usage).all()
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("needs", [FACTS, USAGE, PODS, JOB, TIME])
+@pytest.mark.parametrize("needs", [FACTS, USAGE, PODS, JOB, QUEUE, TIME])
 def test_rows_may_be_a_selection(needs: Depends) -> None:
     opened = session()
     task, some = task_of(opened, "new-0"), opened.nodes.usage.take(np.array([2, 0]))
@@ -236,7 +237,7 @@ def test_an_answer_is_a_bool_or_a_text(answer: Any) -> None:
         predicate(lambda task, node: answer)(opened).mask(task_of(opened, "new-0"), opened.nodes.usage)
 
 
-@pytest.mark.parametrize(("needs", "times"), [(FACTS, 1), (TIME, 1), (USAGE, 3), (PODS, 3)])
+@pytest.mark.parametrize(("needs", "times"), [(FACTS, 1), (TIME, 1), (USAGE, 3), (PODS, 3), (QUEUE, 3)])
 def test_what_no_placement_changes_is_asked_once_a_session(needs: Depends, times: int) -> None:
     opened = session()
     asked: list[str] = []
@@ -251,6 +252,19 @@ def test_another_shape_is_asked_about_again() -> None:
     ours = predicate(lambda task, node: task.request["cpu"] < 2000)(opened)
     masks = [ours.mask(task_of(opened, name), opened.nodes.usage).tolist() for name in ("small", "large")]
     assert masks == [[True], [False]]
+
+
+@pytest.mark.parametrize("needs", [FACTS, USAGE, PODS, JOB, QUEUE, TIME])
+def test_pods_of_another_kind_are_asked_about_again(needs: Depends) -> None:
+    """An annotation is read by ``kind_of``, and shown as ``kind``."""
+    pods = [pod(name, cpu=1, annotations={"rack": name}) for name in ("a", "b")]
+    opened = session_of(node("a"), node("b"), *pods)
+    kinds = {"kind_of": lambda self, task: task.pod.metadata.annotations["rack"]}
+    ours = type("OfKind", (predicate(lambda task, node: task.kind == node.name, needs),), kinds)(opened)
+    rates = type("OfKind", (score(lambda task, node: task.kind == node.name, needs),), kinds)(opened)
+    for name, expected in (("a", [True, False]), ("b", [False, True]), ("a", [True, False])):
+        assert ours.mask(task_of(opened, name), opened.nodes.usage).tolist() == expected
+        assert rates.raw(task_of(opened, name), opened.nodes.usage).tolist() == expected
 
 
 # --- in plugins -------------------------------------------------------------------------------------------------------

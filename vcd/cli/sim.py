@@ -59,6 +59,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
 @click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
 @click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
+@click.option("--trace-jobs", is_flag=True, help="Make the trace's gangs Volcano Jobs, so that evicted pods come back.")
 @click.option("--compress", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
 @click.option(
     "--remove-after",
@@ -84,6 +85,7 @@ def sim(
     mix: str | None,
     trace_nodes: Path | None,
     trace_pods: Path | None,
+    trace_jobs: bool,
     compress: float,
     remove_after: float | None,
     seed: int,
@@ -108,11 +110,14 @@ def sim(
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
+    if trace_jobs and trace_pods is None:
+        raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
     logs.configure(verbosity=-1)
     try:
         found = _nodes(nodes, trace_nodes), parse_queues(queues)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
-        arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, bool(workloads or serve[1]))
+        given = bool(workloads or serve[1])
+        arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
         plan = Plan(
             event_log=_new_log(event_log),
             nodes=found[0],
@@ -144,7 +149,7 @@ def _nodes(spec: str | None, file: Path | None) -> list[dict[str, Any]]:
 
 
 def _arrivals(
-    mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool
+    mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool, *, as_jobs: bool
 ) -> tuple[Iterator[Arrival], list[dict[str, Any]]]:
     """What arrives, and the queues that it needs; ``given``: something else is to be done than a mix of ours."""
     if file is None:
@@ -154,7 +159,7 @@ def _arrivals(
     if mix is not None:
         raise click.UsageError("--mix and --trace-pods exclude each other")
     tasks = trace.read_tasks(_readable(file))
-    return trace.arrivals(tasks, compression=compress), trace.queues_of(tasks)
+    return trace.arrivals(tasks, compression=compress, as_jobs=as_jobs), trace.queues_of(tasks)
 
 
 def _readable(file: Path) -> Path:

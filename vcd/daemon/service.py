@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from vcd.daemon.asking import Asking
@@ -21,8 +22,10 @@ from vcd.daemon.faults import FaultNews
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
+from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.usage import UsagePoller
 from vcd.daemon.watchdog import Watchdog
 from vcd.daemon.watches import Watches
 from vcd.eventlog.errors import LogError
@@ -40,10 +43,12 @@ from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
 from vcd.model.status import TaskStatus
+from vcd.model.words import reason_in_words
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.guard import name_in
+from vcd.scheduling.outside import without_secrets
 from vcd.scheduling.policy import Policy, PolicyError
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.registry import RegistryError, plugins
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
@@ -118,6 +123,7 @@ class Service:
         self.asking = Asking()
         self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
         self._fault_news = FaultNews(clock.monotonic)
+        self._misconfigured = Misconfigured()
         self.cycle = Cycle(
             keeper,
             self._policy_in_force,
@@ -136,6 +142,10 @@ class Service:
         self._checkpointed_at = state.sequence
         self._versions: dict[str, str] = {}
         self._folded = asyncio.Event()
+        self.usage = UsagePoller(
+            client, state, keeper.put, lambda: self.policy.policy.metrics, self.metrics.observe_usage, clock
+        )
+        keeper.minded = self._is_minded
         keeper.observe = self._observe
         keeper.appended = self.metrics.observe_append
 
@@ -146,6 +156,11 @@ class Service:
             for option in tier:
                 kinds.update(dict.fromkeys(known[option.name].kinds))
         return list(kinds)
+
+    def _is_minded(self, question: str) -> bool:
+        """Whether a plugin that is on decides by the answers to a question."""
+        known = plugins()
+        return any(question in known[option.name].questions for tier in self.policy.policy.tiers for option in tier)
 
     def _policy_in_force(self) -> Policy:
         """The policy that the log shows: what a session is decided under is never newer than its head."""
@@ -221,6 +236,7 @@ class Service:
     ) -> None:
         self.metrics.observe_session(session, plan, record, durations)
         self._tell_faults(plan, session)
+        self._tell_misconfigured(session)
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):
@@ -230,6 +246,7 @@ class Service:
         self.statuses.submit_groups(plan.groups, f"session-{record.session}")
         self.statuses.submit_queues(plan.queues)
         self._tell_waiting(plan, session)
+        self._tell_nominated(record, plan)
         _log.debug(
             "session",
             statements=len(plan.statements),
@@ -244,6 +261,14 @@ class Service:
                 error = session.errors.get(name_in(fault))
                 _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
                 self._record_at_configuration("PluginFault", f"{fault}; the cycle went on without it")
+
+    def _tell_misconfigured(self, session: Session) -> None:
+        """An Event on each object that a plugin finds a new problem with."""
+        for problem in self._misconfigured.news(session):
+            uid = uid_of(self.keeper.state, problem.kind, problem.key)
+            _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
+            self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
+        self.metrics.observe_misconfigured(self._misconfigured.counts())
 
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self._commits.discard(task)
@@ -275,6 +300,18 @@ class Service:
             self.statuses.submit_pod_condition(task.key, task.uid, condition)
             if task.key in own:
                 self.recorder.record("Pod", task.key, task.uid, "Warning", "FailedScheduling", message)
+
+    def _tell_nominated(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
+        """On pods that others are evicted for: the node where they wait for their room."""
+        stale = {index for index, _ in record.stale}
+        for index, statement in enumerate(plan.statements):
+            if index in stale or not any(operation.verb == "evict" for operation in statement.operations):
+                continue
+            for operation in statement.operations:
+                if operation.verb == "pipeline":
+                    words = f"waits for room that evictions free on node {operation.node}"
+                    condition = Condition("PodScheduled", "False", "Unschedulable", words)
+                    self.statuses.submit_pod_condition(operation.key, operation.uid, condition, operation.node)
 
     def _observe(self, event: ev.Event) -> None:
         self._folded.set()
@@ -322,9 +359,10 @@ class Service:
         self._checkpointed_at = sequence
 
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
-        await self.keeper.put([event])
+        await self.keeper.put([_for_the_log(event)])
         self.metrics.observe_policy(event.digest, ok=True)
         await self.watches.add(self._kinds())
+        self.usage.reloaded()
 
     def _policy_refused(self, reason: str) -> None:
         self.metrics.observe_policy(self.policy.policy.digest, ok=False)
@@ -402,6 +440,7 @@ class Service:
             self._keep_house(),
             self.policy.follow(self._policy_changed, self._policy_refused),
             self.metrics.measure_pauses(),
+            self.usage.run(),
         ]
         if self.options.leader_elect:
             parts.append(self.elector.run())
@@ -445,6 +484,11 @@ class Service:
             await self.checkpoint()
 
 
+def _for_the_log(loaded: ev.PolicyLoaded) -> ev.PolicyLoaded:
+    """A configuration as the log keeps it: what is decided by it does not depend on its passwords."""
+    return msgspec.structs.replace(loaded, text=without_secrets(loaded.text))
+
+
 def bind_timeout(policy: Policy) -> float:
     """Seconds that a pod's volumes may take, as the predicates plugin's entry says; read when the program starts."""
     for tier in policy.tiers:
@@ -456,11 +500,9 @@ def bind_timeout(policy: Policy) -> float:
 
 
 def in_words(waiting: ev.Waiting) -> str:
-    """A reason in a sentence with its numbers."""
-    words = f"{waiting.nodes} node(s): {waiting.reason}" if waiting.nodes else waiting.reason
-    detail = ", ".join(f"{name} {amount}" for name, amount in waiting.detail.items())
+    """A reason in a sentence with its numbers, and the plugin that says so."""
     source = f" [{waiting.plugin}]" if waiting.plugin else ""
-    return f"{words} ({detail}){source}" if detail else f"{words}{source}"
+    return f"{reason_in_words(waiting)}{source}"
 
 
 @contextlib.asynccontextmanager
@@ -474,7 +516,7 @@ async def assembled(
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
     policy = PolicyFile(options.scheduler_conf, options.settings())
-    loaded = policy.load()
+    loaded = _for_the_log(policy.load())
     connection = await connect(options.kubeconfig, options.master)
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
         state = await asyncio.to_thread(restore, options.event_log)
@@ -507,7 +549,7 @@ async def run(options: Options) -> int:
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
             await service.run(stop)
-    except (LogError, ConfigurationError, PolicyError, OSError, ValueError) as error:
+    except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
         return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED
     return OK

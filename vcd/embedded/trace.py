@@ -12,25 +12,35 @@ with Fragmentation Gradient Descent", USENIX ATC 2023). How a row becomes object
   that long too, though they only waited then: nothing else is known of them, and leaving them out would lower the
   load. A task whose last phase was Failed ends with exit code 1.
 * ``compression`` divides the times of arrival, not the run times: contention grows with it.
+* As jobs (``arrivals(..., as_jobs=True)``) a gang is a Volcano Job instead, with one task of one replica for each of
+  its rows, so that an evicted pod comes back and runs its time anew. Its group says in ``volcano.sh/card.request`` how
+  many cards of the models it names it wants, since it has no pods before it is admitted.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from vcd.embedded.controllers.base import Obj
+from vcd.embedded.controllers.base import JOBS, Obj
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS
-from vcd.embedded.workload import Arrival, gang, node, pod, pod_spec, queue
+from vcd.embedded.workload import SCHEDULER, Arrival, gang, node, pod, pod_spec, queue
 
 GPU: Final = "nvidia.com/gpu"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 MODEL_LABEL: Final = "gpu-model"
 CARD_ANNOTATION: Final = "volcano.sh/card.name"
+CARD_REQUEST: Final = "volcano.sh/card.request"
+
+_KEPT_SECONDS: Final = 60
+"""How long a finished job is kept, as ``vcd sim`` keeps a finished pod of a trace."""
+_RESTARTS: Final = 1000
+"""A job is to outlive its evictions: each is one of its retries."""
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _TASK_COLUMNS: Final = (
@@ -87,21 +97,43 @@ def queues_of(tasks: Iterable[Task]) -> list[Obj]:
     return [queue(name) for name in sorted({task.queue for task in tasks})]
 
 
-def arrivals(tasks: Iterable[Task], *, compression: float = 1.0, namespace: str = "default") -> Iterator[Arrival]:
+def arrivals(
+    tasks: Iterable[Task],
+    *,
+    compression: float = 1.0,
+    namespace: str = "default",
+    as_jobs: bool = False,
+    priority_of: Callable[[Task], str] = lambda _: "",
+    models: Iterable[str] = (),
+) -> Iterator[Arrival]:
     """The gangs of tasks (sorted by creation), the first at second 0; gaps are divided by ``compression``.
 
+    ``as_jobs``: each gang is a Volcano Job, of the priority class that ``priority_of`` its first task names, if any;
+    else a PodGroup and its pods. Jobs that name no models ask for cards of any of ``models``.
     Raises ValueError for a compression that is not above zero.
     """
     if not compression > 0:
         raise ValueError(f"compression {compression!r} must be above zero")
+    any_card = "|".join(models)
     first: int | None = None
-    for creation, together in groupby(tasks, key=lambda task: task.creation):
-        first = creation if first is None else first
+    for members in gangs_of(tasks):
+        first = members[0][0].creation if first is None else first
+        objects: list[tuple[str, Obj]] = []
+        for each in members:
+            if as_jobs:
+                objects.append((JOBS, _job(each, namespace, priority_of(each[0]), any_card)))
+            else:
+                objects += _gang(each, namespace)
+        yield Arrival((members[0][0].creation - first) / compression, tuple(objects))
+
+
+def gangs_of(tasks: Iterable[Task]) -> Iterator[list[list[Task]]]:
+    """The gangs of each second, of tasks sorted by creation."""
+    for _, together in groupby(tasks, key=lambda task: task.creation):
         gangs: dict[tuple[object, ...], list[Task]] = {}
         for task in together:
             gangs.setdefault(task.request, []).append(task)
-        objects = [obj for members in gangs.values() for obj in _gang(members, namespace)]
-        yield Arrival((creation - first) / compression, tuple(objects))
+        yield list(gangs.values())
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -160,16 +192,58 @@ def _task(row: dict[str, str], where: str) -> Task:
 
 def _gang(tasks: list[Task], namespace: str) -> tuple[tuple[str, Obj], ...]:
     first = tasks[0]
-    requests = {"cpu": f"{first.cpu_milli}m", "memory": f"{first.memory_mib}Mi"}
-    if first.gpus:
-        requests[GPU] = str(first.gpus)
-    affinity = _affinity(first.models) if first.models else {}
-    card = {CARD_ANNOTATION: "|".join(first.models)} if first.models else {}
-    pods = []
-    for task in tasks:
-        marks = {**card, RUN_SECONDS: str(task.deletion - task.creation), **({EXIT_CODE: "1"} if task.failed else {})}
-        pods.append(pod(namespace, task.name, pod_spec(requests, **affinity), marks))
+    card = _card(first)
+    pods = [pod(namespace, task.name, _spec(first), {**card, **_life(task)}) for task in tasks]
     return gang(namespace, first.name, first.queue, pods, card)
+
+
+def _job(tasks: list[Task], namespace: str, priority_class: str, any_card: str) -> Obj:
+    """A Volcano Job, each of its tasks one row with the row's name, which needs all of them."""
+    first = tasks[0]
+    card = _card(first)
+    names = card.get(CARD_ANNOTATION, any_card)
+    wanted = {CARD_REQUEST: json.dumps({names: first.gpus * len(tasks)})} if names and first.gpus else {}
+    template = {"spec": _spec(first)}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"namespace": namespace, "name": first.name, "annotations": {**card, **wanted}},
+        "spec": {
+            "schedulerName": SCHEDULER,
+            "queue": first.queue,
+            "minAvailable": len(tasks),
+            "maxRetry": _RESTARTS,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+            "policies": [{"event": "PodEvicted", "action": "RestartTask"}],
+            **({"priorityClassName": priority_class} if priority_class else {}),
+            "tasks": [
+                {
+                    "name": task.name,
+                    "replicas": 1,
+                    "template": {"metadata": {"annotations": {**card, **_life(task)}}, **template},
+                }
+                for task in tasks
+            ],
+        },
+    }
+
+
+def _spec(task: Task) -> Obj:
+    """The specification of a task's pod."""
+    requests = {"cpu": f"{task.cpu_milli}m", "memory": f"{task.memory_mib}Mi"}
+    if task.gpus:
+        requests[GPU] = str(task.gpus)
+    return pod_spec(requests, **(_affinity(task.models) if task.models else {}))
+
+
+def _card(task: Task) -> dict[str, str]:
+    """The annotation that names the models of a task, if it names any."""
+    return {CARD_ANNOTATION: "|".join(task.models)} if task.models else {}
+
+
+def _life(task: Task) -> dict[str, str]:
+    """How long a task runs, and that it fails if so."""
+    return {RUN_SECONDS: str(task.deletion - task.creation), **({EXIT_CODE: "1"} if task.failed else {})}
 
 
 def _affinity(models: tuple[str, ...]) -> Obj:

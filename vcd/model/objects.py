@@ -293,6 +293,25 @@ class Namespace(Object, frozen=True):
 # --- Volcano ------------------------------------------------------------------------------------------------------
 
 
+class NetworkTopology(Projected, frozen=True):
+    """How near to each other pods ask to be; vcd passes it over, and says so."""
+
+    mode: str = ""
+    highest_tier_allowed: Int32 | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicy(Projected, frozen=True):
+    """Which pods of a group are one sub-group: those that match and have the same values of ``match_label_keys``."""
+
+    name: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    sub_group_size: Int32 = 1
+    min_sub_groups: Int32 = 0
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(Projected, frozen=True):
     """What a group asks for (scheduling.volcano.sh/v1beta1)."""
 
@@ -301,6 +320,7 @@ class PodGroupSpec(Projected, frozen=True):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
 
 class PodGroupStatus(Projected, frozen=True):

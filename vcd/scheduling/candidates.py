@@ -1,23 +1,24 @@
 """Where tasks of one shape can go: predicates and scores over all nodes at once, kept up to date node by node.
 
-A table is made once per shape (and namespace and labels, where those matter). After a placement only the touched
-node is computed again, and while a node receives nothing but tasks of one shape its next values are read from a
-*level*: the whole computation made once for "every node has j more of these". ``Memory`` keeps tables from one
-session to the next; it is a cache only, and a decision never depends on it.
+A table is made once per kind of tasks: a shape and namespace, labels and job where those matter, and what the parts
+themselves tell tasks apart by (``kind_of``). After a placement only the touched node is computed again, and while a
+node receives nothing but tasks of one shape its next values are read from a *level*: the whole computation made once
+for "every node has j more of these". ``Memory`` keeps tables from one session to the next; it is a cache only, and a
+decision never depends on it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.nodes import Ints, Nodes, Usage, fits
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 
@@ -35,9 +36,14 @@ _FEW = 4
 _COLUMNS = 500_000
 """How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
 _FEWEST_TABLES = 32
-_DYNAMIC = Depends.PODS | Depends.JOB | Depends.TIME
+_DYNAMIC = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
+_SPARED = object()
+"""The kind of tasks to which a part does not apply."""
 
+Part = Predicate | Score
 Rows = npt.NDArray[np.intp]
+Kinds = tuple[Hashable, ...]
+StaticKey = tuple[Shape, str | None, Kinds]
 
 
 def fixed_point(points: Scores, weight: float) -> Scores:
@@ -55,13 +61,25 @@ class _Static:
     normalised: tuple[tuple[Score, Scores], ...]
 
 
-def static_key(task: Task) -> tuple[Shape, str | None]:
-    """What the static part depends on beside the nodes' facts: the shape, the namespace where claims are named, and
-    the very pod where it has claims of its own."""
+class _Moving(NamedTuple):
+    """The moving parts that apply to some tasks: those that tell kinds apart, and whether labels and job do."""
+
+    parts: tuple[Part, ...]
+    telling: tuple[Part, ...]
+    by_labels: bool
+    by_job: bool
+
+
+def _owner_of_claims(task: Task) -> str | None:
+    """Whose claims a task's volumes are: its namespace's where it names some, its own where it makes some."""
     volumes = task.shape.spec.volumes
-    if any(volume.ephemeral is not None for volume in volumes):
-        return task.shape, task.key
-    return task.shape, task.namespace if volumes else None
+    if not volumes:
+        return None
+    return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
+
+
+def _kinds(parts: tuple[Part, ...], task: Task) -> Kinds:
+    return tuple([part.kind_of(task) if part.applies(task) else _SPARED for part in parts]) if parts else ()
 
 
 class Evaluator:
@@ -74,34 +92,33 @@ class Evaluator:
         self.nodes: Nodes = session.nodes
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
-        self.parts: tuple[Predicate | Score, ...] = (*predicates, *scores)
+        self.parts: tuple[Part, ...] = (*predicates, *scores)
         self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
+        self._of_applying: dict[tuple[int, ...], _Moving] = {}
+        telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
+        self._fixed_telling = tuple(part for part in telling if not part.depends)
+        self._used_telling = tuple(part for part in telling if part.depends)
         self._fixed_predicates = tuple(part for part in self.predicates if not part.depends)
         self._fixed_scores = tuple(part for part in self.scores if not part.depends and part.weight)
         self.usage_predicates = tuple(part for part in self.predicates if part.depends & Depends.USAGE)
         self.usage_scores = tuple(part for part in self.scores if part.depends & Depends.USAGE and part.weight)
-        self._by_job = any(part.depends & Depends.JOB for part in self._moving)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
         self.limit = (1 << 59) >> self.bits
         kinds = sorted({kind for part in self.parts for kind in part.reads})
-        self.versions = (session.policy_digest, *(session.snapshot.others_version.get(kind, 0) for kind in kinds))
+        self.versions = (
+            session.policy_digest,
+            tuple((part.owner, part.name) for part in self.parts if not part.depends & _DYNAMIC),
+            *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
+        )
         self.evaluations = 0
         """How many times predicates and scores were computed over the nodes."""
         memory.open(self)
 
     def table(self, task: Task) -> Candidates:
-        """The table of the task's class."""
-        applying = tuple(index for index, part in enumerate(self._moving) if part.applies(task))
-        moving = tuple(self._moving[index] for index in applying)
-        key = (
-            *static_key(task),
-            task.namespace,
-            applying,  # which parts apply can change when a pod with terms of its own is placed
-            task.labels if moving else None,
-            task.job.key if self._by_job and moving else None,
-        )
+        """The table of the task's kind."""
+        key, moving = self._sorted(task)
         table = self.memory.tables.get(key)
         if table is None:
             table = self.memory.tables[key] = Candidates(self, task, moving)
@@ -110,9 +127,41 @@ class Evaluator:
         self.memory.used(key, table)
         return table
 
+    def kind(self, task: Task) -> Hashable:
+        """What tasks have in common that find the same nodes, as things are now: they share a table."""
+        return self._sorted(task)[0]
+
+    def _sorted(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
+        """The key of a task's table, and the moving parts that apply to the task."""
+        applying = tuple([index for index, part in enumerate(self._moving) if part.applies(task)])
+        moving = self._of_applying.get(applying)
+        if moving is None:
+            moving = self._of_applying[applying] = self._those_of(applying)
+        key = (
+            self.static_key(task),
+            task.namespace,
+            applying,  # which parts apply can change when a pod with terms of its own is placed
+            task.labels if moving.by_labels else None,
+            task.job.key if moving.by_job else None,
+            _kinds(self._used_telling, task),
+            tuple([part.kind_of(task) for part in moving.telling]) if moving.telling else (),
+        )
+        return key, moving.parts
+
+    def _those_of(self, applying: tuple[int, ...]) -> _Moving:
+        parts = tuple(self._moving[index] for index in applying)
+        telling = tuple(part for part in parts if tells_kinds(part))
+        by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
+        return _Moving(parts, telling, by_labels, by_job)
+
+    def static_key(self, task: Task) -> StaticKey:
+        """What the static part depends on beside the nodes' facts: the shape, whose its claims are, and what the parts
+        that depend on facts alone tell tasks apart by."""
+        return task.shape, _owner_of_claims(task), _kinds(self._fixed_telling, task)
+
     def static(self, task: Task) -> _Static:
-        """The static part for a task's shape; tables that share it keep it alive."""
-        key = static_key(task)
+        """The static part for a task; tables that share it keep it alive."""
+        key = self.static_key(task)
         found = self.memory.statics.get(key)
         if found is None:
             found = self.memory.statics[key] = self._static(task)
@@ -156,19 +205,19 @@ class Evaluator:
 
 
 class Candidates:
-    """The nodes for one class of tasks, with keys by which the best is the largest."""
+    """The nodes for one kind of tasks, with keys by which the best is the largest."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, moving: tuple[Predicate | Score, ...]) -> None:
+    def __init__(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
         self.reopen(evaluator, task, moving)
 
-    def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Predicate | Score, ...]) -> None:
+    def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
         """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
         before = getattr(self, "static", None)
         self.session = evaluator.session
         self._evaluator = evaluator
         self._task = task
         self.static = evaluator.static(task)
-        self.static_key = static_key(task)
+        self.static_key = evaluator.static_key(task)
         self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
         self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
         self._levels: list[Ints] = []
@@ -322,7 +371,7 @@ class Candidates:
         return levels[count]
 
     def _combine(self) -> Ints:
-        """Keys with what depends on other pods, the job, time, and the set of nodes that pass."""
+        """Keys with what depends on other pods, the job, queues, time, and the set of nodes that pass."""
         stamp = self.session.changes
         if self._combined_at == stamp:
             return self._keys
@@ -340,7 +389,7 @@ class Candidates:
         return self._keys
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
-        """Add the scores that compare nodes with each other, or follow other pods, the job or time."""
+        """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
         task, usage = self._task, self._evaluator.nodes.usage
         for score, raw in self.static.normalised:
             points += fixed_point(score.normalise(raw, candidates), score.weight)
@@ -387,7 +436,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.tables: dict[Any, Candidates] = {}
-        self.statics: dict[tuple[Shape, str | None], _Static] = {}
+        self.statics: dict[StaticKey, _Static] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
         """The keys of every table in which no node passes; never changed."""
         self._recent: dict[Any, Candidates] = {}

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from vcd.model.objects import PodDisruptionBudget
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
-from vcd.scheduling.candidates import static_key
 from vcd.scheduling.nodes import fits
 from vcd.scheduling.plugin import Depends
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 NEVER = "Never"
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
-_MOVING = Depends.PODS | Depends.JOB | Depends.TIME
+_MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
 
 May = Callable[["Task"], bool]
 """Whether a task may be asked about at all, before any plugin is."""
@@ -65,6 +64,17 @@ class PlacedTasks:
             rows = [row for row in rows if row not in self._immune]
         tasks = [session.task(row) for row in rows]
         return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
+
+    def by_job(self) -> dict[int, list[int]]:
+        """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
+        session = self._session
+        jobs = session.job_of_row[self.rows]
+        order = np.argsort(jobs, kind="stable")
+        found: dict[int, list[int]] = {}
+        for row, job in zip(self.rows[order].tolist(), jobs[order].tolist(), strict=True):
+            if row not in self._immune:
+                found.setdefault(job, []).append(row)
+        return found
 
     def promise(self, chosen: npt.NDArray[np.bool_]) -> Ints:
         """What the ``chosen`` of ``rows`` (nodes) would free at most, as (resources, nodes)."""
@@ -142,7 +152,7 @@ class Room:
 
     def kind(self, task: Task) -> Hashable:
         """What tasks have in common that find the same nodes."""
-        return (*static_key(task), task.labels)
+        return self.session.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -19,7 +19,18 @@ from vcd.model.events import VolumeChoice
 from vcd.model.kinds import KINDS
 from vcd.model.status import TaskStatus
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Problem, Refusal, Score, Scores, Vote
+from vcd.scheduling.plugin import (
+    Depends,
+    Mask,
+    Plugin,
+    Predicate,
+    Problem,
+    Refusal,
+    Score,
+    Scores,
+    Vote,
+    tells_kinds,
+)
 
 if TYPE_CHECKING:
     from vcd.scheduling.action import Action
@@ -300,6 +311,8 @@ class GuardedPredicate(Predicate):
         self._part = part
         self.owner = gate.name
         _take_over(self, part, {"name": str, "reason": str, "depends": Depends, "unresolvable": bool, "reads": tuple})
+        if tells_kinds(part):
+            vars(self)["kind_of"] = self._kind_of
 
     def _ask(self, question: str, check: Check, task: Task, *given: Any) -> Any:
         method, where = getattr(self._part, question), f"predicate {self.name}.{question}"
@@ -307,6 +320,9 @@ class GuardedPredicate(Predicate):
 
     def applies(self, task: Task) -> bool:
         return self._ask("applies", _truth, task)  # type: ignore[no-any-return]
+
+    def _kind_of(self, task: Task) -> Hashable:
+        return self._ask("kind_of", _kind, task)  # type: ignore[no-any-return]
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return self._ask("mask", _mask, task, usage)  # type: ignore[no-any-return]
@@ -330,6 +346,8 @@ class GuardedScore(Score):
         self._part = part
         self.owner = gate.name
         _take_over(self, part, {"name": str, "depends": Depends, "normalised": bool, "reads": tuple})
+        if tells_kinds(part):
+            vars(self)["kind_of"] = self._kind_of
 
     def _ask(self, question: str, check: Check, asked: tuple[Any, ...], *given: Any) -> Any:
         method, where = getattr(self._part, question), f"score {self.name}.{question}"
@@ -337,6 +355,9 @@ class GuardedScore(Score):
 
     def applies(self, task: Task) -> bool:
         return self._ask("applies", _truth, (), task)  # type: ignore[no-any-return]
+
+    def _kind_of(self, task: Task) -> Hashable:
+        return self._ask("kind_of", _kind, (), task)  # type: ignore[no-any-return]
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         weight = 1 if self.normalised else self.weight
@@ -387,6 +408,17 @@ def _read_key(answer: Any) -> tuple[Any, Any]:
         read = [_read_key(part) for part in answer]
         return tuple([key for key, _ in read]), tuple([form for _, form in read])
     return _expected("a key: a number, a text, or a tuple of these", answer)
+
+
+def _kind(answer: Any, *asked: Any) -> Hashable:
+    """Kinds are compared with those of earlier sessions: plain values, which stay what they are."""
+    if isinstance(answer, np.generic):
+        answer = answer.item()
+    if isinstance(answer, tuple):
+        return tuple([_kind(part) for part in answer])
+    if answer is None or (isinstance(answer, bool | int | float | str) and answer == answer):
+        return answer
+    return _expected("a kind: None, a number, a text, or a tuple of these", answer)
 
 
 def _form_in_words(form: Any) -> str:

@@ -8,7 +8,7 @@ it implements. A new instance is made for every session.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +43,16 @@ class Refusal:
     detail: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong with an object, for its owner to mend: its kind as ``vcd.model.kinds`` names it, its key
+    (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do."""
+
+    kind: str
+    key: str
+    message: str
+
+
 class Depends(enum.Flag):
     """What a predicate or score looks at, beside the task: the framework computes it again only when that changed."""
 
@@ -54,6 +64,8 @@ class Depends(enum.Flag):
     """Where other pods are: affinity, spread, ports."""
     JOB = enum.auto()
     """Where the job's own tasks are."""
+    QUEUE = enum.auto()
+    """What queues hold; which one's matters is for ``kind_of`` to say."""
     TIME = enum.auto()
     """The session's time."""
 
@@ -77,9 +89,19 @@ class Predicate:
         """Whether the task can fail it at all; False spares the test."""
         return True
 
+    def kind_of(self, task: Task) -> Hashable:
+        """What else tells the tasks to which it applies apart for it, such as an annotation, or the queue's name.
+
+        One task is asked about in place of all of its kind: those of one shape (with the namespace where that names
+        claims; in any case where it depends on more than FACTS), labels where it depends on PODS, job where it depends
+        on JOB, and equal answers here. Answers mean the same from session to session: names and values, no numbers
+        that a session gave.
+        """
+        return None
+
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes and only the task's shape
-        and namespace may matter; with USAGE ``usage`` may hold any selection of rows."""
+        """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes; with USAGE ``usage`` may hold
+        any selection of rows. Only what makes the task's kind may matter, see ``kind_of``."""
         raise NotImplementedError
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
@@ -112,6 +134,10 @@ class Score:
         """Whether it tells nodes apart for this task; False spares the computation."""
         return True
 
+    def kind_of(self, task: Task) -> Hashable:
+        """What else tells the tasks to which it applies apart for it; see ``Predicate.kind_of``."""
+        return None
+
     def raw(self, task: Task, usage: Usage) -> Scores:
         """The rating, one float64 per row of ``usage``, before normalisation and weight."""
         raise NotImplementedError
@@ -119,6 +145,12 @@ class Score:
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """The rating made comparable over the feasible nodes (only asked when ``normalised``)."""
         return raw
+
+
+def tells_kinds(part: Predicate | Score) -> bool:
+    """Whether a part has a ``kind_of`` of its own; the others are not asked."""
+    method = getattr(part.kind_of, "__func__", part.kind_of)
+    return method not in (Predicate.kind_of, Score.kind_of)
 
 
 class Plugin:
@@ -161,4 +193,9 @@ class Plugin:
 
     def gauges(self) -> Iterable[Gauge]:
         """What it shows on the metrics page after the session."""
+        return ()
+
+    def problems(self) -> Iterable[Problem]:
+        """Objects that it finds misconfigured: each is told once in an Event on the object, and counted on the metrics
+        page as long as it lasts. Asked after the session; it decides nothing."""
         return ()

@@ -42,7 +42,7 @@ _ALL = (
     # orders -------------------------------------------------------------------------------------------------------
     Point("queue_order", "enableQueueOrder", Combine.FIRST_DIFFERENCE, "(queue: Queue) -> key, smaller first"),
     Point("job_order", "enableJobOrder", Combine.FIRST_DIFFERENCE, "(job: Job) -> key, smaller first"),
-    Point("sub_job_order", "enabledSubJobOrder", Combine.FIRST_DIFFERENCE, "(job: Job) -> key, smaller first"),
+    Point("sub_job_order", "enabledSubJobOrder", Combine.FIRST_DIFFERENCE, "(sub_job: SubJob) -> key, smaller first"),
     Point("task_order", "enableTaskOrder", Combine.FIRST_DIFFERENCE, "(task: Task) -> key, smaller first"),
     Point(
         "cluster_order",
@@ -60,9 +60,9 @@ _ALL = (
     Point("allocatable", "enabledAllocatable", Combine.ALL, "(queue: Queue, task: Task) -> Refusal | None"),
     Point("preemptive", "enablePreemptive", Combine.ALL, "(queue: Queue, tasks: list[Task]) -> Refusal | None"),
     Point("job_ready", "enableJobReady", Combine.ALL, "(job: Job) -> bool"),
-    Point("sub_job_ready", "enabledSubJobReady", Combine.ALL, "(job: Job) -> bool"),
+    Point("sub_job_ready", "enabledSubJobReady", Combine.ALL, "(sub_job: SubJob) -> bool"),
     Point("job_pipelined", "enableJobPipelined", Combine.VOTE, "(job: Job) -> Vote"),
-    Point("sub_job_pipelined", "enabledSubJobPipelined", Combine.VOTE, "(job: Job) -> Vote"),
+    Point("sub_job_pipelined", "enabledSubJobPipelined", Combine.VOTE, "(sub_job: SubJob) -> Vote"),
     Point("job_starving", "enableJobStarving", Combine.ALL_OF_FIRST_TIER, "(job: Job) -> bool"),
     # nodes --------------------------------------------------------------------------------------------------------
     Point("pre_predicate", "enablePredicate", Combine.ALL, "(task: Task) -> Refusal | None"),

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=np.generic)
 
-_MOVING = Depends.PODS | Depends.JOB | Depends.TIME
+_MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
 """What is asked for all nodes again after each placement, or at least once a session."""
-_CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB
+_CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB | Depends.QUEUE
 """What a placement changes."""
 
 
@@ -44,18 +44,20 @@ class UndeclaredError(AttributeError):
 class TaskView:
     """A task, as far as tasks that are treated alike share it: one is asked about in place of all of them.
 
-    Pods are alike that have the same spec; for what depends on PODS, JOB or TIME, the same namespace and labels as
-    well; for JOB, the same job. What differs between such pods (a name, an annotation) is a matter for the point
-    ``pre_predicate``, which is asked for each pod.
+    Pods are alike that have the same spec; for what depends on PODS, JOB, QUEUE or TIME, the same namespace as well;
+    for PODS, the same labels; for JOB, the same job; and for what has a ``kind_of``, the same ``kind``. What differs
+    between such pods all the same (a name) is a matter for the point ``pre_predicate``, which is asked for each pod.
     """
 
-    __slots__ = ("_declared", "_session", "_task", "_who")
+    __slots__ = ("_declared", "_session", "_task", "_who", "kind")
 
-    def __init__(self, session: Session, task: Task, who: str, declared: Depends) -> None:
+    def __init__(self, session: Session, task: Task, who: str, declared: Depends, kind: Hashable = None) -> None:
         self._session = session
         self._task = task
         self._who = who
         self._declared = declared
+        self.kind = kind
+        """What the ``kind_of`` of the predicate or score says of it."""
 
     def _needs(self, what: str, needed: Depends) -> None:
         if not self._declared & needed:
@@ -82,7 +84,7 @@ class TaskView:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        self._needs("task.labels", _MOVING)
+        self._needs("task.labels", Depends.PODS)
         return self._task.pod.metadata.labels
 
     @property
@@ -135,10 +137,11 @@ class DeclaredNode(NodeView):
 class _Asker:
     """Asks for node after node, and keeps the answers that no placement of the session changes."""
 
-    def __init__(self, session: Session, who: str, declared: Depends) -> None:
+    def __init__(self, session: Session, who: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
         self._session = session
         self._who = who
         self._declared = declared
+        self._kind_of = kind_of
         self._kept: dict[Hashable, npt.NDArray[np.generic]] = {}
 
     @property
@@ -153,7 +156,7 @@ class _Asker:
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
         if self._declared & _CHANGING:
             return self._asked(task, usage, rows, dtype, ask)
-        key = (task.shape, task.namespace, task.labels)
+        key = (task.shape, task.namespace, self._kind_of(task))
         found = self._kept.get(key)
         if found is None:
             whole = self._session.nodes.usage
@@ -169,7 +172,7 @@ class _Asker:
         return np.array(answers, dtype)
 
     def task(self, task: Task) -> TaskView:
-        return TaskView(self._session, task, self._who, self._declared)
+        return TaskView(self._session, task, self._who, self._declared, self._kind_of(task))
 
     def node(self, row: int, usage: Usage, column: int) -> NodeView:
         return DeclaredNode(self._session, row, usage, column, self._who, self._declared)
@@ -180,7 +183,7 @@ class ScalarPredicate(Predicate):
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._asker = _Asker(session, f"predicate {self.name}", type(self).depends)
+        self._asker = _Asker(session, f"predicate {self.name}", type(self).depends, self.kind_of)
         vars(self)["depends"] = self._asker.depends
 
     def passes(self, task: TaskView, node: NodeView) -> bool | str:
@@ -217,7 +220,7 @@ class ScalarScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self.session = session
-        self._asker = _Asker(session, f"score {self.name}", type(self).depends)
+        self._asker = _Asker(session, f"score {self.name}", type(self).depends, self.kind_of)
         vars(self)["depends"] = self._asker.depends
 
     def points(self, task: TaskView, node: NodeView) -> float:

@@ -29,8 +29,9 @@ from vcd.scheduling.jobs import JobColumns
 from vcd.scheduling.nodes import Deltas, Ints, Nodes
 from vcd.scheduling.order import ordered_tasks
 from vcd.scheduling.outside import NOBODY, Outside
-from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
+from vcd.scheduling.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
 from vcd.scheduling.points import POINTS, VICTIM_POINTS
+from vcd.scheduling.subjobs import SubJob
 from vcd.scheduling.views import Job, NodeView, Queue, Task
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.snapshot import Snapshot
@@ -73,11 +74,13 @@ class Session:
         *,
         outside: Outside = NOBODY,
         watch: guard.Watch | None = None,
+        left_out: Sequence[str] = (),
     ) -> None:
         self.snapshot = snapshot
         self.outside = outside
         self.policy = policy
-        self.policy_digest = policy.digest
+        self.policy_digest = "/".join((policy.digest, *left_out))
+        """What was decided by: tables of other plugins do not hold."""
         self.now = now
         self.seed = seed
         self.changes = 0
@@ -95,6 +98,8 @@ class Session:
         """What those in ``faults`` raised, by name, for who tells of it."""
         self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
         """What plugins that are not ours show, once that was taken (``guard.take_gauges``)."""
+        self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
+        """What plugins find misconfigured, once that was taken (``guard.take_problems``)."""
         self.moves: list[Task] = []
         """Tasks in the order in which their status or node changed in trial, one entry a change."""
         self._shape_deltas: dict[int, Deltas] = {}
@@ -286,6 +291,11 @@ class Session:
         """What the plugins say about the order of jobs."""
         return tuple([key(job) for key in self._flat["job_order"]])
 
+    def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
+        """The smaller key is served first, among the sub-jobs of one job."""
+        keys = [key(sub_job) for key in self._flat["sub_job_order"]]
+        return (*keys, sub_job.match_index, sub_job.uid, sub_job.groups.index, sub_job.values)
+
     def task_plugin_key(self, task: Task) -> tuple[Any, ...]:
         """What the plugins say about the order of tasks."""
         return tuple([key(task) for key in self._flat["task_order"]])
@@ -326,9 +336,13 @@ class Session:
         return self.more
 
     def commit_kept(self, job: Job) -> None:
-        """Commit what a job held without being ready."""
+        """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
+        held = [] if job.partition is None else job.partition.held
         for statement in self.kept.pop(job.index, []):
-            statement.commit()
+            if any(statement is other for other in held):
+                statement.keep()
+            else:
+                statement.commit()
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
@@ -388,12 +402,23 @@ class Session:
                 return False
         return True
 
+    def sub_job_ready(self, sub_job: SubJob) -> bool:
+        """Whether all plugins find enough of a sub-job placed."""
+        return all(method(sub_job) for method in self._flat["sub_job_ready"])
+
     def job_pipelined(self, job: Job) -> bool:
         """Whether a job may keep room that it waits for."""
-        for tier in self._methods["job_pipelined"]:
+        return self._voted("job_pipelined", job)
+
+    def sub_job_pipelined(self, sub_job: SubJob) -> bool:
+        """Whether a sub-job may keep room that it waits for."""
+        return self._voted("sub_job_pipelined", sub_job)
+
+    def _voted(self, point: str, subject: Job | SubJob) -> bool:
+        for tier in self._methods[point]:
             permitted = False
             for method in tier:
-                vote = method(job)
+                vote = method(subject)
                 if vote < 0:
                     return False
                 permitted |= vote > 0

@@ -10,6 +10,7 @@ import numpy as np
 from vcd.model.events import Waiting
 from vcd.model.objects import Node, Pod
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TERMINATED_STATUSES, Phase, TaskStatus
+from vcd.scheduling.subjobs import Partition
 from vcd.state.records import GroupRecord, QueueRecord, Shape, is_preemptable, task_role
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Job:
     """A PodGroup and its tasks: counts by status, what it has allocated, and its minimum."""
 
     __slots__ = (
+        "_partition",
         "_pending",
         "_roles",
         "_tasks",
@@ -164,6 +166,7 @@ class Job:
         self._pending: list[Task] | None = None
         self._tasks: list[Task] | None = None
         self._roles: dict[str, list[int]] | None = None
+        self._partition: Partition | None = None
 
     # --- counts (seed 003 section 4.6) ------------------------------------------------------------------------------
 
@@ -242,6 +245,17 @@ class Job:
         """Tasks of a role that have room or ended well, pending best-effort ones included."""
         return 0 if counts is None else sum(counts[status] for status in _READY) + counts[STATUSES]
 
+    # --- sub-jobs ---------------------------------------------------------------------------------------------------
+
+    @property
+    def partition(self) -> Partition | None:
+        """Its sub-jobs, None where its group has no policy that divides it."""
+        if self._partition is None:
+            policies = self.record.group.spec.sub_group_policy
+            if policies:
+                self._partition = Partition(self, policies)
+        return self._partition
+
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def pending(self) -> list[Task]:
@@ -274,6 +288,8 @@ class Job:
             counts[status] += 1
             if task.best_effort:
                 counts[STATUSES] += (status == _S.PENDING) - (before == _S.PENDING)
+        if self._partition is not None:
+            self._partition.of(task).moved(task, before, status)
         task.status = status
         self.touched = True
         self.session.moves.append(task)

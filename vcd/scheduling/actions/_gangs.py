@@ -5,21 +5,25 @@ Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one 
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
+from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
-from vcd.scheduling.arguments import Argument
+from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.eviction import EvictionContext, may_preempt, placed_tasks
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.subjobs import SpareSubJobs
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import is_preemptable_group
 
@@ -32,6 +36,16 @@ class Bundle:
     job: Job
     tasks: tuple[Task, ...]
 
+    @cached_property
+    def freed(self) -> Ints:
+        """What they hold together."""
+        return _sum(self.tasks)
+
+    @cached_property
+    def lost(self) -> Ints:
+        """What the whole job asks for."""
+        return _sum(self.job.tasks())
+
 
 class GangEvictionAction(Action):
     """What gangpreempt and gangreclaim share; a subclass says whose tasks may go and in which order."""
@@ -41,6 +55,12 @@ class GangEvictionAction(Action):
         Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
     )
     why: ClassVar[str]
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        super().__init__(arguments)
+        self._rows: dict[int, list[int]] | None = None
+        self._known: dict[int, tuple[tuple[int, ...], list[Bundle]]] = {}
+        """Bundles of each job, and its counts when they were made: they hold while these do."""
 
     def execute(self, session: Session) -> None:
         starving = starving_jobs(session)
@@ -67,8 +87,12 @@ class GangEvictionAction(Action):
         """Whether a job may cost others anything for the room of ``tasks``."""
 
     @abstractmethod
-    def may_go(self, task: Task, job: Job) -> bool:
-        """Whether a placed task may be asked about for a job."""
+    def may_go(self, other: Job, job: Job) -> bool:
+        """Whether a job's tasks may be asked about for another."""
+
+    def is_asked(self, task: Task) -> bool:
+        """Whether a placed task may be asked about at all."""
+        return task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
 
     @abstractmethod
     def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
@@ -78,7 +102,7 @@ class GangEvictionAction(Action):
         tasks = [task for task in wanting_tasks(session, job) if not task.best_effort]
         if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(session, job, tasks):
             return
-        need = np.sum([task.request for task in tasks], axis=0)
+        need = _sum(tasks)
         statement = Statement(session, self.name, job)
         if self._take(session, statement, job, tasks, need):
             statement.commit()
@@ -89,10 +113,11 @@ class GangEvictionAction(Action):
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
         room = np.maximum(session.nodes.usage.future_idle, 0).sum(axis=1)
         taken: list[Bundle] = []
-        for bundle in (None, *self._bundles(session, job, need)):
+        bundles = self.in_order(session, job, list(self._offered(session, job)), need)
+        for bundle in itertools.chain((None,), self._allowed(session, job, bundles)):
             if bundle is not None:
                 self._evict(statement, bundle)
-                room += np.sum([task.request for task in bundle.tasks], axis=0)
+                room += bundle.freed
                 taken.append(bundle)
             if ((need > 0) & (room < need)).any():
                 continue
@@ -127,57 +152,66 @@ class GangEvictionAction(Action):
             self._evict(statement, bundle)
         _place_all(session, statement, job, tasks)
 
-    def _bundles(self, session: Session, job: Job, need: Ints) -> list[Bundle]:
-        bundles = self.in_order(session, job, list(self._offered(session, job)), need)
-        asked = [task for bundle in bundles for task in bundle.tasks]
+    def _allowed(self, session: Session, job: Job, bundles: list[Bundle]) -> Iterator[Bundle]:
+        """What the plugins let go of each bundle, asked when it is its turn: what went before counts then."""
         context = EvictionContext(self.name, job)
-        allowed = {task.row for task in session.victims("unified_evictable", context, asked)}
-        staying = {task.job.index for task in asked if task.row not in allowed}
-        left = []
+        staying: set[int] = set()
         for bundle in bundles:
+            allowed = {task.row for task in session.victims("unified_evictable", context, list(bundle.tasks))}
             tasks = tuple(task for task in bundle.tasks if task.row in allowed)
-            if bundle.whole and (bundle.job.index in staying or not self.values["allowWholeBundle"]):
-                continue
-            if tasks:
-                left.append(Bundle(bundle.whole, bundle.job, tasks))
-        return self.in_order(session, job, left, need)
+            if len(tasks) < len(bundle.tasks):
+                staying.add(bundle.job.index)
+            if tasks and not (bundle.whole and (bundle.job.index in staying or not self.values["allowWholeBundle"])):
+                yield Bundle(bundle.whole, bundle.job, tasks)
 
     def _offered(self, session: Session, job: Job) -> Iterator[Bundle]:
         """The bundles of all jobs that may be asked, in order of the jobs' keys."""
-        placed = placed_tasks(session)
-        by_job: dict[int, list[Task]] = {}
-        for node in range(len(session.nodes)):
-            for task in placed.on_node(node):
-                if task.preemptable and self.may_go(task, job) and is_preemptable_group(task.job.record.group):
-                    by_job.setdefault(task.job.index, []).append(task)
-        for index in sorted(by_job):
-            yield from bundles_of(session.job(index), by_job[index])
+        if self._rows is None:
+            self._rows = placed_tasks(session).by_job()
+        for index, rows in self._rows.items():
+            other = session.job(index)
+            if self.may_go(other, job) and is_preemptable_group(other.record.group):
+                stamp = tuple(other.counts)
+                known = self._known.get(index)
+                if known is None or known[0] != stamp:
+                    tasks = [task for task in map(session.task, rows) if task.preemptable and self.is_asked(task)]
+                    known = self._known[index] = (stamp, list(bundles_of(other, tasks)))
+                yield from known[1]
 
 
 def bundles_of(job: Job, tasks: list[Task]) -> Iterator[Bundle]:
-    """A job's tasks as what it can spare (its minimum and those of its roles hold without it), and the rest.
+    """A job's tasks as what it can spare (the minima of tasks, roles and sub-groups hold without it), and the rest.
 
     The rest is offered only when nothing of the job that has a place would stay behind.
     """
     tasks = sorted(tasks, key=lambda task: (task.priority, task.uid, task.key))
     surplus = job.ready_count - job.min_available
     if surplus < 0:
-        yield Bundle(False, job, tuple(tasks))  # the gang is broken already
+        if not (job.waiting_count and job.is_pipelined()):
+            yield Bundle(False, job, tuple(tasks))  # the gang is broken already, and will not be whole either
         return
     roles = _role_surplus(job)
+    sub_jobs = SpareSubJobs(job.partition) if job.partition is not None else None
     spare, rest = [], []
     for task in tasks:
-        if surplus > 0 and roles.get(task.role, 1) > 0:
+        if surplus > 0 and roles.get(task.role, 1) > 0 and (sub_jobs is None or sub_jobs.may_lose(task)):
             spare.append(task)
             surplus -= 1
+            if sub_jobs is not None:
+                sub_jobs.lose(task)
             if task.role in roles:
                 roles[task.role] -= 1
         else:
             rest.append(task)
     if spare:
         yield Bundle(False, job, tuple(spare))
-    if rest and len(tasks) == job.allocated_count:
+    if rest and len(tasks) == job.allocated_count and not job.waiting_count:
         yield Bundle(True, job, tuple(rest))
+
+
+def _sum(tasks: Iterable[Task]) -> Ints:
+    total: Ints = np.sum([task.request for task in tasks], axis=0)
+    return total
 
 
 def _role_surplus(job: Job) -> dict[str, int]:
@@ -192,11 +226,9 @@ def gain(bundle: Bundle, need: Ints) -> float:
     """What a bundle gives of what is needed, against what its job loses; infinite where the job goes on."""
     if not bundle.whole:
         return float("inf")
-    freed = np.sum([task.request for task in bundle.tasks], axis=0)
-    lost = np.sum([task.request for task in bundle.job.tasks()], axis=0)
     wanted = need > 0
-    loss = float((lost[wanted] / need[wanted]).sum())
-    return float((np.minimum(freed, need)[wanted] / need[wanted]).sum()) / loss if loss else float("inf")
+    loss = float((bundle.lost[wanted] / need[wanted]).sum())
+    return float((np.minimum(bundle.freed, need)[wanted] / need[wanted]).sum()) / loss if loss else float("inf")
 
 
 def _needed(session: Session, taken: list[Bundle]) -> list[Bundle]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.action import Action
@@ -13,7 +15,13 @@ from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.subjobs import Partition, SubJob, Worksheet
 from vcd.scheduling.views import Job, Queue, Task
+
+Left = deque[Task] | Worksheet
+"""What is left to place of a job."""
+Unit = TypeVar("Unit", Job, SubJob)
+"""What is placed whole or not at all."""
 
 PREDICATE_ERROR_CACHE = Argument(
     "predicateErrorCacheEnable",
@@ -27,7 +35,8 @@ class AllocateAction(Action):
     """Queue by queue, job by job, task by task: the best node that passes all predicates.
 
     A job's placements are committed when the plugins find it ready, kept for the session when it only waits for
-    room being freed, and taken back otherwise.
+    room being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
+    sub-job, each by the same rule within the job.
     """
 
     name = "allocate"
@@ -37,11 +46,16 @@ class AllocateAction(Action):
         if "enqueue" not in session.policy.actions:
             _admit_all(session)
         jobs: dict[int, list[Job]] = {}
-        tasks: dict[int, deque[Task]] = {}
+        tasks: dict[int, Left] = {}
         for job in session.jobs_with_pending():
             wanted = self._wanted(session, job)
             if wanted:
-                tasks[job.index] = deque(ordered_tasks(session, wanted))
+                partition = job.partition
+                tasks[job.index] = (
+                    deque(ordered_tasks(session, wanted))
+                    if partition is None
+                    else Worksheet(session, partition, wanted)
+                )
                 jobs.setdefault(job.queue.index, []).append(job)
         self._keep_promises(session, jobs, tasks)
         waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
@@ -65,7 +79,7 @@ class AllocateAction(Action):
                 heap.push(job)
             queues.push(queue)
 
-    def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, deque[Task]]) -> None:
+    def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
         """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed."""
         nominated = session.snapshot.nominated
         if not nominated:
@@ -91,27 +105,16 @@ class AllocateAction(Action):
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
 
-    def _allocate(self, session: Session, queue: Queue, job: Job, tasks: deque[Task]) -> bool:
+    def _allocate(self, session: Session, queue: Queue, job: Job, tasks: Left) -> bool:
         """Place a job's tasks until it is ready; whether that was committed."""
         statement = Statement(session, self.name, job)
-        while tasks:
-            task = tasks.popleft()
-            refused = session.allocatable(queue, task)
-            if refused is not None:
-                session.note(job, "queue", *refused, task=task)
-                continue
-            if is_held(session, task, task.gated):
-                continue
-            if task.role and task.role in job.failed_roles:
-                continue
-            if not place(session, statement, task):
-                job.failed_roles.add(task.role)
-                if not needs_more(job):
-                    break
-                continue
-            if session.job_ready(job):
-                break
-        if session.job_ready(job):
+        if isinstance(tasks, Worksheet):
+            placed = self._place_sub_jobs(session, queue, statement, tasks)
+            ready = session.job_ready(job) and self._hold_waiting(session, statement, tasks.partition, placed)
+        else:
+            _place_until_ready(session, queue, statement, job, tasks, session.job_ready, needs_more)
+            ready = session.job_ready(job)
+        if ready:
             statement.commit()
             return True
         if session.job_pipelined(job):
@@ -119,6 +122,91 @@ class AllocateAction(Action):
         else:
             statement.discard()
         return False
+
+    @staticmethod
+    def _place_sub_jobs(session: Session, queue: Queue, statement: Statement, worksheet: Worksheet) -> list[Task]:
+        """Place sub-job after sub-job until the job is ready, each its size or nothing; the tasks that have a place.
+
+        One that cannot be placed is not tried again; one that can, and has tasks beyond its size, gets one more a turn.
+        """
+        job = statement.job
+        placed: list[Task] = []
+        while worksheet:
+            sub_job, tasks = worksheet.pop()
+            tried = list(tasks)
+            sub_job.failed_roles.clear()
+            save_point = statement.save()
+            _place_until_ready(session, queue, statement, sub_job, tasks, session.sub_job_ready, SubJob.needs_more)
+            if not (session.sub_job_ready(sub_job) or session.sub_job_pipelined(sub_job)):
+                sub_job.missed = sub_job.min_available + sub_job.margin + sub_job.waiting_count
+                statement.undo(save_point)
+            elif statement.save() > save_point:
+                placed += [task for task in tried if task.status != TaskStatus.PENDING]
+                if tasks:
+                    worksheet.push(sub_job)
+                if session.job_ready(job):
+                    break
+        known = [why.reason for why in job.why]
+        for remark in worksheet.partition.remarks():
+            if remark.reason not in known:
+                session.note(job, "gang", "", remark)
+        return placed
+
+    def _hold_waiting(self, session: Session, statement: Statement, partition: Partition, placed: list[Task]) -> bool:
+        """Keep what sub-jobs have that still wait for room out of what is committed: a sub-job is bound whole.
+
+        Whether the job is ready without them; if not, all of it waits.
+        """
+        if all(session.sub_job_ready(partition.of(task)) for task in placed):
+            return True
+        places = [(task, task.node, task.status) for task in placed]
+        waiting = [not session.sub_job_ready(partition.of(task)) for task in placed]
+        statement.discard()
+        _place_again(statement, [place for place, waits in zip(places, waiting, strict=True) if not waits])
+        ready = session.job_ready(statement.job)
+        held = Statement(session, self.name, statement.job) if ready else statement
+        _place_again(held, [place for place, waits in zip(places, waiting, strict=True) if waits])
+        partition.held.append(held)
+        if ready:
+            held.keep()
+        return ready
+
+
+def _place_again(statement: Statement, places: list[tuple[Task, int, int]]) -> None:
+    for task, node, status in places:
+        if status == TaskStatus.ALLOCATED:
+            statement.allocate(task, node)
+        else:
+            statement.pipeline(task, node)
+
+
+def _place_until_ready(
+    session: Session,
+    queue: Queue,
+    statement: Statement,
+    unit: Unit,
+    tasks: deque[Task],
+    ready: Callable[[Unit], bool],
+    more: Callable[[Unit], bool],
+) -> None:
+    """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
+    while tasks:
+        task = tasks.popleft()
+        refused = session.allocatable(queue, task)
+        if refused is not None:
+            session.note(task.job, "queue", *refused, task=task)
+            continue
+        if is_held(session, task, task.gated):
+            continue
+        if task.role and task.role in unit.failed_roles:
+            continue
+        if not place(session, statement, task):
+            unit.failed_roles.add(task.role)
+            if not more(unit):
+                break
+            continue
+        if ready(unit):
+            break
 
 
 def _admit_all(session: Session) -> None:

@@ -21,7 +21,8 @@ class _Relation(NamedTuple):
     above: tuple[Account, ...]
     """All of these, each once."""
     related: bool
-    """Whether both have an ancestor below the root in reach of ``ancestorReclaimLevel``."""
+    """Whether both have an ancestor below the root in reach of ``ancestorReclaimLevel``, or one that is guaranteed
+    something: of that neither has more right to it than the other."""
 
 
 class Reclaim:
@@ -114,7 +115,11 @@ class Reclaim:
             above for above in account.chain[1:] if above.guaranteed and above.name != ROOT and above not in asker.chain
         )
         above = tuple(above for above in account.chain[1:] if above in checked or above in kept)
-        related = any(above.name != ROOT and above in ours for above in theirs)
+        related = any(
+            above.name != ROOT and (above in ours or (above.guaranteed and above in asker.chain))
+            for depth, above in enumerate(account.chain[1:])
+            if depth < self._level or above.guaranteed
+        )
         relation = _Relation(checked, kept, above, related)
         self._relations[asker.queue.index, account.queue.index] = relation
         return relation

@@ -132,14 +132,6 @@ class Accounts:
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
-    def waiting_kinds(self) -> Iterator[tuple[int, CardRequest]]:
-        """Queue and request of the pending pods, each pair once, in order."""
-        queues = self._session.jobs.queue[self._waiting.job].astype(np.int64)
-        pairs = np.unique(queues * max(1, len(self._kinds)) + self._waiting.kind)
-        for pair in pairs.tolist():
-            queue, kind = divmod(pair, len(self._kinds))
-            yield queue, self._kinds[kind]
-
     def waiting_of_jobs(self) -> Iterator[tuple[int, Names, int]]:
         """Job, names and amount of what is asked for and not placed as the session begins."""
         waiting = self._waiting

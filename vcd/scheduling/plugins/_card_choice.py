@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from vcd.scheduling.candidates import static_key
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._card_account import Account
@@ -19,7 +18,6 @@ from vcd.scheduling.views import Task
 BEST = 100.0
 DECAY = 0.5
 """Points of the first card named, and by how much each further one has less."""
-_SPARE_BITS = 12
 
 RequestOf = Callable[[Task], CardRequest]
 
@@ -33,7 +31,7 @@ class CardModel(Predicate):
 
     name = "CardModel"
     reason = "node(s) had other cards"
-    depends = Depends.PODS  # with the quota left it moves at each placement of the queue
+    depends = Depends.QUEUE
 
     def __init__(self, session: Session, cards: NodeCards, accounts: Sequence[Account], request_of: RequestOf) -> None:
         self._session = session
@@ -48,13 +46,19 @@ class CardModel(Predicate):
         return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
 
     def _may_stray(self, task: Task, ask: Ask) -> bool:
-        key = (static_key(task), ask)
+        key = (self._session.evaluator.static_key(task), ask)
         found = self._kept_apart.get(key)
         if found is None:
             others = self._cards.others(ask.resource, ask.names)
             found = bool(others.any()) and bool((others & self._session.evaluator.static(task).mask).any())
             self._kept_apart[key] = found
         return found
+
+    def kind_of(self, task: Task) -> Hashable:
+        """The cards named and, where the queue's quota chooses among them, the queue."""
+        asks = self._request_of(task).asks
+        single = all(ask.named and len(ask.names) == 1 for ask in asks)
+        return None if single else task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         account = self._accounts[task.job.queue.index]
@@ -97,68 +101,10 @@ def _affordable(account: Account, ask: Ask) -> tuple[str, ...]:
     return tuple([card for card in ask.names if account.left(card) >= ask.amount])
 
 
-class CardClasses:
-    """Numbers for the kinds of tasks that find different nodes though their specs are equal: by the cards named and,
-    where the queue's quota chooses among them, by queue."""
-
-    def __init__(self, model: CardModel, request_of: RequestOf) -> None:
-        self._model = model
-        self._request_of = request_of
-        self._numbers: dict[object, int] = {}
-        self._last: tuple[Task | None, int] = (None, 0)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def add(self, queue: int, request: CardRequest) -> int:
-        """The number of a kind; 0 for what asks for no cards."""
-        if not request.asks:
-            return 0
-        single = all(ask.named and len(ask.names) == 1 for ask in request.asks)
-        key = (-1 if single else queue, tuple([(ask.resource, ask.names, ask.named) for ask in request.asks]))
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
-
-    def of(self, task: Task) -> int:
-        """The number of a task's kind; 0 where every node it can reach is as good to all such tasks."""
-        last, number = self._last
-        if last is not task:
-            applies = self._model.applies(task)
-            number = self.add(task.job.queue.index, self._request_of(task)) if applies else 0
-            self._last = (task, number)
-        return number
-
-    def bits(self) -> list[_ClassBit]:
-        """Parts that keep the kinds' tables apart."""
-        return [_ClassBit(self, bit) for bit in range(len(self).bit_length() + _SPARE_BITS)]
-
-
-class _ClassBit(Predicate):
-    """Passes everywhere. That it applies or not is one bit of a task's class, so that tasks which differ in annotation
-    or queue alone do not share a table of candidates."""
-
-    name = "CardClass"
-    reason = ""
-    depends = Depends.PODS
-
-    def __init__(self, classes: CardClasses, bit: int) -> None:
-        self._classes = classes
-        self._bit = 1 << bit
-
-    def applies(self, task: Task) -> bool:
-        return bool(self._classes.of(task) & self._bit)
-
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        return np.ones(len(usage), np.bool_)
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        return {}
-
-
 class CardOrder(Score):
     """The cards that a pod names in its order: 100 for the first, half of it for each further one."""
 
     name = "CardOrder"
-    depends = Depends.PODS  # on the annotation, which is no part of a shape
 
     def __init__(self, cards: NodeCards, request_of: RequestOf, weight: float) -> None:
         super().__init__(weight)
@@ -168,6 +114,11 @@ class CardOrder(Score):
 
     def applies(self, task: Task) -> bool:
         return self._request_of(task).preference is not None
+
+    def kind_of(self, task: Task) -> Hashable:
+        ask = self._request_of(task).preference
+        assert ask is not None
+        return ask.resource, ask.names
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         ask = self._request_of(task).preference

@@ -19,6 +19,7 @@ class CardLimits:
     def __init__(self, session: Session, names: Sequence[str]) -> None:
         self._names = names
         self._queues = session.queue_list
+        self._by_name = session.queues
         self._limits: dict[int, list[int | None]] = {}
         for queue in session.queue_list:
             limits = [queue.record.capability.get(name) for name in names]
@@ -47,11 +48,12 @@ class CardLimits:
             held[0] += memory * _MILLI
             held[1] += cores * _MILLI
 
-    def memory_left(self, queue: int) -> int | None:
+    def memory_left(self, queue: str) -> int | None:
         """What a queue and its ancestors have left of memory, rounded down to whole units; None: there is no limit."""
-        if queue < 0 or not self._limits:
+        if not queue or not self._limits:
             return None
-        stated = [(self._limits[index][0], self._held[index][0]) for index in self._chains[queue]]
+        chain = self._chains[self._by_name[queue].index]
+        stated = [(self._limits[index][0], self._held[index][0]) for index in chain]
         left = [(limit - held) // _MILLI for limit, held in stated if limit is not None]
         return min(left) if left else None
 

@@ -68,7 +68,7 @@ class Ask:
     """All that decides which cards a pod can get: equal asks get equal answers.
 
     ``avoids`` are the marks of cards that the pod must not get (those of rules count on nodes without MIG only).
-    ``queue`` is set where a node fits only within what is left to that queue.
+    ``queue`` names the queue where a node fits only within what is left to it.
     """
 
     requests: tuple[Request, ...]
@@ -78,7 +78,7 @@ class Ask:
     use_uuids: tuple[str, ...] = ()
     no_uuids: tuple[str, ...] = ()
     avoids: tuple[str, ...] = ()
-    queue: int = -1
+    queue: str = ""
 
     @property
     def memory(self) -> int:

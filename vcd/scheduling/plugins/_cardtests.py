@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.scheduling.nodes import Ints, Usage, fits
 from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
-from vcd.scheduling.plugins._cards import POINT
+from vcd.scheduling.plugins._cards import POINT, Ask
 from vcd.scheduling.plugins._vgpu import MODE
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.views import Task
@@ -30,6 +30,9 @@ class SharedCards(Predicate):
 
     def applies(self, task: Task) -> bool:
         return self._plugin.ask_of(task) is not None
+
+    def kind_of(self, task: Task) -> Ask | None:
+        return self._plugin.ask_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Cards with room now; or with room later, where the node's other room makes the pod wait anyway.
@@ -74,25 +77,6 @@ class SharedCards(Predicate):
         return counts
 
 
-class TellingAsks(Predicate):
-    """Passes all nodes. Whether it applies is one bit of the number of a pod's ask, so that pods with other
-    annotations do not share the framework's table of candidates."""
-
-    name: ClassVar[str] = "deviceshare-ask"
-    reason: ClassVar[str] = ""
-    depends: ClassVar[Depends] = Depends.PODS
-
-    def __init__(self, plugin: DeviceSharePlugin, bit: int) -> None:
-        self._plugin = plugin
-        self._bit = bit
-
-    def applies(self, task: Task) -> bool:
-        return bool(self._plugin.number_of(task) >> self._bit & 1)
-
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        return np.ones(len(usage), np.bool_)
-
-
 class CardScore(Score):
     """Points of the cards that a pod would get, to the next integer, by the policy for cards."""
 
@@ -105,6 +89,9 @@ class CardScore(Score):
 
     def applies(self, task: Task) -> bool:
         return self._plugin.ask_of(task) is not None
+
+    def kind_of(self, task: Task) -> Ask | None:
+        return self._plugin.ask_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points: Ints = at_rows(self._plugin.fitting_of(task).points, usage)

@@ -31,7 +31,7 @@ LARGEST_POINTS = 1e9
 
 
 class Progress:
-    """How the session moved on: which node changed when, and which task is being placed."""
+    """How the session moved on: which node changed when."""
 
     def __init__(self, session: Session, is_managed: Callable[[Shape], bool]) -> None:
         self._session = session
@@ -39,7 +39,6 @@ class Progress:
         self.changed: Ints = np.zeros(len(session.nodes), np.int64)
         """Per node, the last change's number."""
         self._changes = 0
-        self._current: Task | None = None
 
     def moved(self, row: int) -> None:
         """Something was placed on a node, or taken from it."""
@@ -47,27 +46,10 @@ class Progress:
         self.changed[row] = self._changes
 
     def anew(self) -> None:
-        """What was said about any node need not hold any more."""
+        """What was said about any node need not hold any more, nor what tables made of it."""
         self._changes += 1
         self.changed[:] = self._changes
-
-    def placing(self, task: Task) -> None:
-        """A task is looked at next: tables that it shares with others of its kind are combined again for it."""
-        if task is not self._current and self.is_managed(task.shape):
-            self._current = task
-            self._session.changes += 1
-
-    def asker(self, task: Task) -> Task:
-        """The very task that is being placed, of those that share the table of ``task``."""
-        current = self._current
-        if (
-            current is None
-            or current.job is not task.job
-            or current.shape is not task.shape
-            or current.labels != task.labels
-        ):
-            return task
-        return current
+        self._session.changes += 1
 
 
 class _Verdicts:
@@ -102,8 +84,10 @@ class ExtenderPredicate(Predicate):
     def applies(self, task: Task) -> bool:
         return self._progress.is_managed(task.shape)
 
+    def kind_of(self, task: Task) -> str:
+        return task.key  # it is asked about each task
+
     def mask(self, task: Task, usage: Usage) -> Mask:
-        task = self._progress.asker(task)
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._verdicts.get(task.key)
         if verdicts is None:
@@ -127,13 +111,13 @@ class ExtenderPredicate(Predicate):
         verdicts.reasons[row] = reason
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        verdicts = self._verdicts.get(self._progress.asker(task).key)
+        verdicts = self._verdicts.get(task.key)
         if verdicts is None:
             return np.zeros_like(failed)
         return failed & (verdicts.hopeless if usage.rows is None else verdicts.hopeless[usage.rows])
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        verdicts = self._verdicts.get(self._progress.asker(task).key)
+        verdicts = self._verdicts.get(task.key)
         known = {} if verdicts is None else verdicts.reasons
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
         return Counter(known.get(row) or self.reason for row in rows.tolist())
@@ -180,11 +164,13 @@ class ExtenderPriorities(Predicate):
     def applies(self, task: Task) -> bool:
         return self._priorities.progress.is_managed(task.shape)
 
+    def kind_of(self, task: Task) -> str:
+        return task.key  # it is asked about each task
+
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
             return result  # a look at some nodes compares none
-        task = self._priorities.progress.asker(task)
         passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
@@ -212,8 +198,11 @@ class ExtenderScore(Score):
     def applies(self, task: Task) -> bool:
         return self._priorities.progress.is_managed(task.shape)
 
+    def kind_of(self, task: Task) -> str:
+        return task.key  # it is asked about each task
+
     def raw(self, task: Task, usage: Usage) -> Scores:
-        self._task = self._priorities.progress.asker(task)
+        self._task = task
         return np.zeros(len(usage))
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:

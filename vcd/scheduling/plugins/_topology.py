@@ -100,12 +100,25 @@ class _Relations:
 
 
 class Bucket:
-    """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node."""
+    """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node. Its name is
+    that of its first task."""
 
-    __slots__ = ("_amounts", "_matrix", "_place_of", "_shapes", "_waiting", "index", "placed", "request", "total")
+    __slots__ = (
+        "_amounts",
+        "_matrix",
+        "_place_of",
+        "_shapes",
+        "_waiting",
+        "index",
+        "name",
+        "placed",
+        "request",
+        "total",
+    )
 
-    def __init__(self, index: int, width: int) -> None:
+    def __init__(self, index: int, name: str, width: int) -> None:
         self.index = index
+        self.name = name
         self.total = 0
         self.placed: dict[int, int] = {}
         self.request = [0] * width
@@ -202,8 +215,7 @@ class JobTopology:
         self._role_of: dict[int, str] = {}
         self._shunned: dict[str, dict[int, int]] = {}
         """Role -> node -> how many tasks there it shuns."""
-        self._class_of: dict[int, int] = {}
-        self.classes = 0
+        self._kind_of: dict[int, tuple[str, str]] = {}
         self._build(tasks)
 
     # --- building ---------------------------------------------------------------------------------------------------
@@ -227,18 +239,16 @@ class JobTopology:
                 by_node[task.node] = self._put(by_node.get(task.node), task, filling)
         waiting = [task for task in concerned if task.node == _NOWHERE]
         waiting.sort(key=lambda task: (self._relations.rank(self._role_of[task.row]), task.name))
-        pairs: dict[tuple[int, str], int] = {}
         for task in waiting:
             role = self._role_of[task.row]
             best = filling.best(role)
             bucket = self._put(None if best is None else self.buckets[best], task, filling)
-            self._class_of[task.row] = pairs.setdefault((bucket.index, role), len(pairs) + 1)
-        self.classes = len(pairs)
+            self._kind_of[task.row] = (bucket.name, role)
 
     def _put(self, bucket: Bucket | None, task: Task, filling: _Filling) -> Bucket:
         """Put a task into a bucket, a new one where none is given."""
         if bucket is None:
-            bucket = Bucket(len(self.buckets), len(task.amounts))
+            bucket = Bucket(len(self.buckets), task.name, len(task.amounts))
             self.buckets.append(bucket)
         bucket.add(task)
         filling.add(bucket.index, self._role_of[task.row], _load(task) if task.node == _NOWHERE else 0.0)
@@ -272,9 +282,9 @@ class JobTopology:
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def class_of(self, task: Task) -> int:
-        """Waiting tasks of one class share bucket and role; 0: in no bucket."""
-        return self._class_of.get(task.row, 0)
+    def kind_of(self, task: Task) -> tuple[str, str] | None:
+        """The name of its bucket and its role, of a task that waited when the session began; None in no bucket."""
+        return self._kind_of.get(task.row)
 
     def order(self, task: Task) -> tuple[int, int, int, int, int]:
         """The smaller key is placed first."""

@@ -55,9 +55,10 @@ class CapacityPlugin(Plugin):
     they have counts for all their ancestors, and every gate holds all the way up. A capability that is not given is
     the parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and
     victims come from the queue that is nearest in the tree. A group with which its queue stays within what it deserves
-    is admitted although others borrowed its parents' room: reclaim gives it back. A queue that is misconfigured (no
-    such parent, a circle, more capability than its parent, children that deserve or are guaranteed more than it) takes
-    nothing, nor do those below it; the others go on.
+    is admitted although others borrowed its parents' room: reclaim gives it back. What is guaranteed to a parent comes
+    back to any queue below it. A queue that is misconfigured (no such parent, a circle, more capability than its
+    parent, children that deserve or are guaranteed more than it) takes nothing, nor do those below it; the others go
+    on. An Event says so on the queue, as it does of one that can never have what it deserves by its own capability.
 
     A pod whose gate `scheduling.volcano.sh/queue-allocation-gate` is lifted holds its quota until it has a node.
 
@@ -65,7 +66,22 @@ class CapacityPlugin(Plugin):
     """
 
     name = "capacity"
-    arguments = (ANCESTOR_RECLAIM_LEVEL,)
+    protects = True
+    arguments = (
+        ANCESTOR_RECLAIM_LEVEL,
+        Argument(
+            "capacity.DynamicResourceAllocationEnable",
+            "bool",
+            False,
+            "Accepted; ResourceClaims are not read, so no quota of their devices is kept.",
+        ),
+        Argument(
+            "capacity.DRAConsumableCapacityEnable",
+            "bool",
+            False,
+            "Accepted; ResourceClaims are not read, so no quota of what they share is kept.",
+        ),
+    )
     annotations = (QUEUE_ADMISSION_GATE,)
 
     def open(self, session: Session) -> None:
@@ -122,7 +138,8 @@ class CapacityPlugin(Plugin):
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
         """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
-        deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does) in some resource that they ask for."""
+        deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does, or any within what it is guaranteed) in some
+        resource that they ask for."""
         refusal = self._refuses(queue)
         if refusal is not None:
             return refusal
@@ -135,16 +152,22 @@ class CapacityPlugin(Plugin):
         ]
         if over:
             return self._refusal("queue has no room within its capability", account, over, request)
-        for asked in account.chain[: 1 + self._level]:
+        for depth, asked in enumerate(account.chain):
             if asked.name == ROOT and asked is not account:
                 continue
+            due = self._due(asked, depth)
             if any(
-                request[column] and asked.allocated[column] + request[column] <= asked.deserved[column]
+                request[column] and asked.allocated[column] + request[column] <= due[column]
                 for column in self._resources.compared
             ):
                 return None
         wanted = [column for column in self._resources.compared if request[column]]
         return self._refusal("queue has what it deserves", account, wanted, request, "deserved")
+
+    def _due(self, account: Account, depth: int) -> list[int]:
+        """What comes back to a queue ``depth`` levels below: what is deserved in reach of ``ancestorReclaimLevel``, and
+        always what is guaranteed."""
+        return account.deserved if depth <= self._level else account.guarantee
 
     def _refuses(self, queue: Queue) -> Refusal | None:
         """Why a queue takes no work at all, whatever it is."""
@@ -235,11 +258,11 @@ class CapacityPlugin(Plugin):
         return Vote.PERMIT
 
     def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
-        """Whether a queue below an ancestor that is full stays within what it deserves, so that it can reclaim what
+        """Whether a queue below an ancestor that is full stays within what is its due, so that it can reclaim what
         others borrowed of the ancestor's room (pains.md 6)."""
-        for entitled in below[: 1 + self._level]:
+        for depth, entitled in enumerate(below):
             holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
-            if holds <= entitled.deserved[column] and holds <= account.real_capability[column]:
+            if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
                 return True
         return False
 
@@ -256,9 +279,9 @@ class CapacityPlugin(Plugin):
         """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
         return self._reclaim.victims(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist(), tasks)
 
-    def unified_evictable(self, context: EvictionContext, tasks: list[Task]) -> list[Task]:
+    def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> list[Task]:
         """The same for gangs; whom a gang may preempt within its queue is for others to say."""
-        if context.kind != "gangreclaim":
+        if context is None or context.kind != "gangreclaim":
             return tasks
         wanted = self._session.jobs.pending[context.job.index].tolist()
         return self._reclaim.victims(context.job.queue, wanted, None, tasks)

@@ -10,7 +10,7 @@ from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
-from vcd.scheduling.plugins._card_choice import CardClasses, CardModel, CardOrder
+from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardError, CardRequest, Names
 from vcd.scheduling.session import Session
@@ -139,11 +139,7 @@ class CapacityCardPlugin(Plugin):
         """The test of a node's card, where the cluster has cards."""
         if not self._cards.resources:
             return ()
-        model = CardModel(self._session, self._cards, self._queues, self._request)
-        classes = CardClasses(model, self._request)
-        for queue, request in self._accounts.waiting_kinds():
-            classes.add(queue, request)
-        return (model, *classes.bits())
+        return (CardModel(self._session, self._cards, self._queues, self._request),)
 
     def node_order(self) -> Iterable[Score]:
         """The order in which pods name cards."""

@@ -17,7 +17,7 @@ from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
 from vcd.scheduling.plugins._cardlimits import CardLimits
 from vcd.scheduling.plugins._cards import Ask, Cards, Piece, Request
-from vcd.scheduling.plugins._cardtests import CardScore, SharedCards, TellingAsks
+from vcd.scheduling.plugins._cardtests import CardScore, SharedCards
 from vcd.scheduling.plugins._sharing import Fitting, Sharing
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
@@ -25,8 +25,6 @@ from vcd.state.records import Shape
 
 _CONFIG_MAP = "ConfigMap"
 _RULES = "deviceshare.GPUExclusiveRules"
-_SPARE_BITS = 6
-"""Room in the numbers of asks for those of running pods, whose moving is tried (rescheduling)."""
 
 
 @dataclass(slots=True)
@@ -130,7 +128,6 @@ class DeviceSharePlugin(Plugin):
         self._session = session
         self._requests: dict[Shape, tuple[Request, ...] | str] = {}
         self._asks: dict[int, Ask | None] = {}
-        self._numbers: dict[Ask, int] = {}
         self._fittings: dict[Ask, Fitting] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
@@ -143,7 +140,7 @@ class DeviceSharePlugin(Plugin):
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self.cards, order, self._config.factor)
         if self.active:
-            self._number_asks(session, asking)
+            self._read_asks(session, asking)
             self._read_placed(session, asking)
 
     def _config_text(self, session: Session) -> str | None:
@@ -161,15 +158,14 @@ class DeviceSharePlugin(Plugin):
             cards = facts.kept("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
         return cards
 
-    def _number_asks(self, session: Session, asking: Mask) -> None:
-        """Number what pending pods ask for, in the order of their keys."""
+    def _read_asks(self, session: Session, asking: Mask) -> None:
+        """Read what pending pods ask for, in the order of their keys, and which marks they mind."""
         tasks = session.snapshot.tasks
         pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & asking[tasks.shape]
         rows = sorted(np.flatnonzero(pending).tolist(), key=lambda row: tasks.keys[row] or "")
         for row in rows:
             ask = self._asks[row] = self._ask_of_row(row)
             if ask is not None:
-                self._numbers.setdefault(ask, len(self._numbers) + 1)
                 self._marks.update(dict.fromkeys(ask.avoids))
 
     def _read_placed(self, session: Session, asking: Mask) -> None:
@@ -251,7 +247,7 @@ class DeviceSharePlugin(Plugin):
         avoids = self._rules_of(pod)
         if job >= 0 and annotations.get(vgpu.GROUP_POLICY) == "spread":
             avoids = (*avoids, f"group {session.jobs.keys[job]}")
-        queue = int(session.jobs.queue[job]) if job >= 0 else -1
+        queue = session.queue_list[int(session.jobs.queue[job])].name if job >= 0 else ""
         by_share = any(request.percent is not None for request in requests)
         return Ask(
             requests,
@@ -261,7 +257,7 @@ class DeviceSharePlugin(Plugin):
             vgpu.words(annotations.get(vgpu.USE_UUID)),
             vgpu.words(annotations.get(vgpu.NO_UUID)),
             avoids,
-            queue if by_share and self.limits.memory_left(queue) is not None else -1,
+            queue if by_share and self.limits.memory_left(queue) is not None else "",
         )
 
     def _rules_of(self, pod: Pod) -> tuple[str, ...]:
@@ -277,11 +273,6 @@ class DeviceSharePlugin(Plugin):
         if not self._marks:
             return ()
         return tuple(mark for mark in (*self._rules_of(pod), f"group {group}") if mark in self._marks)
-
-    def number_of(self, task: Task) -> int:
-        """The number of what a task asks for; 0 where it asks for nothing."""
-        ask = self.ask_of(task)
-        return 0 if ask is None else self._numbers.setdefault(ask, len(self._numbers) + 1)
 
     def fitting_of(self, task: Task) -> Fitting:
         """Where the task's ask fits, as things are."""
@@ -303,11 +294,9 @@ class DeviceSharePlugin(Plugin):
         return Refusal(requests) if isinstance(requests, str) else None
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of cards, and what tells one ask from another."""
+        """The test of cards, where any pod asks for some."""
         if self.active:
             yield SharedCards(self)
-            for bit in range(len(self._numbers).bit_length() + _SPARE_BITS):
-                yield TellingAsks(self, bit)
 
     def node_order(self) -> Iterable[Score]:
         """The score, where it has a weight."""

@@ -133,12 +133,6 @@ class ExtenderPlugin(Plugin):
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
-    def pre_predicate(self, task: Task) -> Refusal | None:
-        """Note which task is being placed."""
-        if self._active:
-            self._progress.placing(task)
-        return None
-
     def predicates(self) -> Iterable[Predicate]:
         """The verb predicate; and prioritize, as far as no node is taken without its answer."""
         verb = self._active_verb("predicate")

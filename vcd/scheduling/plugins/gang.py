@@ -8,6 +8,7 @@ from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
 from vcd.scheduling.plugin import Plugin, Refusal, Vote
 from vcd.scheduling.session import Session
+from vcd.scheduling.subjobs import Partition, SubGroups, SubJob
 from vcd.scheduling.views import Job, Task
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
@@ -21,7 +22,9 @@ class GangPlugin(Plugin):
     A job whose pods cannot reach the minimum is not tried. Victims are taken from a job only above its minimum. A
     gang that lost some of its tasks comes before one that has none (docs/differences.md). At the end, groups that
     are not ready get the condition Unschedulable with the reason their tasks wait for, ready ones Scheduled.
-    Task minima bind only while ``minMember`` is at least their sum. Source: Volcano ``plugins/gang``.
+    Task minima bind only while ``minMember`` is at least their sum. A group with a ``subGroupPolicy`` also needs
+    ``minSubGroups`` sub-groups of each policy, each with ``subGroupSize`` tasks, be they there at all (valid), with
+    room (ready), or with room that is being freed (pipelined). Source: Volcano ``plugins/gang``.
     """
 
     name = "gang"
@@ -32,6 +35,9 @@ class GangPlugin(Plugin):
         """Whether enough pods exist at all."""
         if not job.roles_reach(_VALID, best_effort=False):
             return Refusal("NotEnoughPodsOfTask", {"message": "Not enough valid pods of each task for gang-scheduling"})
+        groups = job.partition.too_few() if job.partition is not None else None
+        if groups is not None:
+            return Refusal("NotEnoughPodsOfTask", _too_few(groups))
         if job.valid_count < job.min_available:
             return Refusal(
                 "NotEnoughTasks",
@@ -49,26 +55,33 @@ class GangPlugin(Plugin):
             return 2
         return 0 if job.ready_count else 1
 
-    def sub_job_order(self, job: Job) -> int:
-        """As job_order."""
-        return self.job_order(job)
+    def sub_job_order(self, sub_job: SubJob) -> int:
+        """As job_order: sub-jobs that are broken first, those that have their size last."""
+        if sub_job.is_ready():
+            return 2
+        return 0 if sub_job.ready_count else 1
 
     def job_ready(self, job: Job) -> bool:
-        """Whether the minimum has room now."""
-        return job.is_ready() and job.roles_reach(READY_STATUSES, best_effort=True)
+        """Whether the minimum of tasks, of each role and of sub-groups has room now."""
+        if not (job.is_ready() and job.roles_reach(READY_STATUSES, best_effort=True)):
+            return False
+        partition = job.partition
+        return partition is None or partition.are_ready()
 
-    def sub_job_ready(self, job: Job) -> bool:
-        """Whether the minimum has room now."""
-        return job.is_ready()
+    def sub_job_ready(self, sub_job: SubJob) -> bool:
+        """Whether ``subGroupSize`` of its tasks have room now."""
+        return sub_job.is_ready()
 
     def job_pipelined(self, job: Job) -> Vote:
         """Whether the minimum has room, or will have when what is being freed is free."""
         reached = job.is_pipelined() and job.roles_reach(_WAITING, best_effort=True)
+        if reached and job.partition is not None:
+            reached = job.partition.are_pipelined()
         return Vote.PERMIT if reached else Vote.REJECT
 
-    def sub_job_pipelined(self, job: Job) -> Vote:
-        """Whether the minimum has room or waits for it."""
-        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+    def sub_job_pipelined(self, sub_job: SubJob) -> Vote:
+        """Whether ``subGroupSize`` of its tasks have room or wait for it."""
+        return Vote.PERMIT if sub_job.is_pipelined() else Vote.REJECT
 
     def job_starving(self, job: Job) -> bool:
         """Whether fewer tasks than the minimum have room or wait for it."""
@@ -104,8 +117,9 @@ class GangPlugin(Plugin):
         for task in tasks:
             job = task.job
             ready = left.setdefault(job.index, job.ready_count)
+            waits = job.waiting_count > 0 and job.is_pipelined()  # it is about to be whole
             goes_whole = ready == 1 or named[job.index] >= job.ready_count
-            if ready > job.min_available or goes_whole or job.ready_count < job.min_available:
+            if ready > job.min_available or (not waits and (goes_whole or job.ready_count < job.min_available)):
                 left[job.index] = ready - 1
                 chosen.append(task)
         return chosen
@@ -123,6 +137,8 @@ class GangPlugin(Plugin):
                 continue
             if session.more and not (job.touched or job.why):
                 continue  # it was not tried yet: the next cycle follows at once
+            if job.partition is not None:
+                self._tell_of_sub_groups(session, job, job.partition)
             if job.is_ready():
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_leavers(job, int(leaving[job.index])):
@@ -136,6 +152,26 @@ class GangPlugin(Plugin):
                         "fewer tasks than the minimum", {"have": str(job.ready_count), "min": str(job.min_available)}
                     ),
                 )
+
+    def _tell_of_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
+        """Note which sub-groups found no room, and whether the job needs more of them than it has."""
+        for refusal in partition.missed():
+            session.note(job, "gang", self.name, refusal)
+        short = partition.short()
+        if short is not None:
+            detail = {"policy": short.name, "have": str(short.ready), "min": str(short.minimum)}
+            session.note(job, "gang", self.name, Refusal("fewer sub-groups than the minimum", detail))
+
+
+def _too_few(groups: SubGroups) -> dict[str, str]:
+    """What a job lacks that has fewer sub-groups of a policy than its minimum."""
+    detail = {
+        "message": "Not enough valid subGroups of each task for gang-scheduling",
+        "policy": groups.name,
+        "have": str(groups.count),
+        "min": str(groups.minimum),
+    }
+    return {**detail, "fault": groups.fault} if groups.fault else detail
 
 
 def _missing(job: Job) -> int:

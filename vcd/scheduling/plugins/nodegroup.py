@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ from vcd.scheduling.arguments import Argument
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
-from vcd.scheduling.plugins._apart import predicate_marks, score_marks
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
@@ -83,72 +82,93 @@ class _Limit:
 
 
 class _Treatment(NamedTuple):
-    """How the tasks of some queues are treated: the nodes that are admitted, limits by the code of the node group, and
-    why nodes with and without a group are not admitted."""
+    """How the tasks of a queue are treated: by which rules (None: its annotation cannot be read), the nodes that are
+    admitted, their points, and why nodes with and without a group are not admitted."""
 
+    rules: Rules | None
     admitted: Mask
-    limits: Mapping[int, _Limit]
+    points: Scores
     grouped: str
     groupless: str = _NO_LABEL
 
+    def tests(self) -> bool:
+        """Whether any node is not admitted."""
+        return not self.admitted.all()
+
+    def rates(self) -> bool:
+        """Whether any two nodes have other points."""
+        return bool((self.points != self.points[:1]).any())
+
 
 class NodeGroupAffinity(Predicate):
-    """A node is in a group that the rules of the pod's queue admit, and in which the queue stays within its limits."""
+    """A node is in a group that the rules of the pod's queue admit."""
 
     name = "NodeGroup"
     reason = _UNSATISFIED
-    # a queue's rules are no facts of nodes, and its limits follow the queue's pods
-    depends = Depends.PODS
+
+    def __init__(self, plugin: NodeGroupPlugin) -> None:
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.tests(task)
+
+    def kind_of(self, task: Task) -> Rules | None:
+        return self._plugin.treatment(task).rules
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._plugin.treatment(task).admitted, usage)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """Volcano's reasons."""
+        treatment = self._plugin.treatment(task)
+        labelled = at_rows(self._plugin.codes, usage) != NO_VALUE
+        counts = Counter({treatment.groupless: int((failed & ~labelled).sum())})
+        counts[treatment.grouped] += int((failed & labelled).sum())
+        return {reason: count for reason, count in counts.items() if count}
+
+
+class NodeGroupLimits(Predicate):
+    """A node is in a group in which the pod's queue stays within its limits."""
+
+    name = "NodeGroupLimits"
+    reason = _EXCEEDED
+    depends = Depends.QUEUE
     unresolvable = True
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.test_class(task) > 0
+        return self._plugin.limits(task) is not None
+
+    def kind_of(self, task: Task) -> str:
+        return task.job.queue.name
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        treatment = self._plugin.treatment(task)
-        admitted = at_rows(treatment.admitted, usage)
-        return admitted & self._within_limits(treatment, task, usage) if treatment.limits else admitted
-
-    def _within_limits(self, treatment: _Treatment, task: Task, usage: Usage) -> Mask:
         room = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group have the last place
-        for code, limit in treatment.limits.items():
+        for code, limit in (self._plugin.limits(task) or {}).items():
             room[code] = limit.has_room(task.amounts)
         result: Mask = room[at_rows(self._plugin.codes, usage)]
         return result
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        """Volcano's reasons, each node by its first one."""
-        treatment = self._plugin.treatment(task)
-        labelled = at_rows(self._plugin.codes, usage) != NO_VALUE
-        admitted = at_rows(treatment.admitted, usage)
-        counts = Counter(
-            {
-                treatment.groupless: int((failed & ~labelled).sum()),
-                _EXCEEDED: int((failed & labelled & admitted).sum()),
-            }
-        )
-        counts[treatment.grouped] += int((failed & labelled & ~admitted).sum())
-        return {reason: count for reason, count in counts.items() if count}
 
 
 class NodeGroupScore(Score):
     """The points that the rules of the pod's queue give to the node's group."""
 
     name = "nodegroup"
-    depends = Depends.PODS  # as NodeGroupAffinity
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         super().__init__(1)
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.score_class(task) > 0
+        return self._plugin.rates(task)
+
+    def kind_of(self, task: Task) -> Rules | None:
+        return self._plugin.treatment(task).rules
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        return at_rows(self._plugin.points(task), usage)
+        return at_rows(self._plugin.treatment(task).points, usage)
 
 
 class NodeGroupPlugin(Plugin):
@@ -186,17 +206,14 @@ class NodeGroupPlugin(Plugin):
         self._session = session
         self.codes, self.groups = session.nodes.facts.label(NODE_GROUP)
         self._code_of_row: list[int] = []
-        self._treatments: list[_Treatment] = []
-        self._points: list[Scores] = []
-        queues = len(session.queue_list)
-        self._test_class = [0] * queues
-        self._score_class = [0] * queues
+        self._treatments: dict[int, _Treatment] = {}
         self._refusals: dict[int, Refusal] = {}
         self._limits: dict[int, dict[int, _Limit]] = {}
-        self._class_of_test: dict[Hashable, int] = {}
-        self._class_of_score: dict[Rules, int] = {}
+        self._of_rules: dict[Rules, _Treatment] = {}
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
+        self._tested = frozenset(index for index, treatment in self._treatments.items() if treatment.tests())
+        self._rated = frozenset(index for index, treatment in self._treatments.items() if treatment.rates())
         if self._limits:
             self._code_of_row = self.codes.tolist()
             self._sum_up(session)
@@ -205,42 +222,28 @@ class NodeGroupPlugin(Plugin):
 
     def _load(self, queue: Queue) -> None:
         rules, broken = self._rules_of(queue)
-        limits: dict[int, _Limit] = {}
         try:
             limits = self._limits_of(queue)
         except AnnotationError as error:
             self._refusals[queue.index] = _unreadable(queue, error)
-            none = np.zeros(len(self.codes), np.bool_)
-            self._test_class[queue.index] = self._new_test(_INVALID, _Treatment(none, {}, _INVALID, _INVALID))
+            count = len(self.codes)
+            self._treatments[queue.index] = _Treatment(
+                None, np.zeros(count, np.bool_), np.zeros(count), _INVALID, _INVALID
+            )
             return
         if limits:
             self._limits[queue.index] = limits
         if not any(rules) and self.values["strict"]:
             self._refusals[queue.index] = _without_rules(queue, broken)
-        treatment = _Treatment(self._admitted(rules), limits, _UNSATISFIED if any(rules) else _NO_AFFINITY)
-        # a queue with limits has a class of its own, since no other shares what it holds
-        self._test_class[queue.index] = self._new_test((queue.index, rules) if limits else rules, treatment)
-        self._score_class[queue.index] = self._new_score(rules)
+        treatment = self._of_rules.get(rules)
+        if treatment is None:
+            treatment = self._of_rules[rules] = self._treatment_by(rules)
+        self._treatments[queue.index] = treatment
 
-    def _new_test(self, key: Hashable, treatment: _Treatment) -> int:
-        """The class of tasks that are treated so."""
-        if key not in self._class_of_test:
-            is_free = bool(treatment.admitted.all()) and not treatment.limits
-            if not is_free:
-                self._treatments.append(treatment)
-            self._class_of_test[key] = 0 if is_free else len(self._treatments)
-        return self._class_of_test[key]
-
-    def _new_score(self, rules: Rules) -> int:
-        """The class of tasks that nodes are rated for by the rules."""
-        if rules not in self._class_of_score:
-            by_order: bool = self.values["enablePreferredOrder"]
-            points = np.array([*(rules.points(group, by_order) for group in self.groups), 0.0])[self.codes]
-            is_flat = not len(points) or bool((points == points[0]).all())
-            if not is_flat:
-                self._points.append(points)
-            self._class_of_score[rules] = 0 if is_flat else len(self._points)
-        return self._class_of_score[rules]
+    def _treatment_by(self, rules: Rules) -> _Treatment:
+        by_order: bool = self.values["enablePreferredOrder"]
+        points = np.array([*(rules.points(group, by_order) for group in self.groups), 0.0])[self.codes]
+        return _Treatment(rules, self._admitted(rules), points, _UNSATISFIED if any(rules) else _NO_AFFINITY)
 
     def _rules_of(self, queue: Queue) -> tuple[Rules, str]:
         """The rules that hold for a queue, and what kept them from being looked for further up ("" if nothing did)."""
@@ -305,21 +308,21 @@ class NodeGroupPlugin(Plugin):
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
-    def test_class(self, task: Task) -> int:
-        """Tasks of one class have the same predicate; 0: every node passes."""
-        return self._test_class[task.job.queue.index]
-
-    def score_class(self, task: Task) -> int:
-        """Tasks of one class have the same score; 0: all nodes rate alike."""
-        return self._score_class[task.job.queue.index]
-
     def treatment(self, task: Task) -> _Treatment:
-        """What decides where a task of a class above 0 may go."""
-        return self._treatments[self.test_class(task) - 1]
+        """What its queue's rules say."""
+        return self._treatments[task.job.queue.index]
 
-    def points(self, task: Task) -> Scores:
-        """The points over all nodes for a task of a class above 0."""
-        return self._points[self.score_class(task) - 1]
+    def tests(self, task: Task) -> bool:
+        """Whether its queue's rules keep it from any node."""
+        return task.job.queue.index in self._tested
+
+    def rates(self, task: Task) -> bool:
+        """Whether its queue's rules give some nodes more points than others."""
+        return task.job.queue.index in self._rated
+
+    def limits(self, task: Task) -> Mapping[int, _Limit] | None:
+        """The limits of its queue by the code of the node group; None where it has none."""
+        return self._limits.get(task.job.queue.index)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -328,16 +331,14 @@ class NodeGroupPlugin(Plugin):
         return self._refusals.get(task.job.queue.index)
 
     def predicates(self) -> Iterable[Predicate]:
-        """The one test, unless it fails nobody."""
-        if self._treatments:
-            yield NodeGroupAffinity(self)
-            yield from predicate_marks(self.test_class, len(self._treatments), len(self._session.nodes))
+        """The test of the rules, and that of the limits where any queue has some."""
+        yield NodeGroupAffinity(self)
+        if self._limits:
+            yield NodeGroupLimits(self)
 
     def node_order(self) -> Iterable[Score]:
-        """The one score, unless it rates nobody."""
-        if self._points:
-            yield NodeGroupScore(self)
-            yield from score_marks(self.score_class, len(self._points))
+        """The points by the rules."""
+        yield NodeGroupScore(self)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more of the node's group."""

@@ -57,20 +57,22 @@ class _Fitting:
 
 
 class NumaAdmission(Predicate):
-    """Nodes whose topology manager admits a pod that asks for one policy."""
+    """Nodes whose topology manager admits a pod."""
 
     name: ClassVar[str] = "numa-aware"
     reason: ClassVar[str] = _NOT_ADMITTED
     depends: ClassVar[Depends] = Depends.PODS
     unresolvable: ClassVar[bool] = True
 
-    def __init__(self, plugin: NumaAwarePlugin, policy: str) -> None:
+    def __init__(self, plugin: NumaAwarePlugin) -> None:
         self._plugin = plugin
-        self._policy = policy
 
     def applies(self, task: Task) -> bool:
         ask = self._plugin.ask_of(task)
-        return ask is not None and ask.policy == self._policy
+        return ask is not None and ask.policy in POLICIES
+
+    def kind_of(self, task: Task) -> str:
+        return self._plugin.policy_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.fitting_of(task).passed, usage)
@@ -99,6 +101,9 @@ class NumaSpread(Score):
     def applies(self, task: Task) -> bool:
         ask = self._plugin.ask_of(task)
         return ask is not None and ask.policy != NONE
+
+    def kind_of(self, task: Task) -> str:
+        return self._plugin.policy_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         return at_rows(self._plugin.fitting_of(task).spread, usage).astype(np.float64)
@@ -211,6 +216,11 @@ class NumaAwarePlugin(Plugin):
             found = self._asks[task.row] = _Ask(policy, counts) if minds else None
         return found
 
+    def policy_of(self, task: Task) -> str:
+        """What a task asks for beside what its shape says: the policy."""
+        ask = self.ask_of(task)
+        return NONE if ask is None else ask.policy
+
     def fitting_of(self, task: Task) -> _Fitting:
         """Where the task's ask fits, as things are."""
         ask = self.ask_of(task)
@@ -268,9 +278,8 @@ class NumaAwarePlugin(Plugin):
         return Refusal(f"annotation {POLICY} is {ask.policy!r}; it must be one of {', '.join(POLICIES)}")
 
     def predicates(self) -> Iterable[Predicate]:
-        """One test for each policy, so that pods that ask for another one are told apart."""
-        for policy in POLICIES:
-            yield NumaAdmission(self, policy)
+        """The test of policies and CPUs."""
+        yield NumaAdmission(self)
 
     def batch_node_order(self) -> Iterable[Score]:
         """The score, unless its weight is 0."""

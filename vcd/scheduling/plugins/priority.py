@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.subjobs import SubJob
 from vcd.scheduling.views import Job, Task
 
 
@@ -22,9 +23,9 @@ class PriorityPlugin(Plugin):
         """Higher priority first."""
         return -job.priority
 
-    def sub_job_order(self, job: Job) -> int:
-        """Higher priority first."""
-        return -job.priority
+    def sub_job_order(self, sub_job: SubJob) -> int:
+        """The sub-job whose most urgent task has the higher priority first."""
+        return -sub_job.priority
 
     def task_order(self, task: Task) -> int:
         """Higher priority first."""

@@ -10,17 +10,14 @@ import numpy as np
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, parse_arguments
-from vcd.scheduling.candidates import SCALE
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
-from vcd.scheduling.plugins._apart import score_marks
 from vcd.scheduling.predicates.proportional import Proportional, Rate
 from vcd.scheduling.scores.strategy import (
     LEAST,
     MOST,
     Rating,
-    ResourceStrategy,
     ScarceResourceAvoidance,
     Strategy,
     strategy_of,
@@ -50,28 +47,26 @@ _PROPORTIONAL = (
 )
 
 
-class PodStrategy(Score):
-    """What the rating by a pod's own strategy differs from the configuration's, which all pods get.
+class ResourceStrategy(Score):
+    """The rating of the configuration, or by the pod's own strategy."""
 
-    In whole millionths, so that the sum is exactly the rating by the pod's own.
-    """
-
-    name = "resource strategy of the pod"
-    depends = Depends.PODS  # the annotations of a pod are not part of its shape
+    name = "resource strategy"
+    depends = Depends.USAGE
 
     def __init__(self, plugin: ResourceStrategyFitPlugin) -> None:
         super().__init__(1)
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.own_class(task) > 0
+        rating = self._plugin.rating_of(task)
+        return rating is not None and rating.minds(task)
+
+    def kind_of(self, task: Task) -> tuple[str, str] | None:
+        return self._plugin.own_strategy(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        own = self._plugin.own_rating(task)
-        wanted = np.zeros(len(usage)) if own is None else own.points(task, usage)
-        general = self._plugin.rating.points(task, usage)
-        difference: Scores = (np.rint(wanted * SCALE) - np.rint(general * SCALE)) / SCALE
-        return difference
+        rating = self._plugin.rating_of(task)
+        return np.zeros(len(usage)) if rating is None else rating.points(task, usage)
 
 
 class ResourceStrategyFitPlugin(Plugin):
@@ -154,57 +149,55 @@ class ResourceStrategyFitPlugin(Plugin):
         patterns = [name for name in self.strategies if name.endswith("*")]
         found = {name: strategy_of(name, self.strategies, patterns) for name in session.nodes.resources}
         known = {name: strategy for name, strategy in found.items() if strategy is not None}
-        self.rating = Rating(session, self.weight, known)
-        self._class_of_row: dict[int, int] = {}
-        self._own: list[Rating | None] = []
-        self._errors: dict[int, Refusal] = {}
+        self._rating = Rating(session, self.weight, known)
+        self._own_of_row: dict[int, tuple[str, str]] = {}
+        self._ratings: dict[tuple[str, str], Rating | None] = {}
+        self._errors: dict[tuple[str, str], Refusal] = {}
 
     def close(self, session: Session) -> None:
         """Tell of the pods whose annotations count for nothing."""
-        for row, number in self._class_of_row.items():
-            if number in self._errors:
+        for row, own in self._own_of_row.items():
+            if own in self._errors:
                 task = session.task(row)
-                session.note(task.job, "annotation", self.name, self._errors[number], task=task)
+                session.note(task.job, "annotation", self.name, self._errors[own], task=task)
 
     # --- strategies of pods -----------------------------------------------------------------------------------------
 
     def _find_own(self) -> None:
-        """The pending pods that have a strategy of their own, one class for each pair of annotations."""
+        """The pending pods that have a strategy of their own, and the rating by each."""
         tasks = self._session.snapshot.tasks
-        numbers: dict[tuple[str, str], int] = {}
         pending = (self._session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING)
         for row in np.flatnonzero(pending).tolist():
             pod = tasks.pods[row]
             kind = pod.metadata.annotations.get(SCORING_TYPE) if pod is not None else None
             if pod is None or not kind:
                 continue
-            key = (kind, pod.metadata.annotations.get(SCORING_WEIGHT, ""))
-            if key not in numbers:
-                self._add_own(*key)
-                numbers[key] = len(self._own)
-            self._class_of_row[row] = numbers[key]
+            own = self._own_of_row[row] = (kind, pod.metadata.annotations.get(SCORING_WEIGHT, ""))
+            if own not in self._ratings:
+                self._ratings[own] = self._rating_by(own)
 
-    def _add_own(self, kind: str, text: str) -> None:
+    def _rating_by(self, own: tuple[str, str]) -> Rating | None:
+        kind, text = own
         try:
             strategies = {name: Strategy(kind, weight) for name, weight in _weights(text).items()}
             if kind not in (MOST, LEAST):
                 raise AnnotationError(f"{SCORING_TYPE}: {kind!r} is not one of {MOST}, {LEAST}")
         except AnnotationError as error:
-            self._own.append(None)
             mend = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
-            self._errors[len(self._own)] = Refusal(
+            self._errors[own] = Refusal(
                 "the pod's resource strategy is invalid, it is rated by none", {"error": str(error), "mend": mend}
             )
-        else:
-            self._own.append(Rating(self._session, self.weight, strategies))
+            return None
+        return Rating(self._session, self.weight, strategies)
 
-    def own_class(self, task: Task) -> int:
-        """Pods of one class have the same strategy of their own; 0: none."""
-        return self._class_of_row.get(task.row, 0)
+    def own_strategy(self, task: Task) -> tuple[str, str] | None:
+        """A pod's own strategy, as its annotations have it: type and weights; None where it has none."""
+        return self._own_of_row.get(task.row)
 
-    def own_rating(self, task: Task) -> Rating | None:
-        """The rating by the strategy of a pod of a class above 0; None where it cannot be read."""
-        return self._own[self.own_class(task) - 1]
+    def rating_of(self, task: Task) -> Rating | None:
+        """The rating that counts for a pod; None where its own strategy cannot be read."""
+        own = self._own_of_row.get(task.row)
+        return self._rating if own is None else self._ratings[own]
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -217,10 +210,7 @@ class ResourceStrategyFitPlugin(Plugin):
         """The strategies and the avoidance of scarce resources, as far as they have a weight."""
         if self.weight > 0:
             self._find_own()
-            yield ResourceStrategy(self.rating)
-            if self._own:
-                yield PodStrategy(self)
-                yield from score_marks(self.own_class, len(self._own))
+            yield ResourceStrategy(self)
         if self._sra["enable"] and self._sra["weight"] > 0:
             yield ScarceResourceAvoidance(self._session, self._sra["weight"], self.scarce)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Plugin, Refusal, Score, Scores
-from vcd.scheduling.plugins._apart import score_marks
 from vcd.scheduling.plugins._topology import ANNOTATIONS, JobTopology, TopologyError, read_topology
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
@@ -24,8 +23,7 @@ class TaskTopology(Score):
     """100 x weight x tasks / size of the job's largest bucket; see the plugin."""
 
     name = "task topology"
-    # of its own job alone; jobs are kept apart by their classes, so that this costs other jobs nothing
-    depends = Depends.PODS
+    depends = Depends.JOB
 
     def __init__(self, plugin: TaskTopologyPlugin, weight: int) -> None:
         super().__init__(1)
@@ -33,7 +31,10 @@ class TaskTopology(Score):
         self._factor = weight * MAXIMUM
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.class_of(task) > 0
+        return self._plugin.kind_of(task) is not None
+
+    def kind_of(self, task: Task) -> Hashable:
+        return self._plugin.kind_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         topology = self._plugin.topology_of(task)
@@ -71,8 +72,6 @@ class TaskTopologyPlugin(Plugin):
     def open(self, session: Session) -> None:
         """Put the tasks of jobs with a topology and pending tasks into buckets."""
         self._jobs: dict[int, JobTopology] = {}
-        self._first_class: dict[int, int] = {}
-        self._classes = 0
         self._errors: dict[int, TopologyError] = {}
         for index in np.flatnonzero(session.jobs.counts[:, TaskStatus.PENDING]).tolist():
             annotations = session.jobs.records[index].group.metadata.annotations
@@ -85,8 +84,6 @@ class TaskTopologyPlugin(Plugin):
                 self._errors[index] = error
             else:
                 self._jobs[index] = JobTopology(topology, tasks)
-                self._first_class[index] = self._classes
-                self._classes += self._jobs[index].classes
 
     def close(self, session: Session) -> None:
         """Tell of the groups whose annotations count for nothing."""
@@ -97,14 +94,13 @@ class TaskTopologyPlugin(Plugin):
             )
             session.note(session.job(index), "annotation", self.name, refusal)
 
-    def class_of(self, task: Task) -> int:
-        """Tasks of one class share bucket and role; 0: in no bucket."""
+    def kind_of(self, task: Task) -> tuple[str, str] | None:
+        """What tasks of one job share for which the nodes rate alike: bucket and role; None in no bucket."""
         topology = self._jobs.get(task.job.index)
-        number = 0 if topology is None else topology.class_of(task)
-        return number and number + self._first_class[task.job.index]
+        return None if topology is None else topology.kind_of(task)
 
     def topology_of(self, task: Task) -> JobTopology:
-        """The buckets of a task of a class above 0."""
+        """The buckets of a task that is in one."""
         return self._jobs[task.job.index]
 
     # --- points -----------------------------------------------------------------------------------------------------
@@ -117,9 +113,8 @@ class TaskTopologyPlugin(Plugin):
     def node_order(self) -> Iterable[Score]:
         """The one score, if any job has buckets and the weight is not 0."""
         weight: int = self.values["task-topology.weight"]
-        if weight and self._classes:
+        if weight and self._jobs:
             yield TaskTopology(self, weight)
-            yield from score_marks(self.class_of, self._classes)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """A task of the bucket, if it is in one, is on the node."""

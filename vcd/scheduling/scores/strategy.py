@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.plugin import Depends, Score, Scores
+from vcd.scheduling.plugin import Score, Scores
 from vcd.scheduling.predicates.node import at_rows
 
 if TYPE_CHECKING:
@@ -87,23 +87,6 @@ class Rating:
         score *= self._factor
         score[over] = 0.0
         return score
-
-
-class ResourceStrategy(Score):
-    """The rating of the configuration, for all pods."""
-
-    name = "resource strategy"
-    depends = Depends.USAGE
-
-    def __init__(self, rating: Rating) -> None:
-        super().__init__(1)
-        self._rating = rating
-
-    def applies(self, task: Task) -> bool:
-        return self._rating.minds(task)
-
-    def raw(self, task: Task, usage: Usage) -> Scores:
-        return self._rating.points(task, usage)
 
 
 class ScarceResourceAvoidance(Score):

@@ -1,0 +1,216 @@
+"""Law: tasks share a table only where they find the same, within a session and from one session to the next.
+
+All pods have one of two shapes. They differ in queue, annotations and role, and what the plugins make of these changes
+between cycles. Each task's table is held to one that no other task was ever asked about.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dsl import group, node, pod, queue
+from tests.plugins.opened import task_of
+from tests.world import World
+from vcd.model import events as ev
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import instances
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.scheduling.statement import Statement
+
+Manifest = dict[str, Any]
+
+SEEDS, CYCLES = 8, 5
+GPU, VGPU, VGPU_MEMORY = "nvidia.com/gpu", "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
+SHARE = "volcano.sh/vgpu-memory-percentage"
+MODELS, QUEUES, GROUPS, POLICIES = ("A", "B", "C"), ("q0", "q1", "q2"), ("x", "y"), ("restricted", "best-effort")
+PLUGINS = """
+  - name: predicates
+  - name: nodegroup
+    arguments: {strict: false}
+  - name: capacity-card
+  - name: deviceshare
+    arguments: {deviceshare.VGPUEnable: true, deviceshare.ScheduleWeight: 3, deviceshare.SchedulePolicy: binpack}
+  - name: resource-strategy-fit
+  - name: numa-aware
+  - name: task-topology
+"""
+CONF = f"actions: enqueue, allocate, preempt, reclaim, backfill\ntiers:\n- plugins:\n  - name: gang{PLUGINS}"
+
+
+# --- clusters ---------------------------------------------------------------------------------------------------------
+
+
+def cluster_node(rand: random.Random, number: int) -> Iterator[Manifest]:
+    """Cards of a model, cards that are shared, a group of nodes, and two NUMA nodes."""
+    name, model = f"n{number}", rand.choice(MODELS)
+    labels = {"nvidia.com/gpu.product": model, "nvidia.com/gpu.count": "4", "nvidia.com/gpu.memory": "81920"}
+    if rand.random() < 0.8:
+        labels["volcano.sh/nodegroup-name"] = rand.choice(GROUPS)
+    room = {GPU: 4, VGPU: 40, VGPU_MEMORY: 64000, SHARE: 4000}
+    manifest = node(name, cpu=rand.choice((4, 8)), memory=32, labels=labels, **room)
+    cards = "".join(f"{name}-{model}{card},10,16000,NVIDIA-{model},true,hami-core:" for card in range(2))
+    manifest["metadata"]["annotations"] = {"volcano.sh/node-vgpu-register": cards}
+    yield manifest
+    yield {
+        "apiVersion": "nodeinfo.volcano.sh/v1alpha1",
+        "kind": "Numatopology",
+        "metadata": {"name": name},
+        "spec": {
+            "policies": {"CPUManagerPolicy": "static", "TopologyManagerPolicy": rand.choice(POLICIES)},
+            "numares": {"cpu": {"allocatable": "0-7", "capacity": 8}},
+            "cpuDetail": {str(i): {"numa": i // 4, "socket": i // 4, "core": i} for i in range(8)},
+        },
+    }
+
+
+def some_queue(rand: random.Random, name: str) -> Manifest:
+    """Its rules for groups of nodes, its limits there, its quota of cards and its capability of shares."""
+    terms = [
+        {f"{how}DuringSchedulingIgnoredDuringExecution": rand.sample(GROUPS, rand.randrange(3))}
+        for how in ("required", "preferred", "required")
+    ]
+    near, anti = {**terms[0], **terms[1]}, terms[2] if rand.random() < 0.3 else {}
+    affinity = {"nodeGroupAffinity": near, "nodeGroupAntiAffinity": anti} if rand.random() < 0.7 else None
+    capability = {VGPU_MEMORY: str(rand.choice((8000, 20000, 60000)))} if rand.random() < 0.5 else {}
+    manifest = queue(name, capability=capability, **({} if affinity is None else {"affinity": affinity}))
+    quota = {model: rand.choice((0, 2, 4, 8)) for model in MODELS}
+    manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": json.dumps(quota)}
+    if rand.random() < 0.5:
+        limits = {rand.choice(GROUPS): {"cpu": str(rand.randrange(1, 6))}}
+        manifest["metadata"]["annotations"]["volcano.sh/nodegroup-resource-limits"] = json.dumps(limits)
+    return manifest
+
+
+def some_annotations(rand: random.Random) -> Iterator[tuple[str, str]]:
+    """What a pod may say to each of the plugins."""
+    if rand.random() < 0.6:
+        yield "volcano.sh/card.name", "|".join(rand.sample(MODELS, rand.randrange(1, 3)))
+    if rand.random() < 0.5:
+        yield "volcano.sh/resource-strategy-scoring-type", rand.choice(("MostAllocated", "LeastAllocated", "odd"))
+        yield "volcano.sh/resource-strategy-weight", rand.choice(('{"cpu": 1}', '{"memory": 2}'))
+    if rand.random() < 0.5:
+        yield "volcano.sh/numa-topology-policy", rand.choice(POLICIES)
+    if rand.random() < 0.5:
+        which = rand.choice(("volcano.sh/vgpu-use-gputype", "volcano.sh/vgpu-nouse-gputype"))
+        yield which, rand.choice(MODELS)
+
+
+def some_job(rand: random.Random, name: str) -> Iterator[Manifest]:
+    """One or more pods, all of one of two shapes, which ask for whole cards or for shares."""
+    which = rand.choice(QUEUES)
+    amounts = {"cpu": "1", "memory": "1Gi", **rand.choice(({GPU: "1"}, {VGPU: "1", SHARE: "30"}))}
+    marks = {}
+    if rand.random() < 0.4:
+        marks["volcano.sh/task-topology-affinity"] = rand.choice(("a,b", "a;b"))
+        marks["volcano.sh/task-topology-anti-affinity"] = rand.choice(("a", "b"))
+    made = group(name, members=1, queue=which, phase="Inqueue", created=rand.randrange(9))
+    made["metadata"]["annotations"] = marks
+    yield made
+    for number in range(2 if marks else rand.randrange(1, 4)):
+        annotations = {**dict(some_annotations(rand)), "volcano.sh/task-spec": "ab"[number % 2]}
+        containers = [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]
+        yield pod(f"{name}-{number}", group=name, annotations=annotations, spec={"containers": containers})
+
+
+class Changing:
+    """A cluster on which jobs come and end and queues change their minds; the same seed gives the same history."""
+
+    def __init__(self, seed: int, *, memory: bool = True) -> None:
+        self.rand = random.Random(seed)
+        nodes = [manifest for number in range(6) for manifest in cluster_node(self.rand, number)]
+        self.world = World(*nodes, *[some_queue(self.rand, name) for name in QUEUES], conf=CONF, memory=memory)
+        self._jobs = 0
+        self.change(4)
+
+    def change(self, jobs: int = 2) -> None:
+        for _ in range(jobs):
+            self._jobs += 1
+            self.world.put(some_job(self.rand, f"j{self._jobs}"))
+        for name in sorted(self.world.placed()):
+            if self.rand.random() < 0.3:
+                self.world.remove("Pod", f"default/{name}")
+        if self.rand.random() < 0.7:
+            self.world.put(some_queue(self.rand, self.rand.choice(QUEUES)))
+
+
+# --- the law ----------------------------------------------------------------------------------------------------------
+
+
+def opened(world: World, memory: Memory) -> Session:
+    """A session of the next cycle, which decides nothing."""
+    return Session(world.maker.snapshot(), world.policy, instances(world.policy), world.now, 0, memory)
+
+
+def keys_alone(world: World, placed: list[tuple[str, int]], name: str) -> Ints:
+    """What a task finds in a session in which no other was asked about, after some placements."""
+    session = opened(world, Memory())
+    for other, row in placed:
+        place(session, other, row)
+    return session.candidates(task_of(session, name)).keys()
+
+
+def place(session: Session, name: str, row: int) -> None:
+    task = task_of(session, name)
+    statement = Statement(session, "trial", task.job)
+    if session.nodes.has_room(row, task.floor):
+        statement.allocate(task, row)
+    else:
+        statement.pipeline(task, row)
+
+
+def look(world: World, memory: Memory, rand: random.Random) -> int:
+    """Ask about the tasks that wait, some of them again, placing some in trial; how many tables there were."""
+    session = opened(world, memory)
+    names = [task.name for job in session.jobs_with_pending() for task in job.pending()]
+    placed: list[tuple[str, int]] = []
+    tables = set()
+    for name in [*names, *rand.sample(names, len(names) // 2)]:
+        task = task_of(session, name)
+        if any(other == name for other, _ in placed):
+            continue
+        table = session.candidates(task)
+        tables.add(session.evaluator.kind(task))
+        keys = table.keys().copy()
+        assert keys.tolist() == keys_alone(world, placed, name).tolist(), name
+        row = table.best()
+        if row is not None and rand.random() < 0.4:
+            placed.append((name, row))
+            place(session, name, row)
+    return len(tables)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_table_says_what_each_task_would_find_alone(seed: int) -> None:
+    history, rand, tables = Changing(seed), random.Random(seed), 0
+    memory = Memory()
+    for _ in range(CYCLES):
+        tables += look(history.world, memory, rand)
+        history.world.cycle()
+        history.change()
+    assert tables > CYCLES
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_with_and_without_memory_the_plans_are_the_same(seed: int) -> None:
+    kept, fresh = Changing(seed), Changing(seed, memory=False)
+    for _ in range(CYCLES):
+        assert ev.encode_plan(kept.world.cycle()) == ev.encode_plan(fresh.world.cycle())
+        kept.change()
+        fresh.change()
+
+
+def test_the_histories_do_something() -> None:
+    decided = 0
+    for seed in range(SEEDS):
+        history = Changing(seed)
+        for _ in range(CYCLES):
+            decided += sum(len(statement.operations) for statement in history.world.cycle().statements)
+            history.change()
+    print(decided)
+    assert decided > SEEDS * CYCLES

@@ -1,0 +1,123 @@
+"""Pain 1: an evicted pod comes back and is evicted again (volcano #4947, #4949, #377)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dsl import gang, node, priority_class, queue
+from tests.laws.returning import Returning
+
+CYCLES = 20
+ACTIONS = "enqueue, allocate, preempt, reclaim, backfill"
+SHARES = pytest.mark.parametrize("shares", ["proportion", "capacity"])
+RENAMES = pytest.mark.parametrize("renames", [False, True], ids=["under its own name", "under another name"])
+
+
+def conf(shares: str, actions: str = ACTIONS, *, decides: bool = False) -> str:
+    """Below gang's tier, proportion and capacity are not asked for victims that gang names; above it they decide."""
+    plugins = [["priority", "gang", "conformance"], ["predicates", shares, "nodeorder"]]
+    if decides:
+        plugins = [["priority", "conformance", "predicates", shares, "nodeorder"], ["gang"]]
+    lines = [f'actions: "{actions}"', "tiers:"]
+    for tier in plugins:
+        lines += ["- plugins:", *[f"  - name: {name}" for name in tier]]
+    return "\n".join(lines) + "\n"
+
+
+def contended(shares: str, *wanted: Any, actions: str = ACTIONS, decides: bool = False, **options: Any) -> Returning:
+    """8 CPU: q1 deserves 3 and runs one pod of 4; q2 deserves 5, runs one of 1 and wants 4 more."""
+    return Returning(
+        node("n", cpu=8),
+        queue("q1", weight=3, deserved={"cpu": "3", "memory": "12Gi"}),
+        queue("q2", weight=5, deserved={"cpu": "5", "memory": "20Gi"}),
+        gang("a", 1, on=["n"], queue="q1", cpu=4, phase="Running", minimum={"cpu": 4}),
+        gang("b", 1, on=["n"], queue="q2", cpu=1, phase="Running", minimum={"cpu": 1}),
+        *wanted,
+        conf=conf(shares, actions, decides=decides),
+        **options,
+    )
+
+
+def one_of_four(phase: str = "Pending") -> Any:
+    return gang("c", 1, queue="q2", cpu=4, phase=phase, minimum={"cpu": 4}, created=2)
+
+
+@pytest.mark.parametrize("decides", [False, True], ids=["gang decides", "shares decide"])
+@RENAMES
+@SHARES
+def test_one_eviction_and_the_evicted_pod_waits(shares: str, renames: bool, decides: bool) -> None:
+    world = contended(shares, one_of_four(), renames=renames, decides=decides)
+    world.cycles(CYCLES)
+    assert world.evictions == {"default/a-0": 1}
+    assert sorted(world.placed()) == ["b-0", "c-0"]
+    assert world.why("a")
+
+
+@SHARES
+def test_four_pods_cost_no_more_than_one_of_their_size(shares: str) -> None:
+    world = contended(shares, gang("c", 4, queue="q2", cpu=1, phase="Pending", minimum={"cpu": 4}, created=2))
+    world.cycles(CYCLES)
+    assert world.evictions == {"default/a-0": 1}
+    assert sorted(world.placed()) == ["b-0", "c-0", "c-1", "c-2", "c-3"]
+
+
+@SHARES
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "enqueue, reclaim, allocate",
+        "enqueue, allocate, reclaim",
+        "reclaim, allocate",
+        "enqueue, allocate, gangreclaim",
+    ],
+)
+def test_so_it_is_in_every_order_of_actions(shares: str, actions: str) -> None:
+    world = contended(shares, one_of_four("Inqueue"), actions=actions)
+    world.cycles(CYCLES)
+    assert world.evictions == {"default/a-0": 1}
+    assert sorted(world.placed()) == ["b-0", "c-0"]
+
+
+@SHARES
+def test_the_evicted_pod_runs_again_once_there_is_room(shares: str) -> None:
+    world = contended(shares, one_of_four())
+    world.cycles(CYCLES)
+    world.finish("default/c-0")
+    world.cycles(CYCLES)
+    assert "a-0" in world.placed()
+    assert world.evictions == {"default/a-0": 1}
+
+
+@SHARES
+def test_no_more_queues_than_two_pass_a_place_on(shares: str) -> None:
+    """Each queue deserves less than a pod of its own holds, and two of four wait: who got its place keeps it."""
+    queues = [queue(f"q{i}", deserved={"cpu": "2", "memory": "8Gi"}) for i in range(4)]
+    jobs = [
+        gang(f"g{i}", 1, on=["n"] if i < 2 else (), queue=f"q{i}", cpu=4, phase="Inqueue", created=i) for i in range(4)
+    ]
+    world = Returning(node("n", cpu=8), queues, *jobs, conf=conf(shares))
+    world.cycles(CYCLES)
+    assert len(world.placed()) == 2
+    assert all(count == 1 for count in world.evictions.values())
+    assert len(world.evictions) <= 2
+
+
+@RENAMES
+@SHARES
+def test_nor_does_preemption_within_a_queue_go_on_and_on(shares: str, renames: bool) -> None:
+    spec = {"priority": 1000}
+    world = Returning(
+        node("n", cpu=8),
+        priority_class("high", 1000),
+        gang("low", 2, members=1, on=["n", "n"], cpu=4, phase="Running"),
+        gang(
+            "high", 1, cpu=4, phase="Pending", minimum={"cpu": 4}, group_spec={"priorityClassName": "high"}, spec=spec
+        ),
+        conf=conf(shares),
+        renames=renames,
+    )
+    world.cycles(CYCLES)
+    assert sum(world.evictions.values()) == 1
+    assert len(world.placed("high")) == len(world.placed("low")) == 1

@@ -1,0 +1,53 @@
+"""What plugins find misconfigured in other people's objects: what of it is news, and whom to tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vcd.model.objects import Object
+from vcd.scheduling.plugin import Problem
+from vcd.scheduling.session import Session
+from vcd.state.cluster import ClusterState
+
+
+class Misconfigured:
+    """The problems that the last session showed."""
+
+    def __init__(self) -> None:
+        self._standing: dict[str, frozenset[Problem]] = {}
+        """By plugin."""
+
+    def news(self, session: Session) -> list[Problem]:
+        """Problems that the session before did not show, in order; one that is mended and comes back is news again.
+
+        Where a plugin failed to tell, what stood stands.
+        """
+        before, known = self._standing, self._all()
+        self._standing = {
+            name: before.get(name, frozenset()) if isinstance(told, Exception) else frozenset(told)
+            for name, told in session.problems.items()
+        }
+        return sorted(self._all() - known)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """How many problems each object has, by kind and key, in order."""
+        return dict(sorted(Counter((problem.kind, problem.key) for problem in self._all()).items()))
+
+    def _all(self) -> frozenset[Problem]:
+        return frozenset().union(*self._standing.values())
+
+
+def uid_of(state: ClusterState, kind: str, key: str) -> str:
+    """The UID of an object that the state holds; empty where it does not."""
+    found: Object | None
+    if kind == "Pod":
+        found = state.pod(key)
+    elif kind == "Node" and key in state.nodes:
+        found = state.nodes[key].node
+    elif kind == "PodGroup" and key in state.groups:
+        found = state.groups[key].group
+    elif kind == "Queue" and key in state.queues:
+        found = state.queues[key].queue
+    else:
+        found = state.others.get(kind, {}).get(key)
+    return found.metadata.uid if found is not None else ""
