@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.dsl import gang, group, node, planned, pod
+from tests.dsl import gang, group, node, planned, pod, queue
 from tests.plugins.opened import conf
 
 CONF = conf("overcommit", actions="enqueue")
@@ -19,8 +21,8 @@ def admitted(*objects: object, configuration: str = CONF) -> set[str]:
     return {key.partition("/")[2] for key, phase in phases.items() if phase == "Inqueue"}
 
 
-def asks(name: str, **minimum: object) -> dict:
-    return group(name, members=100, phase="Pending", minimum=minimum)
+def asks(name: str, queue: str = "default", **minimum: object) -> dict:
+    return group(name, members=100, queue=queue, phase="Pending", minimum=minimum)
 
 
 def test_the_default_factor_admits_a_fifth_more_than_there_is() -> None:
@@ -117,3 +119,32 @@ def test_the_refusal_names_all_quantities() -> None:
     why = result.why["default/g"][0]
     assert (why["gate"], why["plugin"], why["reason"]) == ("enqueue", "overcommit", "resource in cluster is overused")
     assert why["detail"] == {"asks cpu": "7", "admitted cpu": "4", "limit cpu": "10"}
+
+
+# --- guarantees (pains.md 6) ----------------------------------------------------------------------------------------
+
+
+def borrowed(guarantee: int) -> list[Any]:
+    """10 CPU, all with queue b; queue a is guaranteed some."""
+    return [
+        node("n", cpu=10),
+        queue("a", guarantee={"resource": {"cpu": str(guarantee)}}),
+        queue("b"),
+        *gang("old", 10, members=1, on=["n"] * 10, queue="b", cpu=1, phase="Running"),
+    ]
+
+
+def test_what_a_queue_is_guaranteed_is_admitted_though_others_have_it() -> None:
+    assert admitted(*borrowed(5), asks("g", cpu=5, queue="a")) == {"g"}
+    assert admitted(*borrowed(4), asks("g", cpu=5, queue="a")) == set()
+    assert admitted(*borrowed(5), asks("g", cpu=5, queue="b")) == set()
+
+
+def test_a_guarantee_admits_once() -> None:
+    assert admitted(*borrowed(5), asks("f", cpu=3, queue="a"), asks("g", cpu=3, queue="a")) == {"f"}
+
+
+def test_what_a_queue_has_counts_towards_its_guarantee() -> None:
+    mine = list(gang("mine", 2, on=["n"] * 2, queue="a", cpu=1, phase="Running"))
+    assert admitted(*borrowed(5), mine, asks("g", cpu=4, queue="a")) == set()
+    assert admitted(*borrowed(5), mine, asks("g", cpu=3, queue="a")) == {"g"}

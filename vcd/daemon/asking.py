@@ -88,6 +88,10 @@ def _seconds(question: Question) -> float:
     return min(question.timeout / 1e9, _LONGEST)
 
 
+def _late(question: Question) -> Reply:
+    return Reply(error=f"no answer within {format_duration(question.timeout)}")
+
+
 class _Line:
     """A connection with a thread of its own, which can be left behind when an answer does not come."""
 
@@ -111,7 +115,7 @@ class _Line:
             return self._replies.get(timeout=_seconds(question))
         except queue.Empty:
             self.hang_up()
-            return Reply(error=f"no answer within {format_duration(question.timeout)}")
+            return _late(question)
 
     def hang_up(self) -> None:
         """Use it no more; a thread that waits in it wakes up and ends."""
@@ -141,6 +145,9 @@ class _Line:
                 self._connection.close()
                 response = self._send(question, target)
             return self._read(response, question.limit)
+        except TimeoutError:  # the socket's own limit, where this thread sees it before who waits
+            self._connection.close()
+            return _late(question)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._connection.close()
             return Reply(error=f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -17,7 +17,7 @@ class GangPreemptAction(GangEvictionAction):
     """
 
     name = "gangpreempt"
-    why = "preempted"
+    why = "preemption"
 
     def may_take(self, session: Session, queue: Queue) -> bool:
         """Jobs of any queue may."""

@@ -18,7 +18,7 @@ class GangReclaimAction(GangEvictionAction):
     """
 
     name = "gangreclaim"
-    why = "reclaimed"
+    why = "reclaim"
 
     def may_take(self, session: Session, queue: Queue) -> bool:
         """Not for queues that have their share."""

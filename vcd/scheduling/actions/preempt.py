@@ -92,7 +92,7 @@ class PreemptAction(Action):
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within
 
-        return Room(session, job, "preemptable", promise, may, f"preempted for {job.key} of queue {job.queue.name}")
+        return Room(session, job, "preemptable", promise, may, f"preemption for {job.key} of queue {job.queue.name}")
 
     def _take(self, session: Session, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""

@@ -56,7 +56,7 @@ class ReclaimAction(Action):
                 ("other queues", job.queue.index), lambda: _of_other_queues(session, job.queue)
             ),
             lambda other: other.status == TaskStatus.RUNNING and _is_fair(other, job.queue),
-            f"reclaimed for {job.key} of queue {job.queue.name}",
+            f"reclaim for {job.key} of queue {job.queue.name}",
         )
         nodes: dict[Hashable, list[int]] = {}
         for task in wanting_tasks(session, job):

@@ -27,7 +27,7 @@ class ShuffleAction(Action):
             statement = statements.get(victim.job.index)
             if statement is None:
                 statement = statements[victim.job.index] = Statement(session, self.name, victim.job)
-            statement.evict(victim, "moved by shuffle")
+            statement.evict(victim, "shuffle")
         for index in sorted(statements):
             statements[index].commit()
 

@@ -19,8 +19,9 @@ class OvercommitPlugin(Plugin):
 
     Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
     what scheduling gates hold; groups of lower priority than the one that asks do not count, so that no number of
-    them keeps it out (docs/differences.md). Only resources that the group asks for are compared. Source: seed 000
-    s.3.3.
+    them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in any case: what
+    others borrowed of that comes back by reclaim (docs/differences.md). Only resources that the group asks for are
+    compared. Source: seed 000 s.3.3.
     """
 
     name = "overcommit"
@@ -51,12 +52,23 @@ class OvercommitPlugin(Plugin):
         self._admitted: Ints = np.zeros((len(self._priorities), admitted.shape[1]), np.int64)
         """Rows by the groups' priority, ascending."""
         np.add.at(self._admitted, rank, admitted)
+        self._guaranteed: dict[int, Ints] = {}
+        """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
+        for queue in session.queue_list:
+            if queue.record.guarantee:
+                mine = jobs.queue == queue.index
+                left = np.zeros(admitted.shape[1], np.int64)
+                for name, value in queue.record.guarantee.items():
+                    left[nodes.column_of[name]] = value
+                self._guaranteed[queue.index] = left - jobs.allocated[mine].sum(axis=0) - admitted[mine].sum(axis=0)
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
         """Whether the group's minimum still fits."""
         if job.record.min_resources is None:
             return Vote.PERMIT
         needed = self._session.jobs.min_resources[job.index]
+        if self._is_guaranteed(job, needed):
+            return Vote.PERMIT
         ahead: Ints = self._admitted[self._rank(job) :].sum(axis=0)
         over = (needed > 0) & (ahead + needed > self._room)
         over[self._session.nodes.column_of["pods"]] = False
@@ -76,7 +88,14 @@ class OvercommitPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""
         if job.record.min_resources is not None:
-            self._admitted[self._rank(job)] += self._session.ungated_minimum(job)
+            minimum = self._session.ungated_minimum(job)
+            self._admitted[self._rank(job)] += minimum
+            if job.queue.index in self._guaranteed:
+                self._guaranteed[job.queue.index] -= minimum
+
+    def _is_guaranteed(self, job: Job, needed: Ints) -> bool:
+        left = self._guaranteed.get(job.queue.index)
+        return left is not None and bool(needed.any()) and not ((needed > 0) & (needed > left)).any()
 
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
