@@ -137,7 +137,7 @@ async def test_a_job_of_high_priority_preempts_a_lower_one(tmp_path: Path) -> No
 
         cluster.store.create(JOBS, job("high", 3, minimum=3, priority="high"))
         await until_running(cluster, "high", 3)
-        check_evicted(watched, "high", "preempted", 3)
+        check_evicted(watched, "high", "preemption", 3)
         check_waited(cluster, watched, "high-t-0", "high-t-1", "high-t-2")
         await until(lambda: told_of(cluster, "Evict") == set(watched.evictions()), what="Events on who was evicted")
 
@@ -145,7 +145,7 @@ async def test_a_job_of_high_priority_preempts_a_lower_one(tmp_path: Path) -> No
         assert len(pods(cluster, "low", "Running")) == 5
         cluster.store.create("nodes", node("late", 3))
         await until_running(cluster, "low", 8)
-        check_evicted(watched, "high", "preempted", 3)
+        check_evicted(watched, "high", "preemption", 3)
         shown = await daemon.metrics()
         assert shown["volcano_total_preemption_attempts"] >= 1
         assert shown['vcd_commit_operations_total{result="done",verb="evict"}'] == 3
@@ -164,11 +164,11 @@ async def test_a_queue_takes_back_what_it_deserves_from_one_that_borrowed(tmp_pa
 
         cluster.store.create(JOBS, job("new", 4, minimum=4, queue="lender"))
         await until_running(cluster, "new", 4)
-        check_evicted(watched, "new", "reclaimed", 4)
+        check_evicted(watched, "new", "reclaim", 4)
         check_waited(cluster, watched, "new-t-0", "new-t-1", "new-t-2", "new-t-3")
 
         await until(lambda: len(pods(cluster, "old", "Pending")) == 4, what="the job controller made new pods")
         cluster.store.create("nodes", node("late", 4))
         await until_running(cluster, "old", 8)
         await until_running(cluster, "new", 4)
-        check_evicted(watched, "new", "reclaimed", 4)
+        check_evicted(watched, "new", "reclaim", 4)

@@ -82,8 +82,8 @@ def some_queue(rand: random.Random, name: str) -> Manifest:
     manifest = queue(name, capability=capability, **rules)
     quota = {model: rand.choice((0, 2, 4, 8)) for model in MODELS}
     manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": json.dumps(quota)}
-    if rand.random() < 0.5:
-        limits = {rand.choice(GROUPS): {"cpu": str(rand.randrange(1, 6))}}
+    if rand.random() < 0.8:
+        limits = {name: {"cpu": str(rand.randrange(4))} for name in GROUPS}
         manifest["metadata"]["annotations"]["volcano.sh/nodegroup-resource-limits"] = json.dumps(limits)
     return manifest
 
@@ -98,7 +98,7 @@ def some_annotations(rand: random.Random) -> Iterator[tuple[str, str]]:
     if rand.random() < 0.5:
         yield "volcano.sh/numa-topology-policy", rand.choice(POLICIES)
     if rand.random() < 0.5:
-        which = rand.choice(("volcano.sh/vgpu-use-gputype", "volcano.sh/vgpu-nouse-gputype"))
+        which = rand.choice(("nvidia.com/use-gputype", "nvidia.com/nouse-gputype"))
         yield which, rand.choice(MODELS)
 
 
