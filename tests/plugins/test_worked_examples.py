@@ -38,7 +38,7 @@ from tests.dsl import (
 from tests.embedded.simulated import JOBS, Simulated
 from tests.embedded.simulated import job as volcano_job
 from tests.embedded.simulated import task as task_spec
-from tests.plugins.opened import conf, job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
 from tests.plugins.test_configuration_samples import text_of
 from tests.predicates.asking import passing, pending
 from tests.scores.rating import points
@@ -550,9 +550,3 @@ def test_004_1_1_a_node_of_seven_whole_cards_and_four_slices() -> None:
     binds = planned(card_queue("q", dict.fromkeys(names.values(), 8)), machine, *pods, conf=CARDS).binds
     counts = [sum(key.startswith(f"default/{number}-") for key in binds) for number in range(3)]
     assert counts == [7, 1, 3]
-
-
-def test_the_queue_of_a_session_is_found() -> None:
-    """The annotation names the queue of a pod that has no group (004 s.2.2.2.2.2)."""
-    session = session_of(node("n", gpu=1), queue("cr-queue1"), replica("p", H200), conf=CARDS)
-    assert task_of(session, "p").job.queue is queue_of(session, "cr-queue1")
