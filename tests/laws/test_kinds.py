@@ -56,7 +56,7 @@ def cluster_node(rand: random.Random, number: int) -> Iterator[Manifest]:
     labels = {"nvidia.com/gpu.product": model, "nvidia.com/gpu.count": "4", "nvidia.com/gpu.memory": "81920"}
     if rand.random() < 0.8:
         labels["volcano.sh/nodegroup-name"] = rand.choice(GROUPS)
-    room = {GPU: 4, VGPU: 40, VGPU_MEMORY: 64000, SHARE: 4000}
+    room = {GPU: 4, VGPU: 40, VGPU_MEMORY: 64000, "volcano.sh/vgpu-cores": 200, SHARE: 4000}
     manifest = node(name, cpu=rand.choice((4, 8)), memory=32, labels=labels, **room)
     cards = "".join(f"{name}-{model}{card},10,16000,NVIDIA-{model},true,hami-core:" for card in range(2))
     manifest["metadata"]["annotations"] = {"volcano.sh/node-vgpu-register": cards}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from tests.dsl import gang, node, session_of
+from tests.dsl import gang, group, node, pod, session_of
+from tests.plugins.opened import task_of
 from vcd.scheduling.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Task
@@ -161,3 +162,116 @@ def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest
     assert [session.candidates(task).best() for task in tasks] == [0] * 5
     assert len(session.evaluator.memory.tables) == 2
     assert session.candidates(tasks[0]).best() == 0
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+class OfRack(Predicate):
+    """Nodes of the rack that the pod's annotation names."""
+
+    name = "rack"
+    reason = "another rack"
+    asked: ClassVar[list[str]] = []
+
+    def applies(self, task: Task) -> bool:
+        return "rack" in task.pod.metadata.annotations
+
+    def kind_of(self, task: Task) -> str:
+        self.asked.append(task.name)
+        return task.pod.metadata.annotations["rack"]
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        return rows == int(task.pod.metadata.annotations["rack"])
+
+
+def of_racks(depends: Depends, *pods: dict[str, Any], memory: Memory | None = None) -> Session:
+    """A session on three nodes in which pods may name a rack."""
+    session = session_of(*[node(f"n{i}") for i in range(3)], *pods)
+    part = type("OfRack", (OfRack,), {"depends": depends})()
+    session.evaluator = Evaluator(session, [part], [], memory or Memory())
+    return session
+
+
+def racked(name: str, rack: str | None = None, **options: Any) -> dict[str, Any]:
+    return pod(name, cpu=1, annotations={} if rack is None else {"rack": rack}, **options)
+
+
+ALL_DEPENDS = [Depends.FACTS, Depends.USAGE, Depends.PODS, Depends.JOB, Depends.QUEUE, Depends.TIME]
+
+
+@pytest.mark.parametrize("depends", ALL_DEPENDS)
+def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(depends: Depends) -> None:
+    pods = [racked("a", "0"), racked("b", "1"), racked("c"), racked("d", "1")]
+    session = of_racks(depends, *pods)
+    passing = {name: session.candidates(task_of(session, name)).passing().tolist() for name in "abcd"}
+    assert passing == {"a": [True, False, False], "b": [False, True, False], "c": [True] * 3, "d": [False, True, False]}
+    tables = {name: session.candidates(task_of(session, name)) for name in "abcd"}
+    assert (tables["b"] is tables["d"]) is (depends is not Depends.JOB)  # each of these pods is a job of its own
+    assert len({id(table) for table in tables.values()}) == (4 if depends is Depends.JOB else 3)
+    kinds = {name: session.evaluator.kind(task_of(session, name)) for name in "abcd"}
+    assert all((kinds[x] == kinds[y]) is (tables[x] is tables[y]) for x in "abcd" for y in "abcd")
+
+
+@pytest.mark.parametrize("depends", [Depends.FACTS, Depends.USAGE])
+def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: Depends) -> None:
+    session = of_racks(depends, racked("a", "0"), racked("b", "1"))
+    for name in "ab":
+        session.candidates(task_of(session, name)).best()
+    before = session.evaluator.evaluations
+    session.changes += 1
+    for name in "ab":
+        session.candidates(task_of(session, name)).best()
+    assert session.evaluator.evaluations == before
+
+
+@pytest.mark.parametrize("depends", ALL_DEPENDS)
+def test_labels_tell_tasks_apart_only_where_pods_matter(depends: Depends) -> None:
+    options: dict[str, Any] = {"group": "g"}
+    pods = [group("g", members=1, phase="Inqueue"), *[racked(n, "1", labels={"app": n}, **options) for n in "ab"]]
+    session = of_racks(depends, *pods)
+    tables = {id(session.candidates(task_of(session, name))) for name in "ab"}
+    assert len(tables) == (2 if depends is Depends.PODS else 1)
+
+
+def test_jobs_tell_tasks_apart_only_where_a_part_that_applies_looks_at_them() -> None:
+    session = of_racks(Depends.JOB, racked("a"), racked("b"))
+    assert session.candidates(task_of(session, "a")) is session.candidates(task_of(session, "b"))
+
+
+def test_kinds_are_asked_only_of_tasks_to_which_the_part_applies() -> None:
+    session = of_racks(Depends.FACTS, racked("with", "1"), racked("without"))
+    OfRack.asked.clear()
+    for name in ("with", "without"):
+        session.candidates(task_of(session, name))
+    assert set(OfRack.asked) == {"with"}
+
+
+@pytest.mark.parametrize("part", [Name(), EvenCpu()])
+def test_parts_without_kinds_are_not_asked_for_them(part: Predicate | Score) -> None:
+    assert not tells_kinds(part)
+    assert tells_kinds(OfRack())
+
+
+@pytest.mark.parametrize("depends", ALL_DEPENDS)
+def test_kinds_mean_the_same_in_a_later_session(depends: Depends) -> None:
+    memory = Memory()
+    facts = None
+    for racks in ("01", "10", "12", "21"):
+        session = of_racks(depends, *[racked(name, rack) for name, rack in zip("ab", racks, strict=True)])
+        facts = session.nodes.facts = facts or session.nodes.facts
+        session.evaluator = Evaluator(session, session.evaluator.predicates, [], memory)
+        found = [session.candidates(task_of(session, name)).passing().nonzero()[0].tolist() for name in "ab"]
+        assert found == [[int(rack)] for rack in racks]
+
+
+def test_what_was_kept_is_void_when_parts_come_or_go() -> None:
+    """Another part's kinds would be in the place of this one's."""
+    memory = Memory()
+    first = of_racks(Depends.FACTS, racked("a", "1"), memory=memory)
+    assert first.candidates(task_of(first, "a")).passing().tolist() == [False, True, False]
+    second = of_racks(Depends.FACTS, racked("a", "1"))
+    second.nodes.facts = first.nodes.facts
+    second.evaluator = Evaluator(second, [], [], memory)
+    assert second.candidates(task_of(second, "a")).passing().all()

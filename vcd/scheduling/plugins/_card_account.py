@@ -26,18 +26,21 @@ _SHOWN = 3
 class Account:
     """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
     cpu (thousandths) and memory (bytes) as pairs. ``limit`` is the pair's capability, where none is set what the
-    cluster has left; ``problem`` says why the quota cannot be read."""
+    cluster has left; ``problem`` says why the quota cannot be read. ``leaving`` is what pods hold beside ``allocated``
+    that are being deleted or evicted."""
 
     __slots__ = (
         "allocated",
         "basic_allocated",
         "basic_elastic",
         "basic_inqueue",
+        "basic_leaving",
         "basic_request",
         "capability",
         "elastic",
         "guarantee",
         "inqueue",
+        "leaving",
         "limit",
         "name",
         "problem",
@@ -60,10 +63,12 @@ class Account:
         self.guarantee = [record.guarantee.get(name, 0) for name in BASIC]
         self.limit = [0, 0]
         self.allocated: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}
         self.elastic: dict[str, int] = {}
         self.inqueue: dict[Names, int] = {}
         self.request: dict[Names, int] = {}
         self.basic_allocated = [0, 0]
+        self.basic_leaving = [0, 0]
         self.basic_elastic = [0, 0]
         self.basic_inqueue = [0, 0]
         self.basic_request = [0, 0]
@@ -71,6 +76,19 @@ class Account:
     def left(self, card: str) -> int:
         """What of a card's quota is not used."""
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
+
+    def left_now(self, card: str) -> int:
+        """What of a card's quota nobody holds, not even who is leaving."""
+        return self.left(card) - self.leaving.get(card, 0)
+
+    def leaves(self) -> bool:
+        """Whether pods are leaving that hold some of this."""
+        return any(self.basic_leaving) or any(self.leaving.values())
+
+    def waits_for_basic(self, asked: Iterable[int]) -> bool:
+        """Whether cpu or memory is there only once who is leaving has gone."""
+        rows = zip(asked, self.basic_allocated, self.basic_leaving, self.limit, strict=True)
+        return any(amount > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
 
     def share(self) -> float:
         """The largest part of a quota, or of a cpu or memory capability, that is used."""

@@ -29,6 +29,7 @@ from vcd.scheduling.views import Job, Task
 from vcd.state.records import Shape
 
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_NOWHERE = -1
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Accounts:
         self._hold_cards()
         self._queue_cards()
         self._fill_basic()
+        self._hold_leaving()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -224,6 +226,22 @@ class Accounts:
         for ask in request.asks:
             if ask.resource == resource and ask.named:
                 self.held.append((job, ask.names[0], ask.amount))
+
+    def _hold_leaving(self) -> None:
+        """What pods hold that are being deleted and still on a node."""
+        session, tasks = self._session, self._session.snapshot.tasks
+        leaving = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.job_of_row >= 0)
+        for row in np.flatnonzero(leaving).tolist():
+            job = int(session.job_of_row[row])
+            shape = session.snapshot.shapes[tasks.shape[row]]
+            assert shape is not None
+            request = self._request(shape, _name_of(tasks.pods[row]), _name_of(session.jobs.records[job].group))
+            account = self.queues[session.jobs.queue[job]]
+            account.basic_leaving = [
+                have + more for have, more in zip(account.basic_leaving, request.basic, strict=True)
+            ]
+            for card, amount in self.charged(request, int(tasks.node[row])):
+                account.leaving[card] = account.leaving.get(card, 0) + amount
 
     def _queue_cards(self) -> None:
         """Requests and reservations of cards: who is admitted keeps what its pods, or its annotation, still want."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from vcd.model.objects import Object, Pod
+from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
+from vcd.scheduling.plugins._card_leaving import QuotaFreed
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardError, CardRequest, Names
 from vcd.scheduling.session import Session
@@ -18,6 +20,8 @@ from vcd.scheduling.views import Job, Queue, Task
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
+_PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
+"""Where a task stands once it was placed in trial, or that was taken back."""
 
 
 class CapacityCardPlugin(Plugin):
@@ -34,7 +38,8 @@ class CapacityCardPlugin(Plugin):
     - A group is admitted while minimum + allocated + inqueue - elastic <= capability. Its minimum of cards is what its
       pods ask for, and before there are pods what its annotation `volcano.sh/card.request` says.
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
-      ones on a card with quota left. What it uses is charged to the card of its node, so no quota is ever exceeded.
+      ones on a card with quota left. What it uses is charged to the card of its node, so no quota is ever exceeded:
+      what pods hold that are being deleted is given to others only when they are gone.
     - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
       come first, then those that use the smaller part of their quota.
 
@@ -136,10 +141,11 @@ class CapacityCardPlugin(Plugin):
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of a node's card, where the cluster has cards."""
+        """That nobody is bound on quota that is still being freed; the test of a node's card, where there are cards."""
+        freed = QuotaFreed(self._cards, self._queues, self._request)
         if not self._cards.resources:
-            return ()
-        return (CardModel(self._session, self._cards, self._queues, self._request),)
+            return (freed,)
+        return (CardModel(self._session, self._cards, self._queues, self._request), freed)
 
     def node_order(self) -> Iterable[Score]:
         """The order in which pods name cards."""
@@ -159,10 +165,16 @@ class CapacityCardPlugin(Plugin):
     def _charge(self, task: Task, row: int, sign: int) -> None:
         account = self._queues[task.job.queue.index]
         request = self._request(task)
+        leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
         account.basic_allocated[0] += sign * request.basic[0]
         account.basic_allocated[1] += sign * request.basic[1]
+        if leaves:
+            account.basic_leaving[0] -= sign * request.basic[0]
+            account.basic_leaving[1] -= sign * request.basic[1]
         for card, amount in self._accounts.charged(request, row) if request.asks else ():
             account.allocated[card] = account.allocated.get(card, 0) + sign * amount
+            if leaves:
+                account.leaving[card] = account.leaving.get(card, 0) - sign * amount
             moved = (task.job.index, card)
             self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
