@@ -118,6 +118,11 @@ def test_a_trace_runs_with_its_own_nodes_and_queues() -> None:
     assert (found["nodes"], found["binds"]) == (12, 11)
 
 
+def test_a_trace_runs_as_volcano_jobs() -> None:
+    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv", "--trace-jobs")
+    assert (found["nodes"], found["binds"], found["created"]) == (12, 11, 10)
+
+
 def test_ended_pods_are_removed_after_the_time_given() -> None:
     found = summary(*SMALL, "--remove-after", "1")
     assert found["pods"] == {"Succeeded": found["binds"]}
@@ -133,6 +138,7 @@ def test_ended_pods_are_removed_after_the_time_given() -> None:
         (["--jump", "--speed", "2"], "--jump and --speed exclude each other"),
         (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
         (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
+        (["--trace-jobs"], "name that file too"),
         (["--trace-nodes", TRACE / "missing.csv"], "does not exist"),
         (["--trace-nodes", Path(sys.executable).resolve()], "not UTF-8"),
         (["--workload", "missing.yaml"], "missing.yaml"),

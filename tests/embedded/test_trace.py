@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.embedded.simulated import Simulated
-from vcd.embedded.controllers.base import PODGROUPS, PODS
+from vcd.embedded.controllers.base import JOBS, PODGROUPS, PODS
 from vcd.embedded.trace import TraceError, arrivals, queues_of, read_nodes, read_tasks
 from vcd.embedded.workload import Arrival, Feeder, install
 
@@ -139,6 +139,89 @@ def test_the_cluster_takes_the_whole_trace() -> None:
     feeder.start()
     sim.advance(5000)
     assert (feeder.refused, len(sim.names()), len(sim.names(PODGROUPS))) == ([], 12, 10)
+
+
+# --- as jobs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs() -> dict[str, dict[str, Any]]:
+    found = arrivals(read_tasks(DATA / "pods.csv"), as_jobs=True, priority_of=lambda task: f"class-of-{task.queue}")
+    return {obj["metadata"]["name"]: obj for arrival in found for resource, obj in arrival.objects if resource == JOBS}
+
+
+def test_as_jobs_each_gang_is_a_job_of_one_task_for_each_row(jobs: dict[str, dict[str, Any]]) -> None:
+    assert len(jobs) == 10
+    job = jobs["t-04"]["spec"]
+    assert (job["queue"], job["minAvailable"]) == ("burstable", 2)
+    assert [(task["name"], task["replicas"]) for task in job["tasks"]] == [("t-04", 1), ("t-05", 1)]
+
+
+def test_as_jobs_each_task_runs_as_long_as_its_row_did(jobs: dict[str, dict[str, Any]]) -> None:
+    marks = [task["template"]["metadata"]["annotations"] for task in jobs["t-04"]["spec"]["tasks"]]
+    assert [each["vcd.sim/run-seconds"] for each in marks] == ["600", "1200"]
+    assert jobs["t-03"]["spec"]["tasks"][0]["template"]["metadata"]["annotations"]["vcd.sim/exit-code"] == "1"
+
+
+def test_as_jobs_the_cards_are_named_and_asked_for_before_there_are_pods(jobs: dict[str, dict[str, Any]]) -> None:
+    assert jobs["t-04"]["metadata"]["annotations"] == {
+        "volcano.sh/card.name": "V100M16|V100M32",
+        "volcano.sh/card.request": '{"V100M16|V100M32": 16}',
+    }
+    template = jobs["t-04"]["spec"]["tasks"][1]["template"]
+    assert template["metadata"]["annotations"]["volcano.sh/card.name"] == "V100M16|V100M32"
+    assert "nodeAffinity" in template["spec"]["affinity"]
+    assert jobs["t-00"]["metadata"]["annotations"] == {}
+
+
+def test_as_jobs_those_that_name_no_model_ask_for_any_that_there_is() -> None:
+    tasks = read_tasks(DATA / "pods.csv")
+    found = {
+        obj["metadata"]["name"]: obj["metadata"]["annotations"].get("volcano.sh/card.request")
+        for arrival in arrivals(tasks, as_jobs=True, models=("G2", "T4"))
+        for _, obj in arrival.objects
+    }
+    assert (found["t-01"], found["t-03"], found["t-07"]) == ('{"G2|T4": 2}', '{"T4": 1}', None)
+
+
+def test_as_jobs_the_priority_class_is_the_one_asked_for(jobs: dict[str, dict[str, Any]]) -> None:
+    assert jobs["t-03"]["spec"]["priorityClassName"] == "class-of-be"
+
+
+def test_as_jobs_nothing_has_a_priority_class_unless_asked_for() -> None:
+    found = arrivals(read_tasks(DATA / "pods.csv"), as_jobs=True)
+    assert not any("priorityClassName" in obj["spec"] for arrival in found for _, obj in arrival.objects)
+
+
+def as_jobs() -> Simulated:
+    """The cluster after ten minutes, all groups let in, and nobody to place pods."""
+    sim = Simulated(nodes=0)
+    tasks = read_tasks(DATA / "pods.csv")
+    install(sim.store, read_nodes(DATA / "nodes.csv"), queues_of(tasks))
+    Feeder(sim.store, sim.clock, arrivals(tasks, as_jobs=True)).start()
+    sim.advance(600)
+    for each in sim.store.list(PODGROUPS):
+        meta = each["metadata"]
+        sim.store.patch(PODGROUPS, meta["namespace"], meta["name"], {"status": {"phase": "Inqueue"}}, "status")
+    sim.advance(1)
+    return sim
+
+
+def test_as_jobs_groups_carry_the_cards_and_pods_follow_once_they_are_let_in() -> None:
+    sim = as_jobs()
+    metas = [each["metadata"] for each in sim.store.list(PODGROUPS)]
+    marks = {meta["ownerReferences"][0]["name"]: meta.get("annotations") for meta in metas}
+    assert marks["t-03"] == {"volcano.sh/card.name": "T4", "volcano.sh/card.request": '{"T4": 1}'}
+    assert "t-04-t-05-0" in sim.names()
+
+
+def test_as_jobs_a_pod_that_is_evicted_comes_back() -> None:
+    sim = as_jobs()
+    before = sim.store.get(PODS, "default", "t-03-t-03-0")["metadata"]["uid"]
+    sim.store.delete(PODS, "default", "t-03-t-03-0")
+    sim.advance(60)
+    assert sim.store.get(PODS, "default", "t-03-t-03-0")["metadata"]["uid"] != before
+    assert sim.store.get(JOBS, "default", "t-03")["status"]["state"]["phase"] == "Pending"
 
 
 HEADER = "sn,cpu_milli,memory_mib,gpu,model\n"

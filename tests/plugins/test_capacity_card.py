@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import flat, gang, group, node, planned, pod, queue, session_after, session_of
+from tests.dsl import flat, gang, group, node, planned, pod, priority_class, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from tests.scores.rating import points, rated
 from tests.world import World
+from vcd.model import events as ev
 from vcd.model.events import Waiting
+from vcd.model.status import TaskStatus
 from vcd.scheduling.plugin import Refusal, Vote
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 from vcd.scheduling.session import Session
@@ -490,6 +492,145 @@ def test_preemption_within_a_queue_stays_within_its_quota() -> None:
     objects = [card_queue("q", {A: 2}), carded("a", A), high, low, urgent]
     result = planned(*objects, conf=card_conf(actions=actions))
     assert len(result.evictions) == 1
+
+
+# --- reclaim ----------------------------------------------------------------------------------------------------------
+
+
+def reclaiming(be: int, *tiers: str, action: str = "reclaim") -> World:
+    """A full node: queue be runs two pods of one, ls wants its own; gang stands behind, so that it lets singles go."""
+    text = conf(*(tiers or ("priority", "conformance")), actions=f"allocate, {action}")
+    text += "- plugins: [{name: gang}, {name: predicates}, {name: capacity-card}]\n"
+    runs = [users(f"run-{i}", 1, A, queue="be", on=["n"]) for i in range(2)]
+    quotas = card_queue("be", {A: be}), card_queue("ls", {A: 2})
+    return World(carded("n", A, 2), *quotas, *runs, users("new", 1, A, queue="ls"), conf=text)
+
+
+@pytest.mark.parametrize(("quota", "evicted"), [(2, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_reclaim_takes_cards_only_from_a_queue_beyond_its_quota(quota: int, evicted: int, action: str) -> None:
+    world = reclaiming(quota, action=action)
+    world.rest()
+    assert len(world.evicted) == evicted
+    assert len(world.placed("new")) == evicted
+
+
+def test_a_queue_gives_no_more_than_it_holds_beyond_its_quota() -> None:
+    world = reclaiming(1)
+    world.put(users("more", 1, A, queue="ls"))
+    world.rest()
+    assert len(world.evicted) == 1
+
+
+def test_a_pod_of_more_cards_than_its_queue_holds_beyond_its_quota_stays() -> None:
+    text = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, reclaim")
+    big = users("big", 1, A, queue="be", gpu=2, on=["n"])
+    world = World(
+        carded("n", A, 2),
+        card_queue("be", {A: 1}),
+        card_queue("ls", {A: 2}),
+        big,
+        users("new", 1, A, queue="ls"),
+        conf=text,
+    )
+    world.rest()
+    assert world.evicted == []
+
+
+def test_reclaim_of_pods_without_cards_is_left_to_the_other_plugins() -> None:
+    text = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, reclaim")
+    run = gang("run", 1, queue="be", cpu=64, on=["n"])
+    world = World(
+        carded("n", A), card_queue("be"), card_queue("ls"), run, gang("new", 1, queue="ls", cpu=64), conf=text
+    )
+    world.rest()
+    assert world.evicted == ["default/run-0"]
+
+
+# --- quota that is still being freed ----------------------------------------------------------------------------------
+
+
+def leaving(name: str, on: str, **amounts: Any) -> list[Manifest]:
+    """A pod that is being deleted and still on its node."""
+    return flat([group(name, queue="q"), pod(name, group=name, on=on, deleting=True, **amounts)])
+
+
+def test_nobody_is_bound_on_quota_that_a_pod_still_holds_that_is_being_deleted() -> None:
+    old = leaving("old", "n", gpu=1)
+    world = World(carded("n", A, 4), card_queue("q", {A: 1}), old, users("new", 1, A), conf=card_conf())
+    world.cycle()
+    assert world.placed("new") == {}
+    assert "still hold the queue's quota" in world.reasons("new")
+    world.remove("Pod", "default/old")
+    world.rest()
+    assert list(world.placed("new")) == ["new-0"]
+
+
+def test_who_finds_its_quota_still_held_waits_where_the_room_is_still_held_too() -> None:
+    nodes, quota, old = (
+        [carded("full", A, 1), carded("free", A, 4)],
+        card_queue("q", {A: 1}),
+        leaving("old", "full", gpu=1),
+    )
+    session = session_after(nodes, quota, old, users("new", 1, A), conf=card_conf())
+    task = task_of(session, "new-0")
+    assert (task.status, session.nodes.facts.names[task.node]) == (TaskStatus.PIPELINED, "full")
+
+
+def test_cards_that_are_leaving_leave_the_other_named_ones_alone() -> None:
+    nodes = [carded("a", A, 4), carded("b", B, 4)]
+    quota = card_queue("q", {A: 1, B: 1})
+    world = World(nodes, quota, leaving("old", "a", gpu=1), users("new", 1, f"{A}|{B}"), conf=card_conf())
+    world.rest()
+    assert world.placed("new") == {"new-0": "b"}
+
+
+def test_cpu_and_memory_that_are_leaving_are_waited_for_too() -> None:
+    limited = card_queue("q", capability={"cpu": 4, "memory": "4Gi"})
+    new = gang("new", 1, queue="q", cpu=2, memory=1)
+    world = World(carded("n", A), limited, leaving("old", "n", cpu=3, memory=1), new, conf=card_conf())
+    world.cycle()
+    assert world.placed("new") == {}
+    world.remove("Pod", "default/old")
+    world.rest()
+    assert list(world.placed("new")) == ["new-0"]
+
+
+def test_what_a_preemption_frees_is_bound_only_when_it_is_free() -> None:
+    """Whoever asks next; and nobody else goes meanwhile."""
+    tiers = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, preempt")
+    world = World(
+        priority_class("high", 10),
+        carded("n", A, 4),
+        card_queue("q", {A: 1}),
+        users("low", 1, A, on=["n"]),
+        users("first", 1, A, group_spec={"priorityClassName": "high"}, spec={"priority": 10}),
+        users("next", 1, A, group_spec={"priorityClassName": "high"}, spec={"priority": 10}),
+        conf=tiers,
+    )
+    for _ in range(3):
+        plan = world.decide()
+        assert [op.key for s in plan.statements for op in s.operations if op.verb == "bind"] == []
+    evicted = [op.key for event in world.log for op in evictions_of(event)]
+    assert evicted == ["default/low-0"]
+    world.remove("Pod", "default/low-0")
+    world.rest()
+    assert len(world.placed("first")) + len(world.placed("next")) == 1
+
+
+def evictions_of(event: ev.Event) -> list[ev.Operation]:
+    plan = ev.decode_plan(event.plan) if isinstance(event, ev.SessionDecided) else ev.Plan()
+    return [op for statement in plan.statements for op in statement.operations if op.verb == "evict"]
+
+
+def test_an_eviction_that_is_taken_back_leaves_nothing() -> None:
+    session = opened(carded("n", A, 4), card_queue("q", {A: 2}), users("run", 1, A, on=["n"], cpu=1))
+    account = plugin_of(session, CapacityCardPlugin)._queues[queue_of(session, "q").index]
+    statement = Statement(session, "preempt", job_of(session, "run"))
+    statement.evict(task_of(session, "run-0"), "")
+    assert (account.left(A), account.left_now(A), account.basic_leaving[0]) == (2000, 1000, 1000)
+    statement.discard()
+    assert (account.left(A), account.left_now(A), account.leaves()) == (1000, 1000, False)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from tests.dsl import gang, group, node, pod
+from tests.dsl import gang, group, node, pod, queue
 from tests.world import World
 from vcd.model import events as ev
+from vcd.scheduling.decide import decide
+from vcd.scheduling.registry import read_policy
 from vcd.scheduling.verify import stale_statements
+from vcd.state.snapshot import Snapshot
 
 
 def world() -> World:
@@ -141,3 +145,111 @@ def test_a_stale_statement_is_logged_and_not_made() -> None:
     assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
     assert "default/g-0" in state.state.intents
     assert snapshot.sequence < state.state.sequence
+
+
+# --- queues that a plugin limits --------------------------------------------------------------------------------------
+
+T4 = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.memory": "15360"}
+CARDS = """\
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: gang}, {name: predicates}, {name: capacity-card}]
+"""
+
+
+GPU: dict[str, Any] = {"cpu": 1, "nvidia.com/gpu": 1}
+
+
+def decided(snapshot: Snapshot, conf: str) -> ev.Plan:
+    plan = decide(snapshot, read_policy(conf), 0, 0)
+    assert [len(statement.operations) for statement in plan.statements] == [1]
+    return plan
+
+
+def limited(quota: str = '{"T4": 1, "A10": 8}') -> dict[str, Any]:
+    manifest = queue("q")
+    manifest["metadata"]["annotations"] = {"volcano.sh/card.quota": quota}
+    return manifest
+
+
+def cards_world(labels: dict[str, str] = T4) -> World:
+    card = node("n", cpu=8, labels=labels, **{"nvidia.com/gpu": 4})
+    return World(card, limited(), gang("g", 1, queue="q", **GPU), group("other", queue="default"), conf=CARDS)
+
+
+def theirs(name: str = "theirs", in_group: str = "their", **changes: Any) -> list[dict[str, Any]]:
+    return [group(in_group, queue="q"), pod(name, group=in_group, on="n", phase="Running", **GPU, **changes)]
+
+
+@pytest.mark.parametrize(
+    ("happening", "reason"),
+    [
+        (lambda w: w.put(theirs()), "what its queue holds, or may hold, has changed"),
+        (lambda w: w.put(limited('{"T4": 0}')), "what its queue holds, or may hold, has changed"),
+        (lambda w: w.put(queue("q")), "what its queue holds, or may hold, has changed"),
+        (
+            lambda w: w.put(node("n", cpu=8, labels={**T4, "nvidia.com/gpu.product": "A10"}, **{"nvidia.com/gpu": 4})),
+            "the labels of node n have changed",
+        ),
+        (lambda w: w.put(pod("idle", group="other", on="n", phase="Running", cpu=1)), None),
+        (lambda w: w.put(node("new", cpu=1)), None),
+        (lambda w: w.put(pod("more", group="g", **GPU)), None),
+    ],
+)
+def test_a_queue_that_a_plugin_limits_is_decided_on_anew(
+    happening: Callable[[World], None], reason: str | None
+) -> None:
+    state = cards_world()
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    happening(state)
+    stale = dict(stale_statements(plan, state.maker.snapshot(), base))
+    assert stale == ({} if reason is None else {0: f"bind default/g-0: {reason}"})
+
+
+def test_a_pod_that_only_started_changes_nothing() -> None:
+    state = cards_world()
+    state.put(limited('{"T4": 2}'), [group("their", queue="q"), pod("theirs", group="their", on="n", **GPU)])
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.update_pod("default/theirs", node="n", phase="Running")
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
+def test_nodes_that_come_and_go_move_nobody() -> None:
+    state = cards_world()
+    state.put(limited('{"T4": 2}'), node("b", cpu=1), theirs())
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.put(node("a", cpu=1))
+    state.remove("Node", "b")
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+
+
+def test_a_label_of_a_node_that_the_queue_uses_counts_for_all_of_its_binds() -> None:
+    state = cards_world()
+    old = node("old", cpu=8, labels={**T4, "nvidia.com/gpu.product": "A10"}, **{"nvidia.com/gpu": 4})
+    state.put(old, group("their", queue="q"), pod("theirs", group="their", on="old", phase="Running", **GPU))
+    base = state.maker.snapshot()
+    plan = ev.Plan(statements=(ev.Statement("default/g", "allocate", (bind("g-0"),)),))
+    state.put(node("old", cpu=8, labels=T4, **{"nvidia.com/gpu": 4}))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_a_pod_that_came_in_the_place_of_another_is_another() -> None:
+    state = cards_world()
+    state.put(limited('{"T4": 2}'), theirs())
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.remove("Pod", "default/theirs")
+    state.put(theirs("new"))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_a_group_that_came_into_the_queue_brings_its_pods() -> None:
+    state = cards_world()
+    state.put(group("their", queue="default"), pod("theirs", group="their", on="n", phase="Running", **GPU))
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.put(group("their", queue="q"))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]

@@ -1,0 +1,170 @@
+"""What an event log shows of queues with quotas of cards: the laws of ``bench.cardtrace``, counted from the log alone.
+
+Cards are counted by the label of the node that a pod is on, and for as long as it is there: one that is being evicted
+still has its card.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bench.trace import check_room
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.model.objects import Queue
+from vcd.model.status import TERMINATED_STATUSES
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import Snapshot, SnapshotMaker
+
+GPU = "nvidia.com/gpu"
+PRODUCT = "nvidia.com/gpu.product"
+QUOTA = "volcano.sh/card.quota"
+TASK = "volcano.sh/task-spec"
+INDEX = "volcano.sh/task-index"
+JOB = "volcano.sh/job-name"
+BASIC = ("cpu", "memory")
+MILLI = 1000
+
+Identity = tuple[str, str, str, str]
+"""Namespace, job, task and index: a pod and whoever comes in its place are one."""
+
+
+class Broken(RuntimeError):
+    """A law that did not hold; the message says in which session and how."""
+
+
+@dataclass
+class Found:
+    """What a log shows. ``used``: by queue and resource, the greatest part of what it may hold that it held;
+    ``evictions`` by action; ``bound`` and ``finished``: who ever was; ``waited``: the most seconds from a pod's
+    creation to its bind."""
+
+    used: dict[str, dict[str, float]] = field(default_factory=dict)
+    evictions: Counter[str] = field(default_factory=Counter)
+    evicted: dict[Identity, str] = field(default_factory=dict)
+    bound: set[Identity] = field(default_factory=set)
+    finished: set[Identity] = field(default_factory=set)
+    waited: float = 0.0
+
+
+def check(log: Path) -> Found:
+    """What a log shows. Raises Broken where a queue is over its quota or capability after a session, a node over its
+    allocatable, or somebody is evicted twice."""
+    reading = Reading()
+    with LogReader(log) as reader:
+        for logged in reader.read():
+            reading.take(logged.sequence, logged.event)
+    return reading.found
+
+
+class Reading:
+    """A log as it is read; ``found`` is what it showed so far."""
+
+    def __init__(self) -> None:
+        self.found = Found()
+        self._state = ClusterState()
+        self._maker = SnapshotMaker(self._state)
+        self._asked: dict[tuple[int, int, int], Identity] = {}
+        """Evictions by session, statement and operation, to be taken back where the call failed."""
+
+    def take(self, sequence: int, event: ev.Event) -> None:
+        """One event. Raises Broken."""
+        if isinstance(event, ev.SessionDecided):
+            self._decided(sequence, event)
+            return
+        self._state.apply(sequence, event)
+        if isinstance(event, ev.OperationDone) and event.result != "done":
+            who = self._asked.pop((event.session, event.statement, event.operation), None)
+            if who is not None:
+                self.found.evicted.pop(who)
+        elif isinstance(event, ev.ObjectPut) and event.kind == "Pod":
+            pod = self._state.pod(event.key)
+            if pod and pod.status.phase in ("Succeeded", "Failed") and not pod.metadata.deletion_timestamp:
+                self.found.finished.add(self._identity(event.key))
+
+    def _decided(self, sequence: int, decided: ev.SessionDecided) -> None:
+        changes = False
+        for number, position, statement, operation in _operations(decided):
+            changes |= operation.verb != "pipeline"
+            where = f"session {decided.session}, statement {number} ({statement.action} for {statement.group})"
+            if operation.verb == "bind":
+                self._bound(decided, operation)
+            elif operation.verb == "evict":
+                who = self._identity(operation.key)
+                if who in self.found.evicted:
+                    raise Broken(f"{where}: {operation.key} was evicted already: {self.found.evicted[who]}")
+                self.found.evicted[who] = f"{where}: {operation.reason}"
+                self.found.evictions[statement.action] += 1
+                self._asked[decided.session, number, position] = who
+        self._state.apply(sequence, decided)
+        if changes:
+            self._check(self._maker.snapshot(), f"after session {decided.session}")
+
+    def _bound(self, decided: ev.SessionDecided, operation: ev.Operation) -> None:
+        self.found.bound.add(self._identity(operation.key))
+        row = self._state.tasks.row_of[operation.key]
+        created = int(self._state.tasks.column("created")[row])
+        self.found.waited = max(self.found.waited, decided.now / 1e9 - created)
+
+    def _identity(self, key: str) -> Identity:
+        pod = self._state.pod(key)
+        assert pod is not None
+        marks = pod.metadata.annotations
+        return pod.metadata.namespace, marks.get(JOB, ""), marks.get(TASK, pod.metadata.name), marks.get(INDEX, "")
+
+    def _check(self, snapshot: Snapshot, when: str) -> None:
+        try:
+            check_room(snapshot)
+        except RuntimeError as error:
+            raise Broken(f"{when}: {error}") from None
+        held = held_by_queue(snapshot)
+        for name, record in snapshot.queues.items():
+            used = self.found.used.setdefault(name, {})
+            for resource, may in _limits(record.queue, record.capability).items():
+                have = held.get(name, Counter())[resource]
+                if have > may:
+                    raise Broken(f"{when}: queue {name} holds {have} of {resource}, and may hold {may}")
+                used[resource] = max(used.get(resource, 0.0), have / may if may else 0.0)
+            for resource in held.get(name, ()):
+                if resource not in used and resource not in BASIC and QUOTA in record.queue.metadata.annotations:
+                    raise Broken(f"{when}: queue {name} holds {resource}, of which it has no quota")
+
+
+def _operations(decided: ev.SessionDecided) -> Iterator[tuple[int, int, ev.Statement, ev.Operation]]:
+    stale = dict(decided.stale)
+    for number, statement in enumerate(ev.decode_plan(decided.plan).statements):
+        if number not in stale:
+            for position, operation in enumerate(statement.operations):
+                yield number, position, statement, operation
+
+
+def _limits(queue: Queue, capability: Mapping[str, int]) -> dict[str, int]:
+    """What a queue may hold: cpu and memory by its capability, cards by its quota in thousandths."""
+    quota = json.loads(queue.metadata.annotations.get(QUOTA, "{}"))
+    basic = {name: amount for name, amount in capability.items() if name in BASIC and amount}
+    return {**basic, **{card: count * MILLI for card, count in quota.items()}}
+
+
+def held_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
+    """What queues hold of cpu, memory and each card, pods included that are on their way out."""
+    tasks = snapshot.tasks
+    rows = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+    held: dict[str, Counter[str]] = {}
+    triples = np.stack([tasks.job[rows], tasks.node[rows], tasks.shape[rows]])
+    for job, node, number in zip(*triples.tolist(), strict=True):
+        group = snapshot.groups.get(snapshot.job_keys[job] or "")
+        shape = snapshot.shapes[number]
+        if group is None or shape is None:
+            continue
+        sums = held.setdefault(group.group.spec.queue, Counter())
+        asked = shape.requests
+        sums.update({name: asked.get(name, 0) for name in BASIC})
+        if asked.get(GPU):
+            sums[snapshot.facts.nodes[node].metadata.labels[PRODUCT]] += asked[GPU]
+    return held

@@ -1,0 +1,291 @@
+"""The published GPU cluster trace with a quota of cards for each queue: capacity-card with preempt and reclaim on.
+
+``python -m bench.cardtrace [--compress N] [--limit N] [--share F] [--no-replay] [--keep FILE]`` sends the trace's gangs
+as Volcano Jobs into queues, one for each qos, that may hold a part of what they would like to, and reads in the event
+log what came of it: no queue ever over its quota, nobody evicted twice, every task served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.cardlaws import QUOTA, check
+from bench.contention import conf
+from bench.table import Row, row, show
+from bench.trace import TRACE, limited, vcd
+from vcd.cli import simview
+from vcd.cli.simulation import Plan, Simulation
+from vcd.daemon import logs
+from vcd.embedded import trace
+from vcd.embedded.trace import GPU, PRODUCT_LABEL, Task
+from vcd.embedded.workload import Arrival, queue
+
+COMPRESSION = 300.0
+SHARE = 0.8
+"""The part of its greatest demand that a queue may hold."""
+CONF = conf(
+    "enqueue, allocate, preempt, reclaim, backfill",
+    "priority, conformance",
+    "gang, drf, predicates, capacity-card, nodeorder, binpack",
+)
+"""Gang stands in the second tier: there it guards gangs of several, and lets a job of one pod go."""
+
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+MEMORY_MIB = {"T4": 15360, "P100": 16384, "V100M16": 16384, "V100M32": 32768, "A10": 23028}
+"""Cards are known by this label and the product's; the trace says nothing of G2 and G3 but these names."""
+CLASSES = {"urgent": 1000, "usual": 100, "patient": 10}
+
+Obj = dict[str, Any]
+Offer = tuple[str, tuple[int, int, int]]
+"""A node's model, and its cpu, memory and cards."""
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Share:
+    """What one queue may hold: cards by model, cpu in thousandths, memory in MiB."""
+
+    cards: dict[str, int] = field(default_factory=dict)
+    cpu: int = 0
+    memory: int = 0
+
+    def __str__(self) -> str:
+        cards = ", ".join(f"{card} {count}" for card, count in self.cards.items() if count)
+        return f"{cards or 'no cards'}; {self.cpu / 1000:,.0f} cores, {self.memory / 1024:,.0f} GiB"
+
+
+def shares(tasks: list[Task], nodes: list[Obj], compression: float, part: float) -> dict[str, Share]:
+    """What each queue may hold: the part of what it would hold at most if nothing had to wait, rounded down, and no
+    less than its largest gang.
+
+    Of tasks that name several models the first counts, tasks that name none are spread as the cluster's cards are.
+    """
+    offers = [_offer(node) for node in nodes]
+    total = Counter[str]()
+    for model, room in offers:
+        total[model] += room[2]
+    cards = sorted(model for model, count in total.items() if count)
+    result: dict[str, Share] = {}
+    for name in sorted({task.queue for task in tasks}):
+        own = [task for task in tasks if task.queue == name]
+        peaks = {
+            models: _peak([task for task in own if task.models == models], compression, _cards)
+            for models in _asked(own)
+        }
+        share = result[name] = Share(
+            cpu=int(part * _peak(own, compression, lambda t: t.cpu_milli)),
+            memory=int(part * _peak(own, compression, lambda t: t.memory_mib)),
+        )
+        for card in cards:
+            named = sum(peak for models, peak in peaks.items() if models and models[0] == card)
+            share.cards[card] = int(part * (named + peaks.get((), 0) * total[card] / sum(total.values())))
+        for gang in itertools.chain.from_iterable(trace.gangs_of(own)):
+            _widen(share, gang, offers)
+    return result
+
+
+def _cards(task: Task) -> int:
+    return task.gpus
+
+
+def _asked(tasks: Iterable[Task]) -> set[tuple[str, ...]]:
+    return {task.models for task in tasks if task.gpus}
+
+
+def _offer(node: Obj) -> Offer:
+    room = node["status"]["allocatable"]
+    amounts = int(room["cpu"].removesuffix("m")), int(room["memory"].removesuffix("Mi")), int(room.get(GPU, 0))
+    return node["metadata"]["labels"].get(PRODUCT_LABEL, ""), amounts
+
+
+def _peak(tasks: Iterable[Task], compression: float, of: Callable[[Task], int]) -> int:
+    """The most that tasks hold at once where none has to wait."""
+    changes = []
+    for task in tasks:
+        amount, came = of(task), task.creation / compression
+        if amount:
+            changes += [(came, amount), (came + task.deletion - task.creation, -amount)]
+    return max([0, *itertools.accumulate(amount for _, amount in sorted(changes))])
+
+
+def _widen(share: Share, gang: list[Task], offers: list[Offer]) -> None:
+    """Let a gang fit, on nodes that can serve it: rather by more of the first model that it may have."""
+    first, count = gang[0], len(gang)
+    share.cpu = max(share.cpu, first.cpu_milli * count)
+    share.memory = max(share.memory, first.memory_mib * count)
+    if not first.gpus:
+        return
+    places = Counter[str]()
+    for model, room in offers:
+        places[model] += _places(first, model, room)
+    choice = [card for card in first.models or sorted(share.cards, key=lambda card: -share.cards[card]) if places[card]]
+    missing = count - sum(min(places[card], share.cards[card] // first.gpus) for card in choice)
+    for card in choice if missing > 0 else ():
+        had = min(places[card], share.cards[card] // first.gpus)
+        more = min(places[card] - had, missing)
+        share.cards[card] = max(share.cards[card], (had + more) * first.gpus)
+        missing -= more
+
+
+def _places(task: Task, model: str, room: tuple[int, int, int]) -> int:
+    """How many such tasks have room on an empty node."""
+    if task.models and model not in task.models:
+        return 0
+    wanted = task.cpu_milli, task.memory_mib, task.gpus
+    return min([have // need for need, have in zip(wanted, room, strict=True) if need], default=1)
+
+
+def queues_of(found: Mapping[str, Share]) -> list[Obj]:
+    """Queues with these quotas and capabilities."""
+    result = []
+    for name, share in found.items():
+        each = queue(name)
+        each["metadata"]["annotations"] = {QUOTA: json.dumps(share.cards)}
+        each["spec"]["capability"] = {"cpu": f"{share.cpu}m", "memory": f"{share.memory}Mi"}
+        result.append(each)
+    return result
+
+
+def nodes_of(path: Path) -> list[Obj]:
+    """The trace's nodes, their cards known."""
+    nodes = trace.read_nodes(path)
+    for node in nodes:
+        labels = node["metadata"]["labels"]
+        if PRODUCT_LABEL in labels:
+            labels[MEMORY_LABEL] = str(MEMORY_MIB.get(labels[PRODUCT_LABEL], 0))
+    return nodes
+
+
+def classes() -> list[Obj]:
+    """The priority classes."""
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    return [{**kind, "metadata": {"name": name}, "value": value} for name, value in CLASSES.items()]
+
+
+def class_of(task: Task) -> str:
+    """By its name, one task in ten is urgent and half of them are patient."""
+    drawn = hashlib.sha256(task.name.encode()).digest()[0] % 10
+    return "urgent" if drawn == 0 else "usual" if drawn < 5 else "patient"
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+
+def run(
+    compression: float = COMPRESSION,
+    limit: int | None = None,
+    part: float = SHARE,
+    replayed: bool = True,
+    files: Path = TRACE,
+    log: Path | None = None,
+    policy: str = CONF,
+) -> list[Row]:
+    """The run's rows; one that says so where the trace is not there. Raises RuntimeError where a law is broken."""
+    if not (files / "pods.csv").is_file():
+        return [row("cardtrace: skipped, there is no shared/traces/openb beside the project", None, "")]
+    with tempfile.TemporaryDirectory() as folder:
+        tasks = trace.read_tasks(limited(files / "pods.csv", Path(folder), limit))
+        nodes = nodes_of(files / "nodes.csv")
+        found = shares(tasks, nodes, compression, part)
+        for name, share in found.items():
+            click.echo(f"queue {name}: {share}", err=True)
+        configuration = Path(folder) / "scheduler.conf"
+        configuration.write_text(policy, encoding="utf-8")
+        plan = Plan(
+            event_log=log or Path(folder) / "events.sqlite",
+            nodes=nodes,
+            queues=queues_of(found),
+            arrivals=_arrivals(tasks, nodes, compression),
+            manifests=classes(),
+            conf=configuration,
+        )
+        return _rows(plan, tasks, found, asyncio.run(_simulated(plan)), replayed)
+
+
+def _arrivals(tasks: list[Task], nodes: list[Obj], compression: float) -> Iterator[Arrival]:
+    models = sorted({model for model, room in map(_offer, nodes) if room[2]})
+    return trace.arrivals(tasks, compression=compression, as_jobs=True, priority_of=class_of, models=models)
+
+
+async def _simulated(plan: Plan) -> simview.Summary:
+    logs.configure(verbosity=-1)
+    timing = simview.Timing()
+    async with Simulation(plan) as simulation:
+        telling = asyncio.create_task(_tell(simulation))
+        try:
+            await simulation.wait_idle()
+        finally:
+            telling.cancel()
+        ended = simview.summary(simulation, timing)
+    return ended.closed(timing)
+
+
+async def _tell(simulation: Simulation) -> None:
+    while True:
+        await asyncio.sleep(10)
+        click.echo(simview.progress(simulation), err=True)
+
+
+def _rows(
+    plan: Plan, tasks: list[Task], found: Mapping[str, Share], ended: simview.Summary, replayed: bool
+) -> list[Row]:
+    if ended.refused:
+        raise RuntimeError(f"refused: {ended.refused[0]}")
+    checked = check(plan.event_log)
+    served = {task for _, _, task, _ in checked.bound & checked.finished}
+    offers = [_offer(node) for node in plan.nodes]
+    left = [task.name for task in tasks if task.name not in served]
+    nowhere = {task.name for task in tasks if not any(_places(task, *offer) for offer in offers)}
+    unserved = [name for name in left if name not in nowhere]
+    if unserved:
+        raise RuntimeError(f"{len(unserved)} tasks never ran to their end, such as {unserved[:5]}")
+    rows = [
+        row(f"cards, {len(plan.nodes):,} nodes, {len(tasks):,} tasks: wall time", ended.wall_seconds, "s"),
+        row("  CPU: cluster, API server and daemon", ended.cpu_seconds, "s"),
+        row("  sessions", ended.sessions, ""),
+        row("  binds", ended.binds, ""),
+        row("  tasks that ran to their end", len(tasks) - len(left), "", goal=len(tasks) - len(left)),
+        row(f"  tasks that fit no node ({', '.join(left)})", len(left), ""),
+    ]
+    rows += [row(f"  evicted by {action}", checked.evictions[action], "") for action in ("preempt", "reclaim")]
+    for name in found:
+        resource, used = max(checked.used[name].items(), key=lambda pair: pair[1], default=("", 0.0))
+        rows.append(row(f"  most of a quota that {name} held ({resource})", 100 * used, "%"))
+    rows.append(row("  the longest that a task waited to be bound", checked.waited / 3600, "h"))
+    rows.append(row("  log", ended.log_bytes / 2**20, "MiB"))
+    if replayed:
+        began = time.perf_counter()
+        replay = vcd("replay", "--event-log", plan.event_log, "-o", "json")
+        rows.append(row("  sessions that replay identically", replay["identical"], "", goal=replay["sessions"]))
+        rows.append(row("  replaying them", time.perf_counter() - began, "s"))
+    return rows
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compress", type=float, default=COMPRESSION, help="divides the times of arrival")
+    parser.add_argument("--limit", type=int, help="only so many tasks, the first of the file")
+    parser.add_argument("--share", type=float, default=SHARE, help="the part of its demand that a queue may hold")
+    parser.add_argument("--no-replay", action="store_true", help="do not decide the sessions again")
+    parser.add_argument("--keep", type=Path, help="a new file for the event log, which is kept")
+    given = parser.parse_args()
+    show(run(given.compress, given.limit, given.share, not given.no_replay, log=given.keep))
+
+
+if __name__ == "__main__":
+    main()
