@@ -836,3 +836,10 @@ def test_online_and_offline_by_owner_and_by_label() -> None:
     assert shown["vcd_cards_allocated", A, "online"] == 3
     assert shown["vcd_cards_allocated", A, "offline"] == 12
     assert shown["vcd_cards_requested", A, "offline"] == 12
+
+
+def test_a_quota_that_cannot_be_read_is_told_on_the_queue() -> None:
+    session = opened(carded("n", A, 1), card_queue("q", "{broken"), card_queue("r", {A: 1}), users("g", 1, A))
+    (problem,) = plugin_of(session, CapacityCardPlugin).problems()
+    assert (problem.kind, problem.key) == ("Queue", "q")
+    assert problem.message.startswith("annotation volcano.sh/card.quota of queue q: ")

@@ -167,6 +167,9 @@ class Plugin:
     on, an answer starts a cycle."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
+    queue_limits: ClassVar[tuple[str, ...]] = ()
+    """Annotations that limit a queue in what only the plugin can count: a plan that counted by another text, or by
+    another use of the queue, is not committed."""
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever the plugins of another tier say (law 7)."""
 

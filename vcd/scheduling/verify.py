@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from vcd.model.events import Operation, Plan
+from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.nodes import fits, room_needed
+from vcd.scheduling import registry
+from vcd.scheduling.nodes import Ints, fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
 from vcd.state.snapshot import Snapshot
+
+_NOWHERE = -1
+_HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
 
 
 def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -> tuple[tuple[int, str], ...]:
@@ -25,9 +30,11 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -
     and the later ones of its group with it: what a gang gets beyond its minimum must not come without the minimum.
 
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
-    another one, must stay within its capability; of all others the plan knew what it does. None: no queue is asked.
+    another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
+    only a plugin can count (``queue_limits``): where such a queue holds something that it did not, or its limits or the
+    labels of its nodes are others, nothing is bound for it before it was decided on anew. None: no queue is asked.
     """
-    check = _Head(head, _changed_queues(base, head) if base is not None else {})
+    check = _Head(head) if base is None else _Head(head, _changed_queues(base, head), _Uncounted(base, head))
     stale = []
     dropped: set[str] = set()
     for index, statement in enumerate(plan.statements):
@@ -55,6 +62,76 @@ def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]
     return left
 
 
+class _Uncounted:
+    """Queues that plugins limit by annotations, as far as the plan may not know what they hold or may hold, and nodes
+    that may count as something else than they did."""
+
+    def __init__(self, base: Snapshot, head: Snapshot) -> None:
+        limits = sorted({name for kind in registry.plugins().values() for name in kind.queue_limits})
+        self.limited = tuple(
+            name
+            for name in sorted({*base.queues, *head.queues})
+            if any(text is not None for snapshot in (base, head) for text in _limits(snapshot, name, limits))
+        )
+        self.nodes: frozenset[str] = frozenset()
+        self.queues: frozenset[str] = frozenset()
+        if self.limited:
+            self.nodes = frozenset(_relabelled(base, head)) if head.facts is not base.facts else self.nodes
+            changed = {name for name in self.limited if _limits(base, name, limits) != _limits(head, name, limits)}
+            self.queues = frozenset(changed.union(self._moved(base, head)))
+
+    def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
+        """Queues with a pod on a node where it was not, or that is not what it was."""
+        queues, nodes = _places(head, self.limited)
+        before, places = _places(base, self.limited)
+        if head.facts is not base.facts:
+            rows = [head.facts.row_of.get(name, _NOWHERE) for name in base.facts.names]
+            places = np.array([*rows, _NOWHERE], np.int64)[places]
+        both = min(len(before), len(queues))
+        same = np.zeros(len(queues), np.bool_)
+        same[:both] = (queues[:both] == before[:both]) & (nodes[:both] == places[:both])
+        if self.nodes:
+            same &= ~np.isin(nodes, [head.facts.row_of[name] for name in self.nodes])
+        pods, known = head.tasks.pods, base.tasks.pods
+        for row in np.flatnonzero(queues >= 0).tolist():
+            if not same[row] or (pods[row] is not known[row] and _uid(pods[row]) != _uid(known[row])):
+                yield self.limited[queues[row]]
+
+
+def _uid(pod: Pod | None) -> str | None:
+    return None if pod is None else pod.metadata.uid
+
+
+def _limits(snapshot: Snapshot, name: str, limits: Iterable[str]) -> list[str | None]:
+    record = snapshot.queues.get(name)
+    return [None if record is None else record.queue.metadata.annotations.get(limit) for limit in limits]
+
+
+def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
+    """Nodes whose labels or resources are others than they were, and new ones."""
+    for name, row in head.facts.row_of.items():
+        now, old = head.facts.nodes[row], base.facts.row_of.get(name)
+        before = None if old is None else base.facts.nodes[old]
+        if before is now:
+            continue
+        if (
+            before is None
+            or before.metadata.labels != now.metadata.labels
+            or before.status.allocatable.keys() != now.status.allocatable.keys()
+        ):
+            yield name
+
+
+def _places(snapshot: Snapshot, queues: Sequence[str]) -> tuple[Ints, Ints]:
+    """By row, which of the queues a placed pod is in, and its node; both nowhere (-1) for all others. Those that are on
+    their way out are still held."""
+    tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
+    of_job = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in snapshot.job_keys]
+    held = (tasks.node >= 0) & np.isin(tasks.status, _HELD)
+    numbers = np.where(held, np.array([*of_job, _NOWHERE], np.int64)[tasks.job], _NOWHERE)
+    return numbers, np.where(numbers >= 0, tasks.node, _NOWHERE).astype(np.int64)
+
+
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """What each queue has allocated, by resource."""
     held: dict[str, Counter[str]] = {name: Counter() for name in snapshot.queues}
@@ -78,9 +155,12 @@ def queue_name(snapshot: Snapshot, group: str) -> str | None:
 class _Head:
     """The head state's pods and rooms, less what accepted statements take."""
 
-    def __init__(self, head: Snapshot, left: dict[str, dict[str, int]]) -> None:
+    def __init__(
+        self, head: Snapshot, left: dict[str, dict[str, int]] | None = None, uncounted: _Uncounted | None = None
+    ) -> None:
         self._head = head
-        self._left = left
+        self._left = left or {}
+        self._uncounted = uncounted
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_requests()
         self._idle = head.idle_rooms(self._requests)
@@ -106,9 +186,21 @@ class _Head:
                 left[name] -= times * value
 
     def _left_of(self, row: int) -> dict[str, int]:
+        return self._left.get(self._queue_of(row), {})
+
+    def _queue_of(self, row: int) -> str:
         job = int(self._head.tasks.job[row])
         key = self._head.job_keys[job] if job >= 0 else None
-        return self._left.get(queue_name(self._head, key or "") or "", {})
+        return queue_name(self._head, key or "") or ""
+
+    def _uncounted_for(self, row: int, node: str) -> str:
+        """Why what the plan counted for a pod's queue may be wrong; empty where it is not."""
+        uncounted, queue = self._uncounted, self._queue_of(row)
+        if uncounted is None or queue not in uncounted.limited:
+            return ""
+        if node in uncounted.nodes:
+            return f"the labels of node {node} have changed"
+        return "what its queue holds, or may hold, has changed" if queue in uncounted.queues else ""
 
     def _asked(self, row: int) -> Iterable[tuple[str, int]]:
         shape = self._head.shapes[int(self._head.tasks.shape[row])]
@@ -143,6 +235,9 @@ class _Head:
         left = self._left_of(row)
         if any(value > left.get(name, value) for name, value in self._asked(row)):
             return "its queue has no room left within its capability"
+        reason = self._uncounted_for(row, operation.node)
+        if reason:
+            return reason
         self._move(row, node, 1)
         taken.append((row, node))
         return ""

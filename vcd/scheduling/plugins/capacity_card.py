@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
+from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
+from vcd.scheduling.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
@@ -43,7 +44,9 @@ class CapacityCardPlugin(Plugin):
     - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
       come first, then those that use the smaller part of their quota.
 
-    Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted.
+    Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
+    being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered; who asks
+    for no cards is left to the other plugins.
     Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
     pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
 
@@ -51,11 +54,13 @@ class CapacityCardPlugin(Plugin):
     """
 
     name = "capacity-card"
+    protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
     annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
+    queue_limits = (QUOTA,)
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""
@@ -138,6 +143,30 @@ class CapacityCardPlugin(Plugin):
             return Refusal(f"queue is {queue.state}")
         return account.holds(basic, cards)
 
+    # --- victims ------------------------------------------------------------------------------------------------------
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+        """Who uses no cards, or only what its queue holds beyond its quota."""
+        over: dict[tuple[int, str], int] = {}
+        victims = []
+        for task in tasks:
+            index = task.job.queue.index
+            used = self._accounts.charged(self._request(task), task.node)
+            beyond = [
+                over.setdefault((index, card), -self._queues[index].left(card)) >= amount for card, amount in used
+            ]
+            if all(beyond):
+                victims.append(task)
+                for card, amount in used:
+                    over[index, card] -= amount
+        return victims
+
+    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
+        """For gangreclaim the same; within a queue anybody."""
+        if not isinstance(context, EvictionContext) or context.kind != "gangreclaim":
+            return tasks
+        return self.reclaimable(tasks[0], tasks) if tasks else tasks
+
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def predicates(self) -> Iterable[Predicate]:
@@ -177,6 +206,13 @@ class CapacityCardPlugin(Plugin):
                 account.leaving[card] = account.leaving.get(card, 0) - sign * amount
             moved = (task.job.index, card)
             self._moved[moved] = self._moved.get(moved, 0) + sign * amount
+
+    def problems(self) -> Iterator[Problem]:
+        """Quotas that cannot be read."""
+        for queue in self._session.queue_list:
+            problem = self._queues[queue.index].problem
+            if problem is not None:
+                yield Problem("Queue", queue.name, problem.reason)
 
     # --- gauges -------------------------------------------------------------------------------------------------------
 
