@@ -91,7 +91,7 @@ class _Uncounted:
         same = np.zeros(len(queues), np.bool_)
         same[:both] = (queues[:both] == before[:both]) & (nodes[:both] == places[:both])
         if self.nodes:
-            same &= ~np.isin(nodes, [head.facts.row_of[name] for name in self.nodes])
+            same &= ~np.isin(nodes, [head.facts.row_of[name] for name in sorted(self.nodes)])
         pods, known = head.tasks.pods, base.tasks.pods
         for row in np.flatnonzero(queues >= 0).tolist():
             if not same[row] or (pods[row] is not known[row] and _uid(pods[row]) != _uid(known[row])):
