@@ -147,6 +147,8 @@ class Room:
             room = self.session.nodes.usage.future_idle
             room += self._promise
             mask &= (room >= task.floor[:, None]).all(axis=0)
+            if self.session.allocatable(task.job.queue, task) is not None:
+                mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
             self._hopeful[kind] = mask
         return mask
 
