@@ -136,6 +136,7 @@ class Room:
         self._placed = placed_tasks(session)
         self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
+        self._last: npt.NDArray[np.bool_]
         self._candidates: tuple[Task, Candidates] | None = None
 
     def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
@@ -150,6 +151,7 @@ class Room:
             if self.session.allocatable(task.job.queue, task) is not None:
                 mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
             self._hopeful[kind] = mask
+        self._last = mask
         return mask
 
     def kind(self, task: Task) -> Hashable:
@@ -162,8 +164,8 @@ class Room:
         return any(predicate.depends & _MOVING and predicate.applies(task) for predicate in predicates)
 
     def exclude(self, task: Task, node: int) -> None:
-        """Remember that a node had nothing for tasks like this one."""
-        self._hopeful[self.kind(task)][node] = False
+        """Remember that a node had nothing for tasks like this one, which ``hopeful`` was asked for last."""
+        self._last[node] = False
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
