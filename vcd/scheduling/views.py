@@ -71,7 +71,6 @@ class Task:
         "shape",
         "status",
         "uid",
-        "waited",
     )
 
     def __init__(self, session: Session, row: int, job: Job) -> None:
@@ -101,7 +100,6 @@ class Task:
         self.node = int(tasks.node[row])
         self.role = task_role(pod)
         self.gated = bool(shape.spec.scheduling_gates)
-        self.waited = False
         """Whether it waits for room that an eviction of this session frees."""
 
     @property
