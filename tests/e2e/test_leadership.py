@@ -23,6 +23,8 @@ from tests.e2e.cluster import (
 )
 from vcd.model import events as ev
 
+IN_FLIGHT = 64
+"""Writes that a replica has in flight at once: the client's own bound."""
 SPARE = 1.0
 """Seconds that a list, a decision and the machine's own delays may take on top of the times that law 4 states."""
 
@@ -82,17 +84,28 @@ async def test_a_leader_that_stood_still_makes_no_call_under_its_old_epoch(tmp_p
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(8, 16)
         leader, follower = await two(cluster)
-        keys = cluster.submit("first", 64)
-        await until(lambda: cluster.binds)
-        leader.signal(signal.SIGSTOP)
-        await until(lambda: cluster.leader() is follower)
-        await cluster.until_leading(follower)
-        keys += cluster.submit("second", 32)
-        woke = time.monotonic()
-        leader.signal(signal.SIGCONT)
-        await until(lambda: leader.lines("leadership_lost"))
-        await cluster.until_bound(keys)
+        held: list[web.Request] = []
+        letting = asyncio.Event()
+
+        async def hold(request: web.Request) -> None:
+            if is_bind(request) and leader.name in request.headers["Authorization"].rpartition("-")[2]:
+                held.append(request)
+                await letting.wait()
+
+        with cluster.faults(hold):
+            keys = cluster.submit("first", 2 * IN_FLIGHT)
+            await until(lambda: len(held) == IN_FLIGHT)  # the rest has been decided, and queues for its turn
+            leader.signal(signal.SIGSTOP)
+            letting.set()
+            await until(lambda: cluster.leader() is follower)
+            await cluster.until_leading(follower)
+            keys += cluster.submit("second", 32, cpu=0)
+            woke = time.monotonic()
+            leader.signal(signal.SIGCONT)
+            await until(lambda: leader.lines("leadership_lost"))
+            await cluster.until_bound(keys)
         assert cluster.writes(leader, since=woke) == []
+        assert len(held) == IN_FLIGHT
 
 
 async def test_a_leader_whose_connection_is_lost_stops_before_another_may_lead(tmp_path: Path) -> None:
