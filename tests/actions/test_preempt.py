@@ -546,3 +546,25 @@ def test_a_wrong_argument_is_an_error_that_names_it(key: str, value: Any) -> Non
 def test_a_bare_pod_of_another_scheduler_is_not_asked() -> None:
     stranger = pod("stranger", on="n1", cpu=4, spec={"schedulerName": "default-scheduler", "priority": 0})
     assert evictions(one_node(), stranger, job("new", "high", cpu=4)) == []
+
+
+# --- before allocate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["preempt", "gangpreempt", "preempt, reclaim, gangpreempt, gangreclaim"])
+def test_room_that_is_idle_is_bound_though_preempt_comes_first(first: str) -> None:
+    plan = preempted(
+        one_node(), job("new", "high", 2, cpu=2), conf=CONF.replace("allocate, preempt", f"{first}, allocate")
+    )
+    assert plan.binds == {"default/new-0": "n1", "default/new-1": "n1"}
+    assert plan.pipelined == {}
+
+
+def test_what_preempt_made_room_for_waits_for_it_though_allocate_comes_later() -> None:
+    conf = CONF.replace("allocate, preempt", "preempt, allocate")
+    nodes = [node("n1", cpu=4), node("n2", cpu=2)]
+    old = job("old", "low", on=["n1"], cpu=4)
+    plan = preempted(nodes, old, job("new", "high", 2, members=2, cpu=2), conf=conf)
+    assert plan.evictions == ["default/old-0"]
+    assert set(plan.pipelined) == {"default/new-0", "default/new-1"}
+    assert plan.binds == {}

@@ -119,6 +119,15 @@ def may_preempt(task: Task) -> bool:
     return task.shape.spec.preemption_policy != NEVER
 
 
+def fits_on(session: Session, task: Task, node: int, candidates: Candidates) -> bool:
+    """Whether a task could be on a node as things are now: its queue, the node's coming room, every predicate."""
+    return (
+        session.nodes.will_have_room(node, task.floor)
+        and session.allocatable(task.job.queue, task) is None
+        and candidates.passes_on(node)
+    )
+
+
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
 
@@ -192,13 +201,8 @@ class Room:
         return self.session.in_victim_order(tasks, task.job.queue)
 
     def fits(self, task: Task, node: int) -> bool:
-        """Whether a task could be there as things are now: its queue, the node's coming room, every predicate."""
-        session = self.session
-        return (
-            session.nodes.will_have_room(node, task.floor)
-            and session.allocatable(task.job.queue, task) is None
-            and self.candidates(task).passes_on(node)
-        )
+        """Whether a task could be on a node as things are now."""
+        return fits_on(self.session, task, node, self.candidates(task))
 
     def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
         """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.order import ordered_tasks
+from vcd.scheduling.order import PriorityQueue, ordered_tasks
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
-    from vcd.scheduling.views import Job, Task
+    from vcd.scheduling.statement import Statement
+    from vcd.scheduling.views import Job, Queue, Task
 
 
 def starving_jobs(session: Session) -> dict[int, list[Job]]:
@@ -23,8 +25,35 @@ def starving_jobs(session: Session) -> dict[int, list[Job]]:
     return found
 
 
+def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
+    """Starving jobs, the first to be served first: a job of one queue, then of the next that ``may_take``, until the
+    session has as many placements as one may make."""
+    starving = starving_jobs(session)
+    waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
+    queues: PriorityQueue[Queue] = PriorityQueue(
+        session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+    )
+    while queues:
+        queue = queues.pop()
+        if not may_take(queue):
+            continue
+        if session.is_full():
+            return
+        yield waiting[queue.index].pop()
+        if waiting[queue.index]:
+            queues.push(queue)
+
+
 def wanting_tasks(session: Session, job: Job) -> list[Task]:
     """A job's pending tasks that no gate holds, the first to be placed first."""
     return ordered_tasks(
         session, [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
     )
+
+
+def conclude(session: Session, statement: Statement) -> None:
+    """Commit what a job took where it may wait for it, else let it cost nobody anything."""
+    if session.job_pipelined(statement.job):
+        statement.commit()
+    else:
+        statement.discard()

@@ -113,6 +113,12 @@ class Statement:
         for handler in session.handlers[1]:
             handler(task, done.node)
 
+    @property
+    def waits_for_nobody(self) -> bool:
+        """Whether all that it does is to let tasks wait for room that is idle now."""
+        overbooked = self._session.nodes.usage.is_overbooked
+        return all(done.verb == "pipeline" and not overbooked(done.node) for done in self._done)
+
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:

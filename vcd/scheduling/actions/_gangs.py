@@ -17,11 +17,10 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.eviction import EvictionContext, may_preempt, placed_tasks
+from vcd.scheduling.eviction import EvictionContext, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import SpareSubJobs
 from vcd.scheduling.views import Job, Queue, Task
@@ -63,20 +62,8 @@ class GangEvictionAction(Action):
         """Bundles of each job, and its counts when they were made: they hold while these do."""
 
     def execute(self, session: Session) -> None:
-        starving = starving_jobs(session)
-        waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
-        queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
-        )
-        while queues:
-            queue = queues.pop()
-            if not self.may_take(session, queue):
-                continue
-            if session.is_full():
-                return
-            self._make_room(session, waiting[queue.index].pop())
-            if waiting[queue.index]:
-                queues.push(queue)
+        for job in jobs_in_turn(session, lambda queue: self.may_take(session, queue)):
+            self._make_room(session, job)
 
     @abstractmethod
     def may_take(self, session: Session, queue: Queue) -> bool:
@@ -263,11 +250,7 @@ def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...])
 
 def _place_at(session: Session, statement: Statement, task: Task, node: int) -> bool:
     """Let a task wait on a node, where queue, room and every predicate allow it."""
-    if (
-        session.allocatable(task.job.queue, task) is not None
-        or not session.nodes.will_have_room(node, task.floor)
-        or not session.candidates(task).passes_on(node)
-    ):
+    if not fits_on(session, task, node, session.candidates(task)):
         return False
     statement.pipeline(task, node)
     return True

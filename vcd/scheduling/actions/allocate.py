@@ -45,6 +45,7 @@ class AllocateAction(Action):
     def execute(self, session: Session) -> None:
         if "enqueue" not in session.policy.actions:
             _admit_all(session)
+        _take_back(session)
         jobs: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
         for job in session.jobs_with_pending():
@@ -207,6 +208,13 @@ def _place_until_ready(
             continue
         if ready(unit):
             break
+
+
+def _take_back(session: Session) -> None:
+    """Give out anew what earlier actions let tasks wait for though it is idle, or they would wait in every session."""
+    for statement in [each for each in session.statements if each.waits_for_nobody]:
+        statement.discard()
+        session.statements.remove(statement)
 
 
 def _admit_all(session: Session) -> None:

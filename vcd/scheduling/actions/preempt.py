@@ -12,7 +12,7 @@ from vcd.scheduling.arguments import Argument
 from vcd.scheduling.eviction import Budgets, Room, may_preempt, placed_tasks
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.starving import conclude, starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import seconds_of
@@ -65,10 +65,7 @@ class PreemptAction(Action):
             if not session.job_starving(job):
                 break
             self._take(session, statement, room, task)
-        if session.job_pipelined(job):
-            statement.commit()
-        else:
-            statement.discard()
+        conclude(session, statement)
 
     def _within(self, session: Session, job: Job) -> None:
         room = self._room(session, job, within=True)
@@ -77,7 +74,7 @@ class PreemptAction(Action):
             if not self._take(session, statement, room, task) or not session.job_pipelined(job):
                 statement.discard()
                 return
-            statement.commit()
+            conclude(session, statement)
 
     @staticmethod
     def _room(session: Session, job: Job, *, within: bool) -> Room:

@@ -11,9 +11,8 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
-from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import starving_jobs, wanting_tasks
+from vcd.scheduling.starving import conclude, jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -31,20 +30,8 @@ class ReclaimAction(Action):
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
-        jobs = starving_jobs(session)
-        waiting = {index: PriorityQueue(session.job_key, starving) for index, starving in jobs.items()}
-        queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
-        )
-        while queues:
-            queue = queues.pop()
-            if session.overused(queue) is not None:
-                continue
-            if session.is_full():
-                return
-            self._reclaim(session, waiting[queue.index].pop())
-            if waiting[queue.index]:
-                queues.push(queue)
+        for job in jobs_in_turn(session, lambda queue: session.overused(queue) is None):
+            self._reclaim(session, job)
 
     def _reclaim(self, session: Session, job: Job) -> None:
         statement = Statement(session, self.name, job)
@@ -69,10 +56,7 @@ class ReclaimAction(Action):
                 if kind not in nodes or room.moves(task):
                     nodes[kind] = _in_seeded_order(session, room.hopeful(task))
                 self._take(session, statement, room, task, nodes[kind])
-        if session.job_pipelined(job):
-            statement.commit()
-        else:
-            statement.discard()
+        conclude(session, statement)
 
     @staticmethod
     def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
