@@ -61,6 +61,7 @@ def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
         "pipelined": result.pipelined,
         "phases": result.phases,
         "why": result.why,
+        "problems": result.problems,
     }
 
 
@@ -129,6 +130,18 @@ def test_an_object_that_cannot_be_used_is_named_and_the_others_are_planned(file:
     result = run("-f", file, "-f", "-", "--scheduler-conf", conf, "-o", "json", stdin=json.dumps(bad))
     assert len(json.loads(result.stdout)["binds"]) == 2
     assert result.stderr.startswith("Pod default/bad is set aside: ")
+
+
+def test_what_a_plugin_finds_wrong_with_an_object_is_told(file: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "cards.conf"
+    conf.write_text(CONF + "  - name: capacity-card\n")
+    queue = dsl.queue("cards")
+    queue["metadata"]["annotations"] = {"volcano.sh/card.quota": "{A100: 8}"}
+    result = run("-f", file, "-f", "-", "--scheduler-conf", conf, "-o", "json", stdin=json.dumps(queue))
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Queue cards: ")
+    assert "volcano.sh/card.quota" in result.stderr
+    assert len(json.loads(result.stdout)["problems"]["Queue cards"]) == 1
 
 
 @pytest.mark.parametrize("now", ["yesterday", "2026-11-21T08:00:00"])

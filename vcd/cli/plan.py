@@ -57,7 +57,7 @@ def plan(
     """Decide one cycle over manifests and print what it would do, and who waits for what.
 
     Every pending pod is taken as this scheduler's. An object that cannot be used is named on standard error, and
-    the others are planned.
+    the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be read.
 
     Exits with 0, or with 2 where a file cannot be used.
     """
@@ -72,10 +72,13 @@ def plan(
         raise Unusable(str(error)) from None
     for name, message in result.set_aside.items():
         click.echo(f"{name} is set aside: {message}", err=True)
+    for name, messages in result.problems.items():
+        for message in messages:
+            click.echo(f"{name}: {message}", err=True)
     for fault in result.faults:
         click.echo(f"failed and left out: {fault}", err=True)
     if output == "json":
-        names = ("binds", "evictions", "pipelined", "phases", "why")
+        names = ("binds", "evictions", "pipelined", "phases", "why", "problems")
         click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))
     else:
         _print(result)

@@ -14,7 +14,9 @@ from vcd.model.kinds import KINDS
 from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for
 from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
-from vcd.scheduling.decide import decide
+from vcd.scheduling import guard
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
 from vcd.scheduling.policy import Policy
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
@@ -28,8 +30,9 @@ class PlanResult:
     """What one cycle would do; keys are ``namespace/name``.
 
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
-    ``set_aside`` holds objects that could not be used, with the reason; ``faults`` plugins and actions that failed and
-    were left out, as ``name: error``.
+    ``set_aside`` holds objects that could not be used, with the reason; ``problems`` what plugins find wrong with
+    objects that were used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as
+    ``name: error``.
     """
 
     binds: dict[str, str] = field(default_factory=dict)
@@ -38,6 +41,7 @@ class PlanResult:
     phases: dict[str, str] = field(default_factory=dict)
     why: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     set_aside: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, list[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
 
@@ -100,10 +104,19 @@ def _in_group(pod: Pod) -> Pod:
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
     """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
     state = state_of(manifests)
-    return result_of(state, decide(SnapshotMaker(state).snapshot(), policy, now, seed))
+    session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
+    guard.take_problems(session, None)
+    result = _result_of(state, plan_of(session))
+    for name, told in session.problems.items():
+        if isinstance(told, Exception):
+            result.faults.append(f"{name}: problems: {type(told).__name__}: {told}")
+            continue
+        for problem in sorted(told):
+            result.problems.setdefault(f"{problem.kind} {problem.key}", []).append(problem.message)
+    return result
 
 
-def result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
+def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
     """A plan told as names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
     result.faults.extend(plan.faults)
