@@ -18,9 +18,10 @@ from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
 from vcd.scheduling import registry
 from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.budgets import budgets_now
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.eviction import Budgets, Room, immune_rows, placed_tasks
+from vcd.scheduling.eviction import Room, immune_rows, placed_tasks
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.session import Session
@@ -282,6 +283,7 @@ def budget(
 
 
 APP = {"matchLabels": {"app": "x"}}
+ANY = {"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}
 
 
 def guarded(*budgets: Manifest) -> Session:
@@ -296,7 +298,7 @@ def guarded(*budgets: Manifest) -> Session:
 
 
 def violated(session: Session, *names: str) -> int:
-    return Budgets(session).violated(tasks_of(session, *names))
+    return budgets_now(session).violated(tasks_of(session, *names))
 
 
 @pytest.mark.parametrize(
@@ -306,12 +308,13 @@ def violated(session: Session, *names: str) -> int:
         ([budget("x", 2, APP)], ["a-0", "a-1", "a-2"], 1),
         ([budget("x", 0, APP)], ["a-0", "a-1"], 2),
         ([budget("x", 0, APP)], ["b-0"], 0),
-        ([budget("x", 0, {})], ["a-0", "b-0"], 2),
+        ([budget("x", 0, {})], ["a-0", "b-0"], 0),
+        ([budget("x", 0, ANY)], ["a-0", "b-0"], 2),
         ([budget("x", 0, None)], ["a-0"], 0),
         ([budget("x", 0, APP, namespace="other")], ["a-0"], 0),
         ([budget("x", 0, APP, disruptedPods={"a-0": "2026-01-01T00:00:00Z"})], ["a-0", "a-1"], 1),
-        ([budget("x", 0, APP), budget("y", 0, {})], ["a-0"], 1),
-        ([budget("x", 1, APP), budget("y", 0, {})], ["a-0", "a-1"], 2),
+        ([budget("x", 0, APP), budget("y", 0, ANY)], ["a-0"], 1),
+        ([budget("x", 1, APP), budget("y", 0, ANY)], ["a-0", "a-1"], 2),
         ([budget("x", 0, {"matchExpressions": [{"key": "app", "operator": "Among"}]})], ["a-0"], 0),
     ],
 )
@@ -330,7 +333,7 @@ def test_what_the_session_evicted_already_is_off_the_budget() -> None:
 
 
 def test_asking_takes_nothing_off_the_budget() -> None:
-    budgets = Budgets(session := guarded(budget("x", 1, APP)))
+    budgets = budgets_now(session := guarded(budget("x", 1, APP)))
     assert [budgets.violated(tasks_of(session, "a-0")) for _ in range(3)] == [0, 0, 0]
 
 

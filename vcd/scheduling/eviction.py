@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import PodDisruptionBudget
-from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
 from vcd.scheduling.nodes import fits
 from vcd.scheduling.plugin import Depends
@@ -265,41 +263,3 @@ class Room:
         statement.undo(save_point)
         for victim in victims:
             statement.evict(victim, self.why)
-
-
-class Budgets:
-    """Pod disruption budgets, as far as the log holds them and less what this session evicted already: how many of
-    some victims go beyond one."""
-
-    def __init__(self, session: Session) -> None:
-        self._budgets: list[tuple[str, Selector, int, dict[str, str]]] = []
-        for key, budget in sorted(session.snapshot.others.get("PodDisruptionBudget", {}).items()):
-            if isinstance(budget, PodDisruptionBudget) and budget.spec.selector is not None:
-                try:
-                    selector = LabelSelector.compile(budget.spec.selector)
-                except SelectorError:
-                    continue  # the API server admits no such budget; it protects nobody
-                status = budget.status
-                namespace = key.partition("/")[0]
-                self._budgets.append((namespace, selector, status.disruptions_allowed, status.disrupted_pods))
-        self._left = [allowed for _, _, allowed, _ in self._budgets]
-        if self._budgets:
-            gone = {task.row: task for task in session.moves if task.status == TaskStatus.RELEASING}
-            self._count(list(gone.values()), self._left)
-
-    def violated(self, victims: list[Task]) -> int:
-        """How many victims exceed what a budget of theirs allows."""
-        return self._count(victims, list(self._left))
-
-    def _count(self, victims: list[Task], left: list[int]) -> int:
-        count = 0
-        for victim in victims:
-            over = False
-            for position, (namespace, selector, _, disrupted) in enumerate(self._budgets):
-                labels = victim.pod.metadata.labels
-                if namespace != victim.namespace or victim.name in disrupted or not selector.matches(labels):
-                    continue
-                left[position] -= 1
-                over |= left[position] < 0
-            count += over
-        return count

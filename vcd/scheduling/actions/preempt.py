@@ -9,7 +9,8 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.arguments import Argument
-from vcd.scheduling.eviction import Budgets, Room, may_preempt, placed_tasks
+from vcd.scheduling.budgets import budgets_now
+from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import conclude, starving_jobs, wanting_tasks
@@ -116,7 +117,7 @@ class PreemptAction(Action):
 
     def _compared(self, session: Session, statement: Statement, room: Room, task: Task, ranked: list[int]) -> list[int]:
         """The node whose victims are the least loss, of as many as the arguments want compared; none has none."""
-        budgets = Budgets(session)
+        budgets = budgets_now(session)
         found: list[tuple[tuple[int, ...], int]] = []
         wanted = self._compared_count(len(ranked))
         for node in ranked:
