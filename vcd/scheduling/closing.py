@@ -12,12 +12,11 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Condition, Session
+from vcd.scheduling.session import ROOT_QUEUE, Condition, Session
 from vcd.scheduling.views import Job
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
-ROOT_QUEUE = "root"
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
@@ -128,13 +127,8 @@ def _with_children(session: Session, sums: Ints) -> Ints:
         return sums
     total = sums.copy()
     for queue in session.queue_list:
-        name, seen = queue.name, {queue.name}
-        while name != ROOT_QUEUE:
-            name = session.queues[name].record.queue.spec.parent or ROOT_QUEUE
-            if name in seen or name not in session.queues:
-                break  # a circle or a missing parent: its own sums are all that is known
-            seen.add(name)
-            total[session.queues[name].index] += sums[queue.index]
+        for above in session.lineage(queue)[1:]:
+            total[above.index] += sums[queue.index]
     return total
 
 

@@ -143,11 +143,11 @@ class Room:
         self._placed = placed_tasks(session)
         self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
-        self._last: npt.NDArray[np.bool_]
         self._candidates: tuple[Task, Candidates] | None = None
 
     def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
-        """Nodes that may have room for a task once some are gone; a column that ``exclude`` changes."""
+        """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
+        tasks of this kind."""
         kind = self.kind(task)
         mask = self._hopeful.get(kind)
         if mask is None or self.moves(task):
@@ -158,7 +158,6 @@ class Room:
             if self.session.allocatable(task.job.queue, task) is not None:
                 mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
             self._hopeful[kind] = mask
-        self._last = mask
         return mask
 
     def kind(self, task: Task) -> Hashable:
@@ -169,10 +168,6 @@ class Room:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
         predicates = self.session.evaluator.predicates
         return any(predicate.depends & _MOVING and predicate.applies(task) for predicate in predicates)
-
-    def exclude(self, task: Task, node: int) -> None:
-        """Remember that a node had nothing for tasks like this one, which ``hopeful`` was asked for last."""
-        self._last[node] = False
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""

@@ -44,6 +44,8 @@ Condition = tuple[str, str, str, str]
 S = TypeVar("S")
 P = TypeVar("P", Predicate, Score)
 
+ROOT_QUEUE = "root"
+"""Above all queues that name no parent."""
 _NOWHERE = -1
 """The node of a pod that names none."""
 _SHOWN_PODS = 3
@@ -166,6 +168,16 @@ class Session:
     def queue_of(self, record: GroupRecord) -> Queue:
         """The queue that a group is in; it exists for all groups of the session."""
         return self.queues[self.queue_name_of(record)]
+
+    def lineage(self, queue: Queue) -> list[Queue]:
+        """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
+        found = [queue]
+        while found[-1].name != ROOT_QUEUE:
+            parent = self.queues.get(found[-1].record.queue.spec.parent or ROOT_QUEUE)
+            if parent is None or parent in found:
+                break
+            found.append(parent)
+        return found
 
     def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
         """Groups' priorities: of their class, else of the global default class, else 0."""

@@ -159,15 +159,9 @@ def task_role(pod: Pod) -> str:
     return pod.metadata.annotations.get(TASK_SPEC) or pod.metadata.labels.get(TASK_SPEC, "")
 
 
-def is_preemptable(pod: Pod) -> bool:
-    """Whether a pod may be evicted: annotation first, then label, true where neither is there."""
-    text = pod.metadata.annotations.get(PREEMPTABLE, pod.metadata.labels.get(PREEMPTABLE))
-    return True if text is None else text in _TRUE
-
-
-def is_preemptable_group(group: PodGroup) -> bool:
-    """Whether a group lets itself be evicted as a gang: annotation first, then label, true where neither is there."""
-    meta = group.metadata
+def is_preemptable(obj: Pod | PodGroup) -> bool:
+    """Whether a pod, or a group as a gang, may be evicted: annotation, else label, true where neither is there."""
+    meta = obj.metadata
     text = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE))
     return True if text is None else text in _TRUE
 

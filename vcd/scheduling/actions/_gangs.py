@@ -24,7 +24,7 @@ from vcd.scheduling.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import SpareSubJobs
 from vcd.scheduling.views import Job, Queue, Task
-from vcd.state.records import is_preemptable_group
+from vcd.state.records import is_preemptable
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class GangEvictionAction(Action):
             self._rows = placed_tasks(session).by_job()
         for index, rows in self._rows.items():
             other = session.job(index)
-            if self.may_go(other, job) and is_preemptable_group(other.record.group):
+            if self.may_go(other, job) and is_preemptable(other.record.group):
                 stamp = tuple(other.counts)
                 known = self._known.get(index)
                 if known is None or known[0] != stamp:

@@ -112,7 +112,7 @@ class PreemptAction(Action):
             if room.free(statement, task, node, room.offered(task, node)) is not None:
                 statement.pipeline(task, node)
                 return True
-            room.exclude(task, node)
+            hopeful[node] = False
         return False
 
     def _compared(self, session: Session, statement: Statement, room: Room, task: Task, ranked: list[int]) -> list[int]:

@@ -26,20 +26,14 @@ class CardLimits:
             if any(limit is not None for limit in limits):
                 self._limits[queue.index] = limits
         self._held = {index: [0] * len(names) for index in self._limits}
-        self._chains = [self._chain(session, queue) for queue in session.queue_list] if self._limits else []
+        self._chains: list[list[int]] = []
+        """The limited ones of each queue and its ancestors."""
+        for queue in session.queue_list if self._limits else ():
+            self._chains.append([above.index for above in session.lineage(queue) if above.index in self._limits])
 
     def __bool__(self) -> bool:
         """Whether any queue is limited."""
         return bool(self._limits)
-
-    def _chain(self, session: Session, queue: Queue) -> list[int]:
-        """The limited ones of a queue and its ancestors."""
-        seen: dict[str, int] = {}
-        at: Queue | None = queue
-        while at is not None and at.name not in seen:
-            seen[at.name] = at.index
-            at = session.queues.get(at.record.queue.spec.parent)
-        return [index for index in seen.values() if index in self._limits]
 
     def count(self, queue: int, memory: int, cores: int) -> None:
         """A queue holds more, or with negative amounts less."""

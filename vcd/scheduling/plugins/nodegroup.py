@@ -17,13 +17,12 @@ from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
 from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
+from vcd.scheduling.session import ROOT_QUEUE, Session
 from vcd.scheduling.views import Queue, Task
 from vcd.state.facts import NO_VALUE
 
 NODE_GROUP = "volcano.sh/nodegroup-name"
 LIMITS = "volcano.sh/nodegroup-resource-limits"
-ROOT = "root"
 
 REQUIRED_POINTS = 100.0
 PREFERRED_POINTS = 50.0
@@ -248,22 +247,20 @@ class NodeGroupPlugin(Plugin):
     def _rules_of(self, queue: Queue) -> tuple[Rules, str]:
         """The rules that hold for a queue, and what kept them from being looked for further up ("" if nothing did)."""
         inherits = self.flags.get("enableHierarchy", False)
-        seen = {queue.name}
-        while True:
-            spec = queue.record.queue.spec
-            if spec.affinity is not None:
-                near = spec.affinity.node_group_affinity or NodeGroupTerms()
-                far = spec.affinity.node_group_anti_affinity or NodeGroupTerms()
+        lineage = self._session.lineage(queue) if inherits else [queue]
+        for above in lineage:
+            affinity = above.record.queue.spec.affinity
+            if affinity is not None:
+                near = affinity.node_group_affinity or NodeGroupTerms()
+                far = affinity.node_group_anti_affinity or NodeGroupTerms()
                 return Rules(near.required, near.preferred, far.required, far.preferred), ""
-            if not inherits or queue.name == ROOT:
-                return Rules(), ""
-            parent = spec.parent or ROOT
-            if parent in seen:
-                return Rules(), f"queue {queue.name} is below itself: its parent {parent} is one of its descendants"
-            if parent not in self._session.queues:
-                return Rules(), f"queue {queue.name} has the parent {parent}, which does not exist"
-            seen.add(parent)
-            queue = self._session.queues[parent]
+        highest = lineage[-1]
+        parent = highest.record.queue.spec.parent or ROOT_QUEUE
+        if not inherits or highest.name == ROOT_QUEUE:
+            return Rules(), ""
+        if parent in self._session.queues:
+            return Rules(), f"queue {highest.name} is below itself: its parent {parent} is one of its descendants"
+        return Rules(), f"queue {highest.name} has the parent {parent}, which does not exist"
 
     def _limits_of(self, queue: Queue) -> dict[int, _Limit]:
         """A queue's limits by the code of the node group. Raises AnnotationError."""
