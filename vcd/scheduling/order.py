@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Session
+    from vcd.scheduling.questions import Questions
     from vcd.scheduling.views import Task
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def _index_of(name: str) -> int | None:
     return int(last)
 
 
-def ordered_tasks(session: Session, tasks: list[Task]) -> list[Task]:
+def ordered_tasks(session: Questions, tasks: list[Task]) -> list[Task]:
     """Tasks of one job, the first to be placed first: plugins, then index in the name, age, uid and key.
 
     Indices count only when every task has one: mixed, Volcano's comparison is no order.
