@@ -275,6 +275,21 @@ class Bound:
 
 
 @dataclass
+class Held:
+    """Requests that came and are not carried out yet."""
+
+    requests: list[web.Request] = field(default_factory=list)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def release(self) -> None:
+        """Carry them out, and those that still come."""
+        self.released.set()
+
+
+@dataclass
 class _Watched:
     """What the store did, and what it should not have done."""
 
@@ -477,6 +492,19 @@ class Cluster:
             yield
         finally:
             self.server.faults = None
+
+    @contextlib.contextmanager
+    def holding_binds(self, of: Daemon | None = None) -> Iterator[Held]:
+        """Let binds, only those ``of`` a replica if given, wait at the server until they are released."""
+        held = Held()
+
+        async def hold(request: web.Request) -> None:
+            if is_bind(request) and (of is None or request.headers["Authorization"].endswith(f"token-of-{of.name}")):
+                held.requests.append(request)
+                await held.released.wait()
+
+        with self.faults(hold):
+            yield held
 
     async def carry_out(self, request: web.Request) -> web.StreamResponse:
         """Do what a request asks, for a hook that keeps the answer or delays it."""

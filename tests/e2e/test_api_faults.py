@@ -130,20 +130,12 @@ async def test_a_pod_that_another_bound_is_a_conflict_and_its_room_is_taken(tmp_
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2, 4)
         daemon = await cluster.started("a")
-        held: list[web.Request] = []
-        letting = asyncio.Event()
-
-        async def hold(request: web.Request) -> None:
-            if is_bind(request):
-                held.append(request)
-                await letting.wait()
-
-        with cluster.faults(hold):
+        with cluster.holding_binds() as held:
             cluster.submit("gang", 4)
             await until(lambda: len(held) == 4)
-            elsewhere = {"node-00": "node-01", "node-01": "node-00"}[(await _target(held[0]))]
-            cluster.store.bind("default", held[0].path.split("/")[-2], {"target": {"name": elsewhere}})
-            letting.set()
+            elsewhere = {"node-00": "node-01", "node-01": "node-00"}[(await _target(held.requests[0]))]
+            cluster.store.bind("default", held.requests[0].path.split("/")[-2], {"target": {"name": elsewhere}})
+            held.release()
             await until(lambda: results(daemon) == {"done": 3, "conflict": 1})
         await cluster.until_bound(cluster.submit("next", 4))
 
@@ -157,19 +149,11 @@ async def test_a_pod_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
         daemon = await cluster.started("a")
-        held: list[web.Request] = []
-        letting = asyncio.Event()
-
-        async def hold(request: web.Request) -> None:
-            if is_bind(request):
-                held.append(request)
-                await letting.wait()
-
-        with cluster.faults(hold):
+        with cluster.holding_binds() as held:
             keys = cluster.submit("gang", 4, minimum=1)
             await until(lambda: len(held) == 4)
             cluster.store.delete("pods", "default", "gang-0")
-            letting.set()
+            held.release()
             await until(lambda: results(daemon) == {"done": 3, "gone": 1})
         await cluster.until_bound([*keys[1:], *cluster.submit("next", 1)])
 

@@ -84,19 +84,11 @@ async def test_a_leader_that_stood_still_makes_no_call_under_its_old_epoch(tmp_p
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(8, 16)
         leader, follower = await two(cluster)
-        held: list[web.Request] = []
-        letting = asyncio.Event()
-
-        async def hold(request: web.Request) -> None:
-            if is_bind(request) and leader.name in request.headers["Authorization"].rpartition("-")[2]:
-                held.append(request)
-                await letting.wait()
-
-        with cluster.faults(hold):
+        with cluster.holding_binds(leader) as held:
             keys = cluster.submit("first", 2 * IN_FLIGHT)
             await until(lambda: len(held) == IN_FLIGHT)  # the rest has been decided, and queues for its turn
             leader.signal(signal.SIGSTOP)
-            letting.set()
+            held.release()
             await until(lambda: cluster.leader() is follower)
             await cluster.until_leading(follower)
             keys += cluster.submit("second", 32, cpu=0)
@@ -125,21 +117,13 @@ async def test_what_a_lost_connection_kept_back_cannot_bind_under_the_old_epoch(
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         leader, follower = await two(cluster)
-        held: list[web.Request] = []
-        letting = asyncio.Event()
-
-        async def hold(request: web.Request) -> None:
-            if is_bind(request) and leader.name in request.headers["Authorization"].rpartition("-")[2]:
-                held.append(request)
-                await letting.wait()
-
-        with cluster.faults(hold):
+        with cluster.holding_binds(leader) as held:
             keys = cluster.submit("gang", 8)
             await until(lambda: len(held) == 8)
             leader.wire.hold()
             await until(lambda: cluster.leader() is follower)
             await cluster.until_bound(keys)
-            letting.set()
+            held.release()
         leader.wire.release()
         await until(lambda: leader.lines("leadership_lost"))
         assert {bind.key for bind in cluster.binds} == set(keys)
@@ -209,19 +193,11 @@ async def test_sigterm_lets_what_is_in_flight_end(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
         daemon = await cluster.started("a")
-        waiting: list[web.Request] = []
-        letting = asyncio.Event()
-
-        async def slowly(request: web.Request) -> None:
-            if is_bind(request):
-                waiting.append(request)
-                await letting.wait()
-
-        with cluster.faults(slowly):
+        with cluster.holding_binds() as held:
             keys = cluster.submit("gang", 8)
-            await until(lambda: len(waiting) == 8)
+            await until(lambda: len(held) == 8)
             daemon.signal(signal.SIGTERM)
-            letting.set()
+            held.release()
             assert await daemon.ended() == 0
         assert cluster.bound(keys)
         assert outcomes(daemon) == {"done": 8}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import REQUEST_TIMEOUT, Cluster, is_bind, until
+from tests.e2e.cluster import REQUEST_TIMEOUT, Cluster, until
 
 ALONE = "--identity=alone"
 LISTED = {
@@ -85,22 +85,14 @@ async def test_a_bind_in_flight_at_the_takeover_is_not_missed(tmp_path: Path) ->
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 4)
         first = await cluster.started("a")
-        held: list[web.Request] = []
-        late = asyncio.Event()
-
-        async def hold(request: web.Request) -> None:
-            if is_bind(request):
-                held.append(request)
-                await late.wait()
-
-        with cluster.faults(hold):
+        with cluster.holding_binds() as held:
             keys = cluster.submit("first", 4)
             await until(lambda: len(held) == 4)
             first.signal(signal.SIGSTOP)
             second = await cluster.start("b")
             await until(lambda: cluster.leader() is not None and second.lines("leading"))
             taken = time.monotonic()
-            late.set()  # within the request time-out that the new leader waits out
+            held.release()  # within the request time-out that the new leader waits out
         more = cluster.submit("second", 4)
         await cluster.until_leading(second)
         await until(lambda: _waits(cluster, "second-0"), what="the second gang is told why it waits")

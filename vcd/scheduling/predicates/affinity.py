@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from vcd.model.selectors import Selector, SelectorError
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate
+from vcd.scheduling.plugin import Depends, Mask
 from vcd.scheduling.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.podterms import (
     OpposingTerms,
@@ -22,7 +21,7 @@ from vcd.scheduling.podterms import (
     required_affinity,
     required_anti_affinity,
 )
-from vcd.scheduling.predicates.node import at_rows
+from vcd.scheduling.predicates.tested import TestedPredicate
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
 from vcd.state.records import Shape
@@ -46,10 +45,12 @@ class _Terms:
     far: tuple[tuple[Tally, Domains], ...]
 
 
-class InterPodAffinity(Predicate):
+class InterPodAffinity(TestedPredicate):
     """Nodes in whose domains the pods are that a task must be near, and none of those that it or they keep away."""
 
     name: ClassVar[str] = "InterPodAffinity"
+    lasting: ClassVar[str] = NO_AFFINITY
+    """Evicting pods brings no company where the required affinity finds none."""
     reason: ClassVar[str] = ANTI_AFFINITY
     depends: ClassVar[Depends] = Depends.PODS
     reads: ClassVar[tuple[str, ...]] = ("Namespace",)
@@ -77,31 +78,7 @@ class InterPodAffinity(Predicate):
             return True
         return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
 
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        passed = np.ones(len(self._facts), np.bool_)
-        for _, test in self._tests(task):
-            passed &= test
-        return at_rows(passed, usage)
-
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """Evicting pods brings no company where the pod's required affinity finds none."""
-        result = np.zeros_like(failed)
-        for reason, test in self._tests(task):
-            if reason == NO_AFFINITY:
-                result |= failed & ~at_rows(test, usage)
-        return result
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        left = failed.copy()
-        for reason, test in self._tests(task):
-            fails = left & ~at_rows(test, usage)
-            if fails.any():
-                counts[reason] = int(fails.sum())
-                left &= ~fails
-        return counts
-
-    def _tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
         """The tests in kube-scheduler's order, each with the reason of those that fail it."""
         own = self._terms(task)
         if own is not None:

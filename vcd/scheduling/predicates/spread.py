@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,11 +17,11 @@ from vcd.model.selectors import (
     NodeSelector,
     SelectorError,
 )
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate
+from vcd.scheduling.plugin import Depends, Mask
 from vcd.scheduling.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
 from vcd.scheduling.podterms import narrowed
-from vcd.scheduling.predicates.node import HARD_EFFECTS, at_rows, required_nodes
+from vcd.scheduling.predicates.node import HARD_EFFECTS, required_nodes
+from vcd.scheduling.predicates.tested import TestedPredicate
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
 from vcd.state.facts import NodeFacts
@@ -107,10 +107,12 @@ def _selected(facts: NodeFacts, required: NodeSelector | None) -> Mask:
     return result
 
 
-class PodTopologySpread(Predicate):
+class PodTopologySpread(TestedPredicate):
     """Nodes that a task can take without making the pods of a hard constraint too uneven."""
 
     name: ClassVar[str] = "PodTopologySpread"
+    lasting: ClassVar[str] = UNLABELLED
+    """No eviction gives a node the label that a constraint spreads over."""
     reason: ClassVar[str] = SKEWED
     depends: ClassVar[Depends] = Depends.PODS
 
@@ -131,31 +133,7 @@ class PodTopologySpread(Predicate):
         found = task.shape.spec.topology_spread_constraints
         return bool(found) and any((raw.when_unsatisfiable or HARD) == HARD for raw in found)
 
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        passed = np.ones(len(self._index.session.nodes), np.bool_)
-        for _, test in self._tests(task):
-            passed &= test
-        return at_rows(passed, usage)
-
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """No eviction gives a node the label that a constraint spreads over."""
-        result = np.zeros_like(failed)
-        for reason, test in self._tests(task):
-            if reason == UNLABELLED:
-                result |= failed & ~at_rows(test, usage)
-        return result
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        counts: dict[str, int] = {}
-        left = failed.copy()
-        for reason, test in self._tests(task):
-            fails = left & ~at_rows(test, usage)
-            if fails.any():
-                counts[reason] = counts.get(reason, 0) + int(fails.sum())
-                left &= ~fails
-        return counts
-
-    def _tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
         """Each constraint's tests in order, with the reason of those that fail it."""
         key = (task.shape, task.namespace, task.labels)
         constraints = self._constraints.get(key)
