@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from vcd.model.requests import CPU, MEMORY
@@ -18,9 +19,12 @@ class Gauge(NamedTuple):
 
 def resource_gauges(prefix: str, queue: str, resources: Sequence[str], values: Iterable[float]) -> Iterator[Gauge]:
     """Amounts of a queue under Volcano's three series: ``..._milli_cpu``, ``..._memory_bytes``,
-    ``..._scalar_resources`` with a label per resource (Volcano ``pkg/scheduler/metrics/queue.go``)."""
+    ``..._scalar_resources`` with a label per resource (Volcano ``pkg/scheduler/metrics/queue.go``). An infinite amount
+    is no limit, and not shown."""
     label = ("queue_name", queue)
     for name, value in zip(resources, values, strict=True):
+        if value == inf:
+            continue
         if name == CPU:
             yield Gauge(f"{prefix}_milli_cpu", (label,), value)
         elif name == MEMORY:

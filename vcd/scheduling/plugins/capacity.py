@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from vcd.scheduling.arguments import Argument
@@ -324,14 +325,12 @@ class CapacityPlugin(Plugin):
                 ("vcd_queue_guarantee", account.guarantee),
             ):
                 yield from resource_gauges(series, queue, names, values)
-            for series, values in (
+            for series, limits in (
                 ("volcano_queue_capacity", account.capability),
                 ("volcano_queue_real_capacity", account.real_capability),
             ):
-                limited = [column for column, value in enumerate(values) if value < UNLIMITED]
-                yield from resource_gauges(
-                    series, queue, [names[column] for column in limited], [values[column] for column in limited]
-                )
+                shown = [inf if limit >= UNLIMITED else limit for limit in limits]
+                yield from resource_gauges(series, queue, names, shown)
             label = (("queue_name", queue),)
             yield Gauge("volcano_queue_share", label, account.share)
             yield Gauge("volcano_queue_overused", label, float(account.share > 1))

@@ -313,9 +313,6 @@ class ProportionPlugin(Plugin):
             yield Gauge("volcano_queue_share", label, 0.0 if account is None else account.share)
             overused = account is not None and self.overused(queue) is not None
             yield Gauge("volcano_queue_overused", label, float(overused))
-            if account is None:
-                continue
-            for series, amounts in (("capacity", account.capability), ("real_capacity", account.real_capability)):
-                finite = [(name, value) for name, value in zip(resources, amounts, strict=True) if np.isfinite(value)]
-                names, shown = [name for name, _ in finite], [float(value) for _, value in finite]
-                yield from resource_gauges(f"volcano_queue_{series}", queue.name, names, shown)
+            if account is not None:
+                for series, limits in (("capacity", account.capability), ("real_capacity", account.real_capability)):
+                    yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
