@@ -279,6 +279,15 @@ class Candidates:
         usage = self._evaluator.nodes.usage.take(np.array([row], np.intp))
         return all(predicate.mask(self._task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
 
+    def passing_on_all(self) -> Mask:
+        """``passes_on`` of every node."""
+        usage = self._evaluator.nodes.usage
+        usage = usage.take(np.arange(len(usage)))
+        result = self.static.mask.copy()
+        for predicate in (*self._used, *self._moving_predicates):
+            result &= predicate.mask(self._task, usage)
+        return result
+
     # --- keeping up ---------------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:

@@ -53,15 +53,22 @@ class PlacedTasks:
         self._session = session
         self._immune = immune_rows(session)
         self._promises: dict[Hashable, Ints] = {}
+        self._on_node: dict[int, tuple[Task, ...]] = {}
+        self._as_of = session.departures
 
-    def on_node(self, node: int) -> list[Task]:
+    def on_node(self, node: int) -> tuple[Task, ...]:
         """The tasks of a node that may still be evicted, in order of key."""
         session = self._session
-        rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
-        if self._immune:
-            rows = [row for row in rows if row not in self._immune]
-        tasks = [session.task(row) for row in rows]
-        return sorted((task for task in tasks if task.status in _PLACED), key=lambda task: task.key)
+        if self._as_of != session.departures:
+            self._on_node.clear()
+            self._as_of = session.departures
+        found = self._on_node.get(node)
+        if found is None:
+            rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
+            tasks = [session.task(row) for row in rows if row not in self._immune]
+            staying = [task for task in tasks if task.status in _PLACED and task.preemptable]
+            found = self._on_node[node] = tuple(sorted(staying, key=lambda task: task.key))
+        return found
 
     def by_job(self) -> dict[int, list[int]]:
         """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
@@ -144,6 +151,7 @@ class Room:
         self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
+        self._fitting: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
     def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
         """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
@@ -188,7 +196,7 @@ class Room:
 
     def offered(self, task: Task, node: int) -> list[Task]:
         """Whom to ask about on a node, in the order in which they would go."""
-        tasks = [other for other in self._placed.on_node(node) if other.preemptable and self._may(other)]
+        tasks = [other for other in self._placed.on_node(node) if self._may(other)]
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
         return self.session.in_victim_order(tasks, task.job.queue)
@@ -197,12 +205,26 @@ class Room:
         """Whether a task could be on a node as things are now."""
         return fits_on(self.session, task, node, self.candidates(task))
 
+    def _fits_already(self, task: Task, node: int) -> bool:
+        """``fits``, for all nodes at once while nothing is placed or evicted: most of them are looked at in vain."""
+        session = self.session
+        if self._fitting is None or self._fitting[0] is not task:
+            refused = session.allocatable(task.job.queue, task) is not None
+            mask = np.zeros(len(session.nodes), np.bool_) if refused else self._fitting_nodes(task)
+            self._fitting = task, session.changes, mask
+        _, since, mask = self._fitting
+        return bool(mask[node]) if since == session.changes else self.fits(task, node)
+
+    def _fitting_nodes(self, task: Task) -> npt.NDArray[np.bool_]:
+        room = fits(task.floor, self.session.nodes.usage.future_idle)
+        return room & self.candidates(task).passing_on_all() if room.any() else room
+
     def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
         """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.
 
         None, with nothing done, where not even all of them would.
         """
-        if self.fits(task, node):
+        if self._fits_already(task, node):
             return []
         victims = self.session.victims(self.point, task, offered)
         if not victims or not self._would_do(task, node, victims):

@@ -76,6 +76,7 @@ class Statement:
         session.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved(task, _RELEASING)
         session.changes += 1
+        session.departures += 1
         for handler in session.handlers[1]:
             handler(task, task.node)
 
@@ -100,6 +101,7 @@ class Statement:
         if done.verb == "evict":
             session.nodes.change(done.node, task.deltas.evict, None, -1)
             task.job.moved(task, done.status_before)
+            session.departures += 1
             for handler in session.handlers[0]:
                 handler(task, done.node)
             return
