@@ -122,9 +122,9 @@ class TestJobs:
         assert page_of(metrics)["volcano_unschedule_task_count"] == {kept(job_id="a"): 7}
 
     def test_series_of_a_deleted_job_vanish(self, metrics: Metrics) -> None:
-        observe(metrics, DEFAULT, node("n", cpu=2), gang("gone", 3, cpu=1), gang("placed", 1, cpu=1))
+        observe(metrics, DEFAULT, node("n", cpu=2), gang("left", 3, cpu=1), gang("placed", 1, cpu=1))
         observe(metrics, DEFAULT, node("n", cpu=2), number=2)
-        assert not re.search(rb'"(default/)?(gone|placed)"', metrics.render())
+        assert not re.search(rb'"(default/)?(left|placed)"', metrics.render())
 
     def test_a_new_job_of_a_deleted_ones_name_starts_anew(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1))
@@ -167,6 +167,28 @@ class TestAttempts:
         assert page["volcano_total_preemption_attempts"] == {kept(): 1}
         assert page["volcano_pod_preemption_victims"] == {kept(): 2}
 
+    RECLAIMING: ClassVar = CONF.replace("backfill", "reclaim, backfill")
+    BORROWED: ClassVar = [
+        queue("lender"), queue("borrower"), node("n", cpu=4),
+        group("old", queue="borrower", phase="Running"),
+        *(pod(f"old-{number}", group="old", on="n", cpu=1) for number in range(4)),
+        *gang("new", 2, cpu=1, queue="lender"),
+    ]  # fmt: skip
+
+    def test_who_was_evicted_from_whom(self, metrics: Metrics) -> None:
+        observe(metrics, *self.BORROWED, conf=self.RECLAIMING)
+        labels = kept(action="reclaim", queue="lender", victim_queue="borrower")
+        assert page_of(metrics)["vcd_evictions_total"] == {labels: 2}
+
+    def test_a_stale_eviction_took_nothing(self, metrics: Metrics) -> None:
+        observe(metrics, *self.BORROWED, conf=self.RECLAIMING, stale=((0, "a pod is gone"),))
+        assert page_of(metrics).get("vcd_evictions_total", {}) == {}
+
+    def test_evictions_of_a_deleted_queue_vanish(self, metrics: Metrics) -> None:
+        observe(metrics, *self.BORROWED, conf=self.RECLAIMING)
+        observe(metrics, queue("lender"), node("n", cpu=4), conf=self.RECLAIMING, number=2)
+        assert page_of(metrics).get("vcd_evictions_total", {}) == {}
+
 
 class TestLatencies:
     DURATIONS: ClassVar = {
@@ -207,6 +229,15 @@ class TestLatencies:
         assert value(metrics, f"{name}_count", stage="Assumed") == 3
         assert value(metrics, f"{name}_sum", stage="Assumed") == 3 * (NOW_NS / 1e6 - start * 1000)
 
+    def test_pods_age_when_placed_by_queue(self, metrics: Metrics) -> None:
+        gangs = (gang("a", 3, cpu=1, created=60), gang("b", 1, cpu=1, created=5, queue="b"))
+        observe(metrics, DEFAULT, queue("b"), node("n", cpu=8), *gangs)
+        counts = page_of(metrics)["vcd_wait_seconds_count"]
+        assert counts == {kept(queue="default"): 3, kept(queue="b"): 1}
+        assert value(metrics, "vcd_wait_seconds_sum", queue="default") == pytest.approx(3 * _age("a", metrics))
+        observe(metrics, DEFAULT, node("n", cpu=8), number=2)
+        assert page_of(metrics)["vcd_wait_seconds_count"] == {kept(queue="default"): 3}
+
     def test_histograms_go_on_when_their_objects_are_gone(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 3, cpu=1))
         observe(metrics, number=2)
@@ -238,7 +269,8 @@ class TestOutcomes:
         observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 2, cpu=1), number=7)
         metrics.observe_outcome(OperationDone(7, 0, 0, "done"))
         metrics.observe_outcome(OperationDone(7, 0, 1, "conflict"))
-        assert page_of(metrics)["vcd_commit_operations_total"] == {
+        counts = page_of(metrics)["vcd_commit_operations_total"]
+        assert {labels: count for labels, count in counts.items() if count} == {
             kept(verb="bind", result="done"): 1,
             kept(verb="bind", result="conflict"): 1,
         }
@@ -279,6 +311,12 @@ class TestOutcomes:
         metrics.observe_outcome(OperationDone(0, 0, 0, "done"))
         assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="done") == 1
 
+    def test_what_did_not_happen_yet_counts_zero(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, node("n"))
+        page = page_of(metrics)
+        assert page["vcd_commit_operations_total"][kept(verb="bind", result="failed")] == 0
+        assert page["vcd_plugin_faults_total"][kept(plugin="gang")] == 0
+
 
 class TestWaiting:
     def test_pods_by_queue_gate_and_reason(self, metrics: Metrics) -> None:
@@ -299,6 +337,15 @@ class TestWaiting:
         page = page_of(metrics)
         assert page.get("vcd_waiting_groups", {}) == {}
         assert page.get("vcd_waiting_pods", {}) == {}
+
+    def test_the_oldest_pod_or_group_without_pods_of_a_queue(self, metrics: Metrics) -> None:
+        gangs = (gang("a", 1, cpu=9, created=60), gang("b", 1, cpu=9, created=30), gang("placed", 1, cpu=1, created=90))
+        admitted_later = group("c", queue="b", phase="Pending", minimum={"cpu": 100}, created=40)
+        observe(metrics, DEFAULT, queue("b"), node("n", cpu=8), *gangs, admitted_later)
+        page = page_of(metrics)
+        oldest = page["vcd_waiting_oldest_timestamp_seconds"]
+        starts = {dict(labels)["job_name"]: at for labels, at in page["volcano_e2e_job_scheduling_start_time"].items()}
+        assert oldest == {kept(queue="default"): min(starts["a"], starts["b"]), kept(queue="b"): starts["c"]}
 
     def test_queues_that_do_not_exist_make_up_no_labels(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n"), [group(f"g{i}", queue=f"made-up-{i}") for i in range(20)])
@@ -334,10 +381,23 @@ class TestWaiting:
         assert [reason for reason in reasons if reason_class(reason) == "other"] == []
 
 
+class TestTheCluster:
+    def test_what_it_has_and_what_is_used(self, metrics: Metrics) -> None:
+        observe(metrics, DEFAULT, [node(f"n{i}", cpu=8, gpu=4) for i in range(2)], gang("a", 3, cpu=2, gpu=1))
+        page = page_of(metrics)
+        assert page["vcd_cluster_nodes"] == {kept(): 2}
+        for resource, has, used in (("cpu", 16, 6), ("nvidia.com/gpu", 8, 3), ("pods", 220, 3)):
+            assert page["vcd_cluster_allocatable"][kept(resource=resource)] == has
+            assert page["vcd_cluster_used"][kept(resource=resource)] == used
+        assert page["vcd_cluster_allocatable"][kept(resource="memory")] > 2**30
+
+
 class TestTheDaemon:
     def test_the_event_log(self, metrics: Metrics) -> None:
-        metrics.observe_log(head=10, size_bytes=4096)
+        metrics.observe_log(head=10, size_bytes=4096, volume_bytes=100_000, free_bytes=90_000)
         page = page_of(metrics)
+        assert page["vcd_event_log_volume_bytes"][kept()] == 100_000
+        assert page["vcd_event_log_volume_free_bytes"][kept()] == 90_000
         assert page["vcd_event_log_sequence"][kept()] == 10
         assert page["vcd_event_log_bytes"][kept()] == 4096
 
@@ -493,6 +553,11 @@ def test_every_series_of_volcanos_source_that_is_ever_set_is_there(metrics: Metr
     page = page_of(metrics)
     missing = {name for name in VOLCANO if not {name, f"{name}_count"} & page.keys()}
     assert missing == set()
+
+
+def _age(job: str, metrics: Metrics) -> float:
+    labels = {"job_name": job, "queue": "default", "job_namespace": "default"}
+    return NOW_NS / 1e9 - (value(metrics, "volcano_e2e_job_scheduling_start_time", **labels) or 0)
 
 
 def _decided(plan: Plan) -> SessionDecided:

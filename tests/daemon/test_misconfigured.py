@@ -115,4 +115,5 @@ class TestMetrics:
     def test_a_plugin_that_cannot_tell_is_counted(self) -> None:
         metrics = Metrics()
         metrics.observe_session(session_with(odd=RuntimeError("no")), Plan(), None, {})
-        assert page_of(metrics)["vcd_plugin_faults_total"] == {kept(plugin="odd"): 1}
+        faults = page_of(metrics)["vcd_plugin_faults_total"]
+        assert {labels: count for labels, count in faults.items() if count} == {kept(plugin="odd"): 1}

@@ -79,14 +79,14 @@ def _started(command: list[str], output: Path) -> subprocess.Popen[bytes]:
 
 
 @asynccontextmanager
-async def scraping(daemon: Daemon, folder: Path) -> AsyncIterator[Prometheus]:
-    """A Prometheus that scrapes a daemon each second."""
+async def scraping(daemon: Daemon, folder: Path, **more: Any) -> AsyncIterator[Prometheus]:
+    """A Prometheus that scrapes a daemon each second; ``more`` is further configuration."""
     address = f"127.0.0.1:{_free_port()}"
     target = daemon.metrics_url.removeprefix("http://")
     job = {"job_name": "vcd", "static_configs": [{"targets": [target]}]}
     conf = folder / "prometheus.yml"
     conf.write_text(
-        yaml.safe_dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]})
+        yaml.safe_dump({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job], **more})
     )
     command = [
         program("prometheus"), f"--config.file={conf}", f"--storage.tsdb.path={folder / 'tsdb'}",

@@ -812,6 +812,8 @@ def test_gauges_by_queue_and_card() -> None:
     assert shown["vcd_queue_card_quota", "q", H200] == 1
     assert shown["volcano_queue_allocated_scalar_resources", "q", A] == 2000
     assert shown["volcano_queue_capacity_scalar_resources", "q", A] == 4000
+    assert shown["volcano_queue_capacity_milli_cpu", "q"] == 8000
+    assert ("volcano_queue_capacity_memory_bytes", "q") not in shown  # none set is no limit, not a limit of 0
     assert shown["volcano_queue_real_capacity_milli_cpu", "q"] == 8000
     assert shown["volcano_queue_request_scalar_resources", "q", A] == 2000
     assert shown["volcano_queue_request_scalar_resources", "q", f"{A}|{B}"] == 2000

@@ -14,6 +14,7 @@ _ACTION = exponential(1, 2000, 20)
 _TASK = exponential(50, 60000, 30)
 _STAGE = exponential(0.1, 500, 20)
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WAITS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 10800.0, 21600.0, 43200.0, 86400.0, 259200.0, 604800.0)
 _JOB_LABELS = ("job_name", "queue", "job_namespace")
 
 COUNTED = (
@@ -79,6 +80,17 @@ COUNTED = (
 )
 """Families that count on as long as the daemon runs."""
 
+BY_QUEUE = (
+    Family("vcd_wait_seconds", "histogram", "Age of pods when they were placed, by queue.", ("queue",), _WAITS),
+    Family(
+        "vcd_evictions_total",
+        "counter",
+        "Pods that were chosen to go, by action, the queue that gets the room and the queue that they are of.",
+        ("action", "queue", "victim_queue"),
+    ),
+)
+"""Families that count on while their queues are there and this replica leads."""
+
 E2E_DURATION = Family(
     "volcano_e2e_job_scheduling_duration", "gauge", "A job's age when tasks of it were last placed, ms.", _JOB_LABELS
 )
@@ -99,6 +111,8 @@ VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last 
 EVENT_LOG = (
     Family("vcd_event_log_sequence", "gauge", "The last event in the event log."),
     Family("vcd_event_log_bytes", "gauge", "Size of the event log's file."),
+    Family("vcd_event_log_volume_bytes", "gauge", "Size of the file system that holds the event log."),
+    Family("vcd_event_log_volume_free_bytes", "gauge", "What is free for vcd on that file system."),
 )
 LEADER = Family("vcd_leader", "gauge", "1 while this replica holds the Lease.")
 EPOCH = Family("vcd_epoch", "gauge", "The Lease's transitions when this replica last won or lost it.")
@@ -115,6 +129,19 @@ WAITING_GROUPS = Family(
 )
 WAITING_PODS = Family(
     "vcd_waiting_pods", "gauge", "Pods that wait, once for each kind of reason.", ("queue", "gate", "reason")
+)
+WAITING_OLDEST = Family(
+    "vcd_waiting_oldest_timestamp_seconds",
+    "gauge",
+    "When the oldest pod that waits was created, or the group where it has none yet, Unix time.",
+    ("queue",),
+)
+CLUSTER_NODES = Family("vcd_cluster_nodes", "gauge", "Nodes that cycles can choose from.")
+CLUSTER_ALLOCATABLE = Family(
+    "vcd_cluster_allocatable", "gauge", "What all nodes have: cores, bytes, pods or pieces.", ("resource",)
+)
+CLUSTER_USED = Family(
+    "vcd_cluster_used", "gauge", "What pods have of it, those of other schedulers included.", ("resource",)
 )
 
 WATCH = {

@@ -12,9 +12,10 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 from prometheus_client import Metric, ProcessCollector, generate_latest
 
@@ -22,8 +23,8 @@ from vcd.daemon import families as fam
 from vcd.daemon.series import Family, LabelValues, Store
 from vcd.daemon.waiting import Labels, WaitingCounts
 from vcd.kube.watcher import WatchStatus
-from vcd.model.events import OperationDone, Plan, SessionDecided
-from vcd.model.requests import names_in_order
+from vcd.model.events import OperationDone, Plan, Result, SessionDecided
+from vcd.model.requests import MEMORY, PODS, names_in_order
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
@@ -86,6 +87,10 @@ class _View:
     victims: int
     waiting_groups: dict[Labels, int]
     waiting_pods: dict[Labels, int]
+    waiting_oldest: dict[tuple[str], int]
+    nodes: int
+    allocatable: dict[tuple[str], float]
+    used: dict[tuple[str], float]
 
 
 @dataclass
@@ -93,7 +98,7 @@ class _Now:
     """Single values."""
 
     session: int = 0
-    log: tuple[int, int] | None = None
+    log: tuple[int, int, int, int] | None = None
     leader: bool = False
     epoch: int = 0
     digest: str | None = None
@@ -111,6 +116,9 @@ class Metrics:
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
         self._store = Store(fam.COUNTED)
+        for verb in ("bind", "evict"):  # a series that begins above 0 shows no increase
+            for result in get_args(Result):
+                self._store.add("vcd_commit_operations_total", verb, result, by=0)
         self._now = _Now()
         self._window = clock()
         self._faulty: set[str] = set()
@@ -120,6 +128,7 @@ class Metrics:
     def _forget_sessions(self) -> None:
         self._view: _View | None = None
         self._waiting = WaitingCounts()
+        self._by_queue = Store(fam.BY_QUEUE)
         self._progress: dict[str, _Progress] = {}
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
         self._misconfigured: Mapping[tuple[str, str], int] = {}
@@ -136,12 +145,16 @@ class Metrics:
         """
         stale = {} if record is None else dict(record.stale)
         self._time(durations, session.policy.actions)
+        for option in (option for tier in session.policy.tiers for option in tier):
+            self._store.add("vcd_plugin_faults_total", option.name, by=0)
         self._count_plan(plan, stale)
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
         self._forget_jobs(session)
         unschedulable = self._count_unschedulable(session)
+        self._by_queue.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
+        self._count_evictions(session, plan, stale)
         if record is not None:
             self._now.session = record.session
             self._note_placements(session, plan, record, stale)
@@ -155,6 +168,10 @@ class Metrics:
             victims=_victims(plan, stale),
             waiting_groups=dict(self._waiting.groups),
             waiting_pods=dict(self._waiting.pods),
+            waiting_oldest=self._waiting.oldest(session),
+            nodes=len(session.nodes),
+            allocatable=_in_units(session, session.nodes.total),
+            used=_in_units(session, session.nodes.usage.used.sum(axis=1)),
         )
 
     def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
@@ -195,6 +212,24 @@ class Metrics:
         for fault in plan.faults:
             store.add("vcd_plugin_faults_total", name_in(fault))
 
+    def _count_evictions(self, session: Session, plan: Plan, stale: Mapping[int, str]) -> None:
+        """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
+        evicted: Counter[LabelValues] = Counter()
+        statements = [each for number, each in enumerate(plan.statements) if number not in stale]
+        pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
+        queue_of = {task.key: task.job.queue.name for task in session.moves if task.key in pods} if pods else {}
+        for statement in statements:
+            index = session.jobs.index_of.get(statement.group)
+            if index is not None:
+                queue = session.job(index).queue.name
+                evicted.update(
+                    (statement.action, queue, queue_of[each.key])
+                    for each in statement.operations
+                    if each.verb == "evict" and each.key in queue_of
+                )
+        for labels, count in evicted.items():
+            self._by_queue.add("vcd_evictions_total", *labels, by=count)
+
     def _forget_jobs(self, session: Session) -> None:
         for key in self._progress.keys() - session.jobs.index_of.keys():
             del self._progress[key]
@@ -221,6 +256,7 @@ class Metrics:
         left: dict[tuple[int, int], int] = {}
         jobs: dict[str, int] = {}
         pods: list[int] = []
+        waits: dict[str, list[int]] = {}
         for number, statement in enumerate(plan.statements):
             index = session.jobs.index_of.get(statement.group)
             if number in stale or index is None:
@@ -233,9 +269,13 @@ class Metrics:
                     left[number, place] = created
                 if operation.verb == "bind":
                     pods.append(created)
+                    waits.setdefault(job.queue.name, []).append(created)
                 if operation.verb != "evict":
                     jobs[statement.group] = job.created
         self._observe_ages("volcano_task_scheduling_latency_milliseconds", pods, record.now, "Assumed")
+        for queue, created_at in waits.items():
+            seconds = _ages(created_at, record.now) / 1000
+            self._by_queue.distribution("vcd_wait_seconds", queue).observe_many(seconds)
         self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", [*jobs.values()], record.now)
         for key, since in jobs.items():
             age = _age(record.now, since) if since else None
@@ -247,10 +287,8 @@ class Metrics:
                 self._decided.popitem(last=False)
 
     def _observe_ages(self, name: str, created: list[int], now: int, *labels: str) -> None:
-        """Ages in ms of what was created at these Unix times; 0 stands for no time."""
-        times = np.array(created, np.float64)
-        ages = np.maximum(now / 1_000_000 - times[times > 0] * 1000, 0.0)
-        self._store.distribution(name, *labels).observe_many(ages)
+        """Ages in ms of what was created at these Unix times."""
+        self._store.distribution(name, *labels).observe_many(_ages(created, now))
 
     def _groups_by_phase(self, session: Session, plan: Plan) -> list[list[int]]:
         """Groups per queue and phase once the plan's statuses are written."""
@@ -314,9 +352,9 @@ class Metrics:
             age = _age(decided.now, created) + waited
             self._store.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
 
-    def observe_log(self, head: int, size_bytes: int) -> None:
-        """Note the event log's last sequence number and its size."""
-        self._now.log = (head, size_bytes)
+    def observe_log(self, head: int, size_bytes: int, volume_bytes: int, free_bytes: int) -> None:
+        """Note the event log's last sequence number, its size, and its file system's size and room."""
+        self._now.log = (head, size_bytes, volume_bytes, free_bytes)
 
     def observe_append(self, seconds: float) -> None:
         """Note how long it took until appended events were durable."""
@@ -366,7 +404,7 @@ class Metrics:
     def freeze(self) -> Callable[[], bytes]:
         """Take what the page shows as it is now; the result writes it, and may do so in another thread."""
         page = _Page(
-            self._store.copy(),
+            (self._store.copy(), self._by_queue.copy()),
             self._view,
             dict(self._progress),
             list(self._single_values()),
@@ -409,14 +447,14 @@ class _Page:
 
     def __init__(
         self,
-        store: Store,
+        stores: tuple[Store, ...],
         view: _View | None,
         progress: dict[str, _Progress],
         single: list[Metric],
         watches: list[Metric],
         process: ProcessCollector,
     ) -> None:
-        self._store = store
+        self._stores = stores
         self._view = view
         self._progress = progress
         self._single = single
@@ -432,7 +470,8 @@ class _Page:
                 yield page
 
     def _pages(self) -> Iterator[Metric]:
-        yield from self._store.pages()
+        for store in self._stores:
+            yield from store.pages()
         yield from self._single
         yield from self._watches
         yield from self._process.collect()
@@ -441,6 +480,10 @@ class _Page:
             yield fam.VICTIMS.values([((), self._view.victims)])
             yield fam.WAITING_GROUPS.values(sorted(self._view.waiting_groups.items()))
             yield fam.WAITING_PODS.values(sorted(self._view.waiting_pods.items()))
+            yield fam.WAITING_OLDEST.values(sorted(self._view.waiting_oldest.items()))
+            yield fam.CLUSTER_NODES.values([((), self._view.nodes)])
+            yield fam.CLUSTER_ALLOCATABLE.values(self._view.allocatable.items())
+            yield fam.CLUSTER_USED.values(self._view.used.items())
             yield from _gauge_pages([*self._view.gauges, *_phase_gauges(self._view)])
 
 
@@ -521,6 +564,15 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
             yield from resource_gauges("vcd_queue_guarantee", queue.name, names, amounts)
 
 
+def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[tuple[str], float]:
+    """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
+    names = session.snapshot.resources
+    return {
+        (name,): amount / (1 if name in (MEMORY, PODS) else 1000)
+        for name, amount in zip(names, amounts.tolist(), strict=True)
+    }
+
+
 def _victims(plan: Plan, stale: Mapping[int, str]) -> int:
     return sum(
         operation.verb == "evict"
@@ -528,6 +580,12 @@ def _victims(plan: Plan, stale: Mapping[int, str]) -> int:
         if index not in stale and statement.action in _PREEMPTING
         for operation in statement.operations
     )
+
+
+def _ages(created: list[int], now: int) -> npt.NDArray[np.float64]:
+    """Milliseconds from these Unix seconds to ``now`` (Unix nanoseconds); 0 stands for no time, and is left out."""
+    times = np.array(created, np.float64)
+    return np.maximum(now / 1_000_000 - times[times > 0] * 1000, 0.0)
 
 
 def _age(now: int, created: int) -> float:

@@ -7,8 +7,8 @@ Values are kept here and given to prometheus-client when a page is asked for. It
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -123,6 +123,14 @@ class Store:
         if found is None:
             found = self._distributions[name][labels] = Distribution(self._families[name].bounds)
         return found
+
+    def forget(self, gone: Callable[[str, str], bool]) -> None:
+        """Drop the series with a label, by its name and value, that is gone."""
+        kept: tuple[dict[str, dict[LabelValues, Any]], ...] = (self._values, self._distributions)
+        for name, series in ((name, series) for values in kept for name, series in values.items()):
+            names = self._families[name].labels
+            for labels in [each for each in series if any(map(gone, names, each))]:
+                del series[labels]
 
     def copy(self) -> Store:
         """As it is now, for another thread to read."""

@@ -6,6 +6,8 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from vcd.model.events import Plan, Waiting
 from vcd.model.status import TaskStatus
 from vcd.scheduling.session import Session
@@ -13,6 +15,8 @@ from vcd.state.records import GroupRecord
 
 NO_QUEUE = ""
 """Stands for every queue that does not exist, so that groups cannot make up labels."""
+
+_NEVER = int(np.iinfo(np.int64).max)
 
 _GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated"})
 
@@ -90,6 +94,22 @@ class WaitingCounts:
                 self.pods[labels] += pods
         for key in known.keys() - waiting.keys():
             self._forget(key)
+
+    def oldest(self, session: Session) -> dict[tuple[str], int]:
+        """By queue, when the oldest pod that waits was created, or the group where it has no pods; Unix seconds."""
+        jobs, tasks, index_of = session.jobs, session.snapshot.tasks, session.jobs.index_of
+        times = np.full(len(jobs) + 1, _NEVER)
+        rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
+        np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
+        found: dict[tuple[str], int] = {}
+        for key, (_, record, pending, share) in self._known.items():
+            since = int(times[index_of.get(key, -1)])
+            if since == _NEVER and not pending and record is not None:
+                since = record.created
+            if 0 < since < _NEVER and share:
+                queue = (next(iter(share))[0],)
+                found[queue] = min(since, found.get(queue, since))
+        return found
 
     def _forget(self, key: str) -> None:
         known = self._known.pop(key, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
@@ -248,7 +249,7 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
     used = [account.allocated.get(card, 0) for card in cards]
     for series, basic, amounts in (
         ("allocated", account.basic_allocated, used),
-        ("capacity", account.capability, quota),
+        ("capacity", [may or inf for may in account.capability], quota),  # none set: no limit, and not shown
         ("real_capacity", account.limit, quota),
     ):
         yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *cards), (*basic, *amounts))

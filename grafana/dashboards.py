@@ -1,0 +1,509 @@
+"""The dashboards as code. ``python -m grafana.dashboards`` writes grafana/dashboards/*.json.
+
+Give the place of the runbooks as an argument when they are read elsewhere than in the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+
+from grafana.parts import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    RUNBOOKS,
+    AnyPanel,
+    Board,
+    Query,
+    Text,
+    bars,
+    heat,
+    lines,
+    number,
+    of_queue,
+    own,
+    per_second,
+    percentiles,
+    quantile,
+    rows,
+    states,
+)
+
+FOLDER = Path(__file__).with_name("dashboards")
+QUEUE = ("queue", "volcano_queue_share", "queue_name", "Queue")
+CARD = ("card", "vcd_cards_total", "card", "Card")
+RESOURCE = ("resource", "volcano_queue_allocated_scalar_resources", "resource", "Resource")
+AMOUNTS = (
+    ("volcano_queue_deserved", "deserved"),
+    ("vcd_queue_guarantee", "guarantee"),
+    ("volcano_queue_capacity", "capability"),
+    ("volcano_queue_real_capacity", "real capability"),
+    ("volcano_queue_allocated", "allocated"),
+    ("volcano_queue_request", "request"),
+    ("volcano_queue_inqueue", "inqueue"),
+    ("vcd_queue_enqueue_reserved", "reserved by enqueue"),
+)
+"""What is told of a queue's resources: the beginning of the series' names, and what dashboards call it."""
+OLDEST = "time() - min by (queue) ({})"
+
+
+# --- cluster overview -------------------------------------------------------------------------------------------------
+
+
+def overview() -> Board:
+    """The whole at a glance."""
+    return Board(
+        "vcd-overview",
+        "vcd: cluster overview",
+        "Is it scheduling, how full is the cluster, and who waits.",
+        (("Now", _glance()), ("The cluster", _cluster()), ("Work", _work())),
+    )
+
+
+def _glance() -> list[AnyPanel]:
+    leaders = Text("Leaders", "Replicas that hold the Lease: one, always.", runbook="no-leader")
+    nodes = Text("Nodes", "Nodes that the scheduler can choose from.")
+    cpu = Text("CPU taken", "The part of all cores that pods have.", "percentunit")
+    memory = Text("Memory taken", "The part of all memory that pods have.", "percentunit")
+    groups = Text(
+        "Groups waiting", "Groups that are not admitted, or are and do not run yet.", runbook="queue-starving"
+    )
+    phases = [f"sum({own(f'volcano_queue_pod_group_{phase}_count')})" for phase in ("pending", "inqueue")]
+    oldest = Text("Oldest waits", "How long the oldest pod waits that has no node.", "s", "queue-starving")
+    part = "max(vcd_cluster_used{{{0}}}) / max(vcd_cluster_allocatable{{{0}}})"
+    of = 'instance=~"$instance", resource="{}"'
+    return [
+        number(leaders, Query(f"sum({own('vcd_leader')})"), [(2, RED)]),
+        number(nodes, Query(f"max({own('vcd_cluster_nodes')})")),
+        number(cpu, Query(part.format(of.format("cpu"))), [(0.95, ORANGE)]),
+        number(memory, Query(part.format(of.format("memory"))), [(0.95, ORANGE)]),
+        number(groups, Query(" + ".join(phases)), [(100, ORANGE)]),
+        number(oldest, Query(f"max({OLDEST.format(own('vcd_waiting_oldest_timestamp_seconds'))})"), [(3600, ORANGE)]),
+    ]
+
+
+def _cluster() -> list[AnyPanel]:
+    found: list[AnyPanel] = []
+    for title, says, unit, matcher, legend in (
+        ("CPU", "Cores of all nodes, and those that pods have.", "short", 'resource="cpu"', ""),
+        ("Memory", "Memory of all nodes, and what pods have.", "bytes", 'resource="memory"', ""),
+        (
+            "Other resources",
+            "Cards and other devices of all nodes, and those that pods have.",
+            "short",
+            'resource!~"cpu|memory|pods|ephemeral-storage|hugepages-.*"',
+            "{{resource}} ",
+        ),
+    ):
+        has, used = (own(f"vcd_cluster_{name}", matcher) for name in ("allocatable", "used"))
+        queries = (
+            Query(f"max by (resource) ({has})", f"{legend}there is"),
+            Query(f"max by (resource) ({used})", f"{legend}taken"),
+        )
+        found.append(lines(Text(title, says, unit), *queries))
+    return found
+
+
+def _work() -> list[AnyPanel]:
+    phases = ("pending", "inqueue", "running", "unknown", "completed")
+    groups = [
+        Query(f"sum(max by (queue_name) ({own(f'volcano_queue_pod_group_{phase}_count')}))", phase) for phase in phases
+    ]
+    attempts = Text("Pods looked at", "Pods that cycles placed, found no place for, or failed to bind.", "ops")
+    cycle = Text("Cycle time", "How long a scheduling cycle takes.", "ms", "cycle-slow")
+    share = Text("Share by queue", "The largest part of what a queue deserves that it has; above 1 it borrows.")
+    taken = own("volcano_queue_share")
+    wrong = Text("Needs mending", "Objects that say something impossible or cannot be read.", runbook="misconfigured")
+    misconfigured = Query(f"sum by (kind, name) ({own('vcd_misconfigured')})", "{{kind}} {{name}}")
+    aside = Query(f"sum by (kind) ({own('vcd_objects_set_aside')})", "{{kind}} set aside")
+    return [
+        lines(Text("Groups by phase", "Groups of pods by the phase they are in."), *groups, stacked=True),
+        lines(attempts, Query(per_second("volcano_schedule_attempts_total", "result"), "{{result}}")),
+        lines(cycle, *percentiles("volcano_e2e_scheduling_latency_milliseconds")),
+        bars(share, Query(f"max by (queue_name) ({taken})", "{{queue_name}}"), steps=[(1, ORANGE)], width=12),
+        lines(wrong, misconfigured, aside, width=12),
+    ]
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def queues() -> Board:
+    """Quotas, and what is used of them."""
+    return Board(
+        "vcd-queues",
+        "vcd: queue quota",
+        "What each queue deserves, is guaranteed, may have, has and asks for.",
+        (
+            ("All queues", _all_queues()),
+            ("CPU", [_quota("CPU", "milli_cpu", "short", 1000)]),
+            ("Memory", [_quota("Memory", "memory_bytes", "bytes", 1)]),
+            ("Other resources", [_quota("Others", "scalar_resources", "short", 1000, 'resource=~"$resource"')]),
+        ),
+        (QUEUE, RESOURCE),
+    )
+
+
+def _all_queues() -> list[AnyPanel]:
+    def amount(series: str) -> Query:
+        return Query(f"max by (queue_name) ({of_queue(series)}) / 1000")
+
+    columns = {
+        "cores": amount("volcano_queue_allocated_milli_cpu"),
+        "deserved cores": amount("volcano_queue_deserved_milli_cpu"),
+        "asked cores": amount("volcano_queue_request_milli_cpu"),
+        "share": Query(f"max by (queue_name) ({of_queue('volcano_queue_share')})"),
+        "weight": Query(f"max by (queue_name) ({of_queue('volcano_queue_weight')})"),
+    }
+    listed = Text("Queues", "A row for each queue: what it has, deserves and asks for; weight only where it counts.")
+    share = Text("Share", "The largest part of what a queue deserves that it has; above 1 it borrows.")
+    over = Text("Has what it deserves", "When a queue had all that it deserves, and so got nothing more.")
+    words = {"0": ("below", GREEN), "1": ("has all", ORANGE)}
+    full = Query(f"max by (queue_name) ({of_queue('volcano_queue_overused')})", "{{queue_name}}")
+    return [
+        rows(listed, columns, {"queue_name": "queue"}),
+        lines(share, Query(f"max by (queue_name) ({of_queue('volcano_queue_share')})", "{{queue_name}}"), width=12),
+        states(over, full, words=words, width=24),
+    ]
+
+
+def _quota(title: str, unit: str, shown: str, parts: int, *matchers: str) -> AnyPanel:
+    """All amounts of one resource, a panel for each queue; ``parts`` make one of the unit that is shown."""
+    scale = "" if parts == 1 else f" / {parts}"
+    by = "resource" if matchers else "queue_name"
+    queries = (
+        Query(
+            f"max by ({by}) ({of_queue(f'{series}_{unit}', *matchers)}){scale}",
+            f"{{{{resource}}}} {word}" if matchers else word,
+        )
+        for series, word in AMOUNTS
+    )
+    says = "Lines that are missing say there is no such limit. Allocated must never be above capability."
+    return lines(
+        Text(f"{title}: $queue", says, shown, "queue-over-quota"), *queries, width=12, height=9, repeat="queue"
+    )
+
+
+# --- cards ------------------------------------------------------------------------------------------------------------
+
+
+def cards() -> Board:
+    """Quotas by model of card."""
+    return Board(
+        "vcd-cards",
+        "vcd: cards",
+        "Cards by model: what the cluster has, what online and offline services have, and queues' quotas.",
+        (("The cluster", _cards_of_cluster()), ("Queues", _cards_of_queues())),
+        (QUEUE, CARD),
+    )
+
+
+def _of_card(name: str, *matchers: str) -> str:
+    return own(name, 'card=~"$card"', *matchers)
+
+
+def _cards_of_cluster() -> list[AnyPanel]:
+    total = Query(f"max by (card) ({_of_card('vcd_cards_total')})", "{{card}}")
+    found: list[AnyPanel] = [bars(Text("In the cluster", "Cards of each model on all nodes."), total, width=6)]
+    for service in ("online", "offline"):
+        matcher = f'service="{service}"'
+        queries = (
+            Query(f"max by (card) ({_of_card('vcd_cards_allocated', matcher)})", "{{card}} taken"),
+            Query(f"max by (card) ({_of_card('vcd_cards_requested', matcher)})", "{{card}} asked for"),
+        )
+        says = f"Cards that {service} services have, and those they have and ask for."
+        found.append(lines(Text(service.capitalize(), says), *queries, width=6))
+    free = f"max by (card) ({_of_card('vcd_cards_total')}) - sum by (card) ({_of_card('vcd_cards_allocated')})"
+    promised = f"sum by (card) (max by (card, queue_name) ({_of_card('vcd_queue_card_quota')})) / {total.expr}"
+    says = "Quotas of all queues as a part of the cards there are: above 1 more is promised than there is."
+    found += [
+        lines(Text("Free", "Cards that nobody has."), Query(free, "{{card}}"), width=6),
+        bars(Text("Promised", says, "percentunit"), Query(promised, "{{card}}"), steps=[(1.001, ORANGE)], width=12),
+    ]
+    unknown = Text("Nodes without a model", "Nodes with cards whose labels do not tell the model: no pod gets them.")
+    nameless = Query(f"max by (resource) ({own('vcd_card_nodes_unidentified')})", "{{resource}}")
+    return [*found, lines(unknown, nameless, width=12)]
+
+
+def _cards_of_queues() -> list[AnyPanel]:
+    words = ("quota", "guarantee", "allocated", "elastic")
+    series = {word: of_queue(f"vcd_queue_card_{word}", 'card=~"$card"') for word in words}
+    columns = {word: Query(f"max by (queue_name, card) ({series[word]})") for word in words}
+    used = " / ".join(f"({columns[word].expr}{more})" for word, more in (("allocated", ""), ("quota", " > 0")))
+    listed = Text("Quota by queue and card", "Allocated must never be above quota.", runbook="queue-over-quota")
+    part = Text("Used of the quota", "The part of its quota of a card that a queue has.", "percentunit")
+    over_time = Text("Cards over time", "Cards that queues have, by model.")
+    return [
+        rows(listed, columns, {"queue_name": "queue", "card": "card"}),
+        bars(part, Query(used, "{{queue_name}} {{card}}"), steps=[(0.9, ORANGE), (1.001, RED)], width=12, height=9),
+        lines(over_time, Query(columns["allocated"].expr, "{{queue_name}} {{card}}"), width=24),
+    ]
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def waiting() -> Board:
+    """Who waits, for what, how long."""
+    return Board(
+        "vcd-waiting",
+        "vcd: waiting",
+        "Pods that wait by reason, how long pods waited, and who waits longest.",
+        (("For what", _reasons()), ("How long", _waits()), ("To be mended", _mending())),
+        (QUEUE,),
+    )
+
+
+def _reasons() -> list[AnyPanel]:
+    pods, groups = (of_queue(f"vcd_waiting_{name}", label="queue") for name in ("pods", "groups"))
+    reason = Text("Pods by reason", "Pods that wait; a pod that several reasons keep waiting counts for each.")
+    gate = Text("Groups by gate", "Groups by the gate at which they wait, once for each kind of reason.")
+    columns = {"pods": Query(f"max by (queue, gate, reason) ({pods})")}
+    listed = Text("Now", "Pods that wait, by queue, gate and kind of reason.", runbook="queue-starving")
+    lacking = Text("Jobs below their minimum", "Jobs that do not have the pods that they need to start.")
+    return [
+        lines(reason, Query(f"sum by (reason) ({pods})", "{{reason}}"), width=12, stacked=True),
+        lines(gate, Query(f"sum by (gate) ({groups})", "{{gate}}"), width=12, stacked=True),
+        rows(listed, columns, {"queue": "queue", "gate": "gate", "reason": "reason"}),
+        lines(lacking, Query(f"max({own('volcano_unschedule_job_count')})", "jobs"), width=12, height=9),
+    ]
+
+
+def _waits() -> list[AnyPanel]:
+    oldest = Text("Oldest by queue", "How long the oldest pod of each queue waits.", "s", "queue-starving")
+    since = OLDEST.format(of_queue("vcd_waiting_oldest_timestamp_seconds", label="queue"))
+    buckets = of_queue("vcd_wait_seconds_bucket", label="queue")
+    placed = Text("Wait until placed", "Age of pods when they were placed. Those that still wait are not in it.", "s")
+    queue = Text("p95 by queue", "Of the pods that were placed, 95 % waited less.", "s", "queue-waits-long")
+    spread = Text("Spread", "How many pods waited how long until they were placed.", "s")
+    bound = Text("Age when bound", "Age of pods when the API server had bound them.", "ms")
+    milliseconds = "volcano_task_scheduling_latency_milliseconds"
+    stages = percentiles(milliseconds, "{{stage}}", "stage")
+    p95 = Query(quantile(0.95, "vcd_wait_seconds", "queue", of=buckets), "{{queue}}")
+    return [
+        lines(oldest, Query(since, "{{queue}}"), width=12),
+        lines(queue, p95, width=12),
+        lines(placed, *percentiles("vcd_wait_seconds", of=buckets)),
+        heat(spread, f"sum by (le) (increase({buckets}[$__rate_interval]))", width=8),
+        lines(bound, *stages),
+    ]
+
+
+def _mending() -> list[AnyPanel]:
+    """Misconfiguration, told apart from waiting for room or quota."""
+    problems = Text("Misconfigured", "Objects in which plugins see a contradiction.", runbook="misconfigured")
+    columns = {"problems": Query(f"sum by (kind, name) ({own('vcd_misconfigured')})")}
+    aside = Text("Set aside", "Objects that cannot be read, and so are not scheduled.", runbook="objects-set-aside")
+    wrong = 'reason=~"queue-missing|queue-closed|larger-than-any-node|too-few-pods|scheduling-gate"'
+    never = Text("Waits for a change", "Groups that no free room helps: they wait until somebody changes something.")
+    groups = f"sum by (queue, reason) ({own('vcd_waiting_groups', wrong)})"
+    return [
+        rows(problems, columns, {"kind": "kind", "name": "name"}, width=8),
+        lines(aside, Query(f"sum by (kind) ({own('vcd_objects_set_aside')})", "{{kind}}"), height=9),
+        lines(never, Query(groups, "{{queue}} {{reason}}"), height=9),
+    ]
+
+
+# --- the scheduler ----------------------------------------------------------------------------------------------------
+
+
+def scheduler() -> Board:
+    """The program itself."""
+    return Board(
+        "vcd-scheduler",
+        "vcd: scheduler",
+        "Cycles, the event log, commits, leadership, faults.",
+        (
+            ("Who leads", _leading()),
+            ("Cycles", _cycles()),
+            ("Event log and watches", _log()),
+            ("Commits and faults", _outcomes()),
+            ("The process", _process()),
+        ),
+    )
+
+
+def _leading() -> list[AnyPanel]:
+    words = {"0": ("follows", BLUE), "1": ("leads", GREEN)}
+    leads = Text("Leadership", "Which replica held the Lease when: one at any time.", runbook="two-leaders")
+    epoch = Text("Epoch", "The Lease's transitions: a step is a change of leader.")
+    number_of = Text("Sessions", "Sessions that were decided and logged: only those in which something changed.", "ops")
+    version = {"": Query(f"max by (instance, version) ({own('vcd_build_info')})")}
+    policy = {"": Query(f"max by (instance, digest) ({own('vcd_policy_info')})")}
+    return [
+        states(leads, Query(f"max by (instance) ({own('vcd_leader')})", "{{instance}}"), words=words),
+        lines(epoch, Query(f"max by (instance) ({own('vcd_epoch')})", "{{instance}}"), width=6, height=6),
+        lines(number_of, Query(f"max(rate({own('vcd_session')}[$__rate_interval]))", "sessions"), width=6, height=6),
+        rows(
+            Text("Version", "The program that runs."), version, {"instance": "instance", "version": "version"}, height=5
+        ),
+        rows(
+            Text("Configuration", "The digest of the configuration in force.", runbook="configuration-rejected"),
+            policy, {"instance": "instance", "digest": "digest"}, height=5,
+        ),
+    ]  # fmt: skip
+
+
+def _cycles() -> list[AnyPanel]:
+    total = "volcano_e2e_scheduling_latency_milliseconds"
+    action, plugin = (f"volcano_{part}_scheduling_latency_milliseconds" for part in ("action", "plugin"))
+    buckets = f"sum by (le) (increase({own(f'{total}_bucket')}[$__rate_interval]))"
+    opened = "volcano_open_session_duration_milliseconds"
+    return [
+        lines(Text("Cycle time", "How long a cycle takes.", "ms", "cycle-slow"), *percentiles(total)),
+        heat(Text("Spread of cycle times", "How many cycles took how long.", "ms"), buckets, width=8),
+        lines(Text("Opening", "Taking a snapshot and opening a session on it.", "ms"), *percentiles(opened)),
+        lines(
+            Text("By action, p95", "How long each action takes.", "ms"),
+            Query(quantile(0.95, action, "action"), "{{action}}"),
+        ),
+        lines(
+            Text("By plugin, p95", "How long plugins take at the beginning and the end of a session.", "ms"),
+            Query(quantile(0.95, plugin, "plugin", "OnSession"), "{{plugin}} {{OnSession}}"),
+        ),
+        lines(
+            Text("Other parts, p95", "Snapshot, opening, closing, verifying.", "s"),
+            Query(quantile(0.95, "vcd_session_phase_seconds", "phase"), "{{phase}}"),
+        ),
+    ]
+
+
+def _log() -> list[AnyPanel]:
+    kinds = Query(f"max by (instance, kind) ({own('vcd_watch_lag_seconds')})", "{{instance}} {{kind}}")
+    silent = Query(f"max by (instance, kind) ({own('vcd_watch_last_contact_age_seconds')})", "{{instance}} {{kind}}")
+    sizes = [
+        Query(f"max by (instance) ({own(name)})", f"{{{{instance}}}} {word}")
+        for name, word in (("vcd_event_log_bytes", "log"), ("vcd_event_log_volume_free_bytes", "free"))
+    ]
+    events = f"sum by (instance) (rate({own('vcd_event_log_sequence')}[$__rate_interval]))"
+    relists, errors = (per_second(f"vcd_watch_{name}_total", "kind") for name in ("relists", "errors"))
+    return [
+        lines(Text("Lag", "From the arrival of a change to log and state.", "s", "log-lag"), kinds),
+        lines(
+            Text("Append", "Until appended events are durable.", "s", "log-lag"),
+            *percentiles("vcd_event_log_append_seconds"),
+        ),
+        lines(Text("Events logged", "Events that enter the log.", "ops"), Query(events, "{{instance}}")),
+        lines(Text("Size", "The log's file, and what is free beside it.", "bytes", "log-disk-nearly-full"), *sizes),
+        lines(Text("Silence of watches", "Since a watch heard anything at all.", "s", "watch-dead"), silent),
+        lines(
+            Text("Watches begun anew", "Lists because a watch had expired, and errors.", "ops", "watch-dead"),
+            Query(relists, "{{kind}} lists"),
+            Query(errors, "{{kind}} errors"),
+        ),
+    ]
+
+
+def _outcomes() -> list[AnyPanel]:
+    done = Query(per_second("vcd_commit_operations_total", "verb", "result"), "{{verb}} {{result}}")
+    verdicts = Query(per_second("vcd_session_statements_total", "verdict"), "{{verdict}}")
+    took = percentiles("volcano_scheduling_stage_duration_milliseconds", "{{stage}}", "stage")
+    faults = f"sum by (plugin) (increase({own('vcd_plugin_faults_total')}[$__rate_interval]))"
+    mismatches = Query(f"sum({own('vcd_replay_mismatches_total')})")
+    refused = Query(f"sum(increase({own('vcd_policy_reload_errors_total')}[$__range]))")
+    says = "Sessions whose replay gave another plan: none, ever."
+    return [
+        lines(Text("Binds and evictions", "Calls by their outcome.", "ops", "commit-failures"), done),
+        lines(Text("Statements", "All-or-nothing decisions: committed, or stale when verified.", "ops"), verdicts),
+        lines(Text("Time of a bind", "From the decision to the API server's answer.", "ms"), *took),
+        number(Text("Replay mismatches", says, runbook="replay-mismatch"), mismatches, [(1, RED)]),
+        number(
+            Text("Refused configurations", "In this time range.", runbook="configuration-rejected"),
+            refused, [(1, RED)],
+        ),
+        lines(
+            Text("Plugin faults", "Cycles that were decided without a plugin.", runbook="plugin-faults"),
+            Query(faults, "{{plugin}}"), width=16,
+        ),
+    ]  # fmt: skip
+
+
+def _process() -> list[AnyPanel]:
+    pause = Query(f"max by (instance) ({own('vcd_loop_pause_seconds')})", "{{instance}}")
+    cpu = Query(per_second("process_cpu_seconds_total", "instance"), "{{instance}}")
+    memory = Query(f"max by (instance) ({own('process_resident_memory_bytes')})", "{{instance}}")
+    return [
+        lines(Text("Longest pause", "How long watch and Lease waited for the program.", "s", "loop-pauses"), pause),
+        lines(Text("CPU", "Cores that the program uses."), cpu),
+        lines(Text("Memory", "Memory that the program has.", "bytes"), memory),
+    ]
+
+
+# --- evictions --------------------------------------------------------------------------------------------------------
+
+
+def evictions() -> Board:
+    """Who takes room from whom."""
+    return Board(
+        "vcd-evictions",
+        "vcd: preemption and reclaim",
+        "Which queue took room from which, by which action, and what became of it.",
+        (("Who from whom", _who()), ("How many", _how_many())),
+        (QUEUE,),
+    )
+
+
+def _who() -> list[AnyPanel]:
+    gains, loses = (of_queue("vcd_evictions_total", label=label) for label in ("queue", "victim_queue"))
+    labels = {"queue": "for queue", "victim_queue": "from queue", "action": "action"}
+    columns = {"pods": Query(f"sum by (action, queue, victim_queue) ({gains} or {loses})")}
+    says = "Pods evicted since the present leader leads. A queue that stands on both sides preempts its own."
+    got = f"sum by (queue) (increase({gains}[$__rate_interval]))"
+    lost = f"sum by (victim_queue) (increase({loses}[$__rate_interval]))"
+    return [
+        rows(Text("Who from whom", says, runbook="eviction-storm"), columns, labels),
+        bars(
+            Text("By pair", "The same as bars: pods that went, from which queue for which.", "short"),
+            Query(f"sum by (queue, victim_queue) ({gains} or {loses})", "{{victim_queue}} to {{queue}}"),
+            width=12, height=9,
+        ),
+        lines(Text("Gained", "Pods that went to make room for a queue."), Query(got, "{{queue}}"), width=12),
+        lines(Text("Lost", "Pods of a queue that had to go."), Query(lost, "{{victim_queue}}"), width=12),
+    ]  # fmt: skip
+
+
+def _how_many() -> list[AnyPanel]:
+    statements = per_second("volcano_eviction_transactions_total", "action")
+    done = own("vcd_commit_operations_total", 'verb="evict"')
+    preempted = f"sum(rate({own('volcano_total_preemption_attempts')}[$__rate_interval]))"
+    victims = Query(f"max({own('volcano_pod_preemption_victims')})", "victims")
+    share = Query(f"max by (queue_name) ({of_queue('volcano_queue_share')})", "{{queue_name}}")
+    return [
+        lines(Text("By action", "Decisions that evict pods.", "ops"), Query(statements, "{{action}}")),
+        lines(
+            Text("Outcomes", "What the API server answered.", "ops", "commit-failures"),
+            Query(per_second("", "result", of=done), "{{result}}"),
+        ),
+        lines(Text("Preemptions", "Decisions of preempt that evict.", "ops"), Query(preempted, "decisions")),
+        lines(Text("Victims", "Pods that the last cycle chose to preempt."), victims, width=12),
+        lines(Text("Share", "Reclaim takes from queues above 1 for those below."), share, width=12),
+    ]
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+BOARDS = (overview, queues, cards, waiting, scheduler, evictions)
+
+
+def texts(runbooks: str = RUNBOOKS) -> Iterator[tuple[Path, str]]:
+    """Each dashboard's file and what it holds; ``runbooks`` is where the runbooks are."""
+    for make in BOARDS:
+        board = make()
+        text = json.dumps(board.built(), cls=JSONEncoder, sort_keys=True, indent=2) + "\n"
+        yield FOLDER / f"{board.uid}.json", text.replace(f'"{RUNBOOKS}#', f'"{runbooks}#')
+
+
+def main(arguments: list[str]) -> None:
+    """Write the files."""
+    for path, text in texts(*arguments[:1]):
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,208 @@
+"""What the dashboards are made of: selectors, variables and panels, on the builders that Grafana generates from its
+own schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from grafana_foundation_sdk.builders import bargauge, heatmap, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders import common as looks
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import common, dashboard
+from grafana_foundation_sdk.models import prometheus as promql
+
+RUNBOOKS = "docs/runbooks.md"
+"""Where the runbooks are, unless the generator is told another place."""
+SOURCE = dashboard.DataSourceRef("prometheus", "${datasource}")
+GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
+TAG = "vcd"
+
+Panel = TypeVar(
+    "Panel", timeseries.Panel, stat.Panel, bargauge.Panel, table.Panel, heatmap.Panel, statetimeline.Panel
+)  # fmt: skip
+AnyPanel = timeseries.Panel | stat.Panel | bargauge.Panel | table.Panel | heatmap.Panel | statetimeline.Panel
+
+
+# --- expressions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """An expression, and how its series are called: ``{{label}}`` stands for a label's value."""
+
+    expr: str
+    legend: str = ""
+
+
+def own(name: str, *matchers: str) -> str:
+    """The series of a name that the chosen instances of the scheduler show."""
+    chosen = ", ".join(('instance=~"$instance"', *matchers))
+    return f"{name}{{{chosen}}}"
+
+
+def of_queue(name: str, *matchers: str, label: str = "queue_name") -> str:
+    """Those of the chosen queues."""
+    return own(name, f'{label}=~"$queue"', *matchers)
+
+
+def per_second(name: str, *by: str, of: str = "") -> str:
+    """How fast a counter goes up, summed over all but the labels ``by``."""
+    return f"sum by ({', '.join(by)}) (rate({of or own(name)}[$__rate_interval]))"
+
+
+def quantile(part: float, name: str, *by: str, of: str = "") -> str:
+    """The value below which ``part`` of a histogram's observations lie."""
+    labels = ", ".join((*by, "le"))
+    return f"histogram_quantile({part:g}, sum by ({labels}) (rate({of or own(f'{name}_bucket')}[$__rate_interval])))"
+
+
+def percentiles(name: str, legend: str = "", *by: str, of: str = "") -> list[Query]:
+    """The median, the 95th and the 99th percentile of a histogram."""
+    parts = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+    return [Query(quantile(part, name, *by, of=of), f"{legend} {word}".strip()) for word, part in parts]
+
+
+# --- panels -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Text:
+    """A panel's title, what it says in plain words, its unit in Grafana's names, and the runbook that it leads to."""
+
+    title: str
+    says: str
+    unit: str = "short"
+    runbook: str = ""
+
+
+def _common(panel: Panel, text: Text, queries: Sequence[Query], width: int, height: int) -> Panel:
+    panel.title(text.title).description(text.says).unit(text.unit).span(width).height(height).datasource(SOURCE)
+    if text.runbook:
+        link = build.DashboardLink("Runbook").url(f"{RUNBOOKS}#{text.runbook}").type(dashboard.DashboardLinkType.LINK)
+        panel.links([link.target_blank(True)])
+    for number, query in enumerate(queries):
+        target = prometheus.Dataquery().expr(query.expr).ref_id(chr(ord("A") + number)).datasource(SOURCE)
+        target.legend_format(query.legend or "__auto")
+        if isinstance(panel, (stat.Panel, bargauge.Panel, table.Panel)):
+            target.instant()
+        else:
+            target.range()
+        if isinstance(panel, table.Panel):
+            target.format(promql.PromQueryFormat.TABLE)
+        if isinstance(panel, heatmap.Panel):
+            target.format(promql.PromQueryFormat.HEATMAP)
+        panel.with_target(target)
+    return panel
+
+
+def lines(
+    text: Text, *queries: Query, width: int = 8, height: int = 8, stacked: bool = False, repeat: str = ""
+) -> timeseries.Panel:
+    """Values over time; ``repeat`` names a variable of which each value gets a panel."""
+    panel = _common(timeseries.Panel(), text, queries, width, height).min(0).show_points(common.VisibilityMode.NEVER)
+    panel.legend(
+        looks.VizLegendOptions()
+        .display_mode(common.LegendDisplayMode.LIST)
+        .placement(common.LegendPlacement.BOTTOM)
+        .show_legend(True)
+    )
+    panel.tooltip(looks.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI).sort(common.SortOrder.DESCENDING))
+    if stacked:
+        panel.stacking(looks.StackingConfig().mode(common.StackingMode.NORMAL)).fill_opacity(30)
+    if repeat:
+        panel.repeat(repeat).repeat_direction("h").max_per_row(24 // width)
+    return panel
+
+
+def number(text: Text, query: Query, steps: Iterable[tuple[float, str]] = (), width: int = 4) -> stat.Panel:
+    """One value now, green, and in the colour of the highest of ``steps`` that it reaches."""
+    panel = _common(stat.Panel(), text, [query], width, 4).color_mode(common.BigValueColorMode.VALUE)
+    return panel.thresholds(_colours(steps)).graph_mode(common.BigValueGraphMode.NONE).no_value("none")
+
+
+def bars(
+    text: Text, *queries: Query, steps: Iterable[tuple[float, str]] = (), width: int = 8, height: int = 8
+) -> bargauge.Panel:
+    """Values now, side by side."""
+    panel = _common(bargauge.Panel(), text, queries, width, height).min(0).thresholds(_colours(steps))
+    return panel.orientation(common.VizOrientation.HORIZONTAL).display_mode(common.BarGaugeDisplayMode.BASIC)
+
+
+def rows(text: Text, columns: dict[str, Query], names: dict[str, str], width: int = 12, height: int = 9) -> table.Panel:
+    """A table: a column for each query, by its title, beside the labels that ``names`` gives titles.
+
+    A query without a title tells only which rows there are.
+    """
+    panel = _common(table.Panel(), text, list(columns.values()), width, height)
+    values = [f"Value #{chr(ord('A') + place)}" for place in range(len(columns))] if len(columns) > 1 else ["Value"]
+    order = {label: place for place, label in enumerate((*names, *values))}
+    renamed = {**names, **dict(zip(values, columns, strict=True))}
+    panel.with_transformation(dashboard.DataTransformerConfig("merge", options={}))
+    hidden = {"Time": True, **{value: True for value in values if not renamed[value]}}
+    shown = {"excludeByName": hidden, "indexByName": order, "renameByName": renamed}
+    return panel.with_transformation(dashboard.DataTransformerConfig("organize", options=shown)).filterable(True)
+
+
+def heat(text: Text, buckets: str, width: int = 12, height: int = 8) -> heatmap.Panel:
+    """How the observations of a histogram are spread, over time."""
+    panel = _common(heatmap.Panel(), text, [Query(buckets, "{{le}}")], width, height)
+    panel.scale_distribution(looks.ScaleDistributionConfig().type(common.ScaleDistribution.LINEAR))
+    return panel.y_axis(heatmap.YAxisConfig().unit(text.unit))
+
+
+def states(text: Text, *queries: Query, words: dict[str, tuple[str, str]], width: int = 12) -> statetimeline.Panel:
+    """What was the case when: ``words`` gives values their word and colour."""
+    panel = _common(statetimeline.Panel(), text, queries, width, 6)
+    mapped = {value: dashboard.ValueMappingResult(word, colour) for value, (word, colour) in words.items()}
+    return (
+        panel.mappings([dashboard.ValueMap(mapped)]).merge_values(True).row_height(0.8).line_width(0).fill_opacity(70)
+    )
+
+
+def _colours(steps: Iterable[tuple[float, str]]) -> build.ThresholdsConfig:
+    all_steps = [dashboard.Threshold(None, GREEN), *(dashboard.Threshold(value, colour) for value, colour in steps)]
+    return build.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(all_steps)
+
+
+# --- dashboards -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Board:
+    """A dashboard: ``choices`` are its variables beside data source and instance, by name: series, label, title."""
+
+    uid: str
+    title: str
+    says: str
+    parts: Sequence[tuple[str, Sequence[AnyPanel]]]
+    choices: Sequence[tuple[str, str, str, str]] = ()
+
+    def built(self) -> dashboard.Dashboard:
+        """As Grafana has it."""
+        board = build.Dashboard(self.title).uid(self.uid).description(self.says).tags([TAG]).readonly()
+        board.time("now-6h", "now").refresh("30s").timezone("utc").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        board.with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+        for choice in (("instance", "vcd_build_info", "instance", "Scheduler"), *self.choices):
+            board.with_variable(_choice(*choice))
+        others = build.DashboardLink("vcd").type(dashboard.DashboardLinkType.DASHBOARDS).tags([TAG])
+        board.link(others.as_dropdown(True).include_vars(True).keep_time(True))
+        made = 0
+        for title, panels in self.parts:
+            made += 1
+            board.with_row(build.Row(title).id(made))
+            for panel in panels:
+                made += 1
+                board.with_panel(panel.id(made))
+        return board.build()
+
+
+def _choice(name: str, series: str, label: str, title: str) -> build.QueryVariable:
+    """A variable with the values that a label has, all of them unless some are chosen."""
+    chosen = "" if name == "instance" else '{instance=~"$instance"}'
+    query: dict[str, object] = {"query": f"label_values({series}{chosen}, {label})", "refId": "values"}
+    variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(query)
+    variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(dashboard.VariableSort.ALPHABETICAL_ASC)
+    everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return variable.multi(True).include_all(True).all_value(".*").current(everything)

@@ -1,0 +1,106 @@
+"""Every series that dashboards and rules ask for exists, with the labels they ask by; every alert has its runbook."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.grafana.written import ALERTS, RECORDED, RULES, SHOWN, Asked, names, panels, rules, targets
+from vcd.daemon.metrics import Metrics
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SCRAPED = {"job", "instance"}
+"""Labels that Prometheus adds."""
+ASKED = [*targets(), *rules()]
+
+
+@cache
+def labels_of() -> dict[str, set[str]]:
+    """The labels of each series, by name: declared, given by a session of all plugins, or the process's."""
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    found: dict[str, set[str]] = {name: set(labels) for name, (labels, _) in generator.given().items()}
+    for family in generator.declared_families():
+        if family.kind == "histogram":
+            found |= {f"{family.name}_{end}": {*family.labels, "le"} for end in ("bucket", "sum", "count")}
+        else:
+            found[family.name] = set(family.labels)
+    process = re.findall(r"^(process_\w+) ", Metrics().render().decode(), re.MULTILINE)
+    return found | {name: set() for name in process}
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.where)
+def test_its_series_exist(asked: Asked) -> None:
+    known = labels_of().keys() | RECORDED
+    assert names(asked.expr), "an expression asks for something"
+    assert names(asked.expr) - known == set()
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda asked: asked.where)
+def test_its_labels_exist(asked: Asked) -> None:
+    for name, matchers in re.findall(r"([a-z]\w+)\{([^{}]*)\}", asked.expr):
+        labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", re.sub(r'"[^"]*"', '""', matchers)))
+        assert labels - SCRAPED - labels_of().get(name, labels) == set(), name
+
+
+def test_a_series_that_nobody_gives_is_found() -> None:
+    made_up = 'sum by (queue) (rate(vcd_made_up_total{instance=~"$instance", of="vcd_leader"}[5m])) > 1'
+    assert names(made_up) == {"vcd_made_up_total"}
+
+
+def test_variables_have_values_of_series_that_exist() -> None:
+    for board in SHOWN.values():
+        for variable in board["templating"]["list"][1:]:
+            match = re.fullmatch(r"label_values\((\w+)(?:\{.*\})?, (\w+)\)", variable["query"]["query"])
+            assert match is not None
+            name, label = match.groups()
+            assert label in labels_of()[name] | SCRAPED
+
+
+def test_each_recorded_series_is_used_and_recorded_once() -> None:
+    recorded = [rule["record"] for rule in RULES if "record" in rule]
+    assert len(set(recorded)) == len(recorded)
+    used = {name for asked in rules() for name in names(asked.expr)}
+    assert set(recorded) - used == set()
+
+
+# --- runbooks ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def runbooks() -> dict[str, str]:
+    """The text of each runbook, by its anchor."""
+    parts = re.split(r"^## (.+)$", (DOCS / "runbooks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {title.lower().replace(" ", "-"): text for title, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    urls = {rule["annotations"]["runbook_url"] for rule in ALERTS}
+    assert urls == {f"docs/runbooks.md#{anchor}" for anchor in runbooks()}
+
+
+@pytest.mark.parametrize("anchor", runbooks())
+def test_a_runbook_says_what_it_means_how_to_look_and_what_to_do(anchor: str) -> None:
+    text = runbooks()[anchor]
+    assert [word for word in ("**Means**", "**Look**", "**Do**") if word not in text] == []
+    assert re.search(r"^(vcd|kubectl) ", text, re.MULTILINE)
+
+
+def test_links_of_panels_lead_to_runbooks() -> None:
+    links = [link["url"] for board in SHOWN.values() for panel in panels(board) for link in panel.get("links", [])]
+    assert len(links) > 10
+    assert {link.removeprefix("docs/runbooks.md#") for link in links} - runbooks().keys() == set()
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_says_how_bad_it_is_and_what_is_wrong(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert {"summary", "description"} <= rule["annotations"].keys()
+    assert re.search(r"\s(<|>)\s", rule["expr"])
