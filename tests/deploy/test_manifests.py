@@ -254,6 +254,17 @@ def test_the_service_monitor_can_be_left_out(tmp_path: Path) -> None:
     assert set(render(BASE)) - set(render(overlay)) == {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
 
 
+def test_the_page_is_exposed_only_with_the_right_to_review_tokens(tmp_path: Path) -> None:
+    rendered = render(overlay_of(tmp_path, "page-for-token-holders"))
+    (container,) = pod_of(rendered)["spec"]["containers"]
+    assert {"name": "VCD_VIEW_ADDRESS", "value": ":8090"} in container["env"]
+    assert {port["name"] for port in container["ports"]} == {"metrics", "healthz", "page"}
+    added = grants(rendered.values(), "vcd-scheduler", NAMESPACE) - granted(BASE)
+    assert {(grant.verb, grant.group, grant.resource) for grant in added} == {
+        ("create", "authentication.k8s.io", "tokenreviews")
+    }
+
+
 def overlay_of(folder: Path, component: str) -> Path:
     """A kustomization in `folder` of the base and one component, as a user would write it: with relative paths."""
     deploy = os.path.relpath(DEPLOY, folder.resolve())

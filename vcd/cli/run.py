@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import click
 import structlog
 
 from vcd import __version__
 from vcd.daemon import logs
-from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag, OptionError, Options, normalise_arguments, parse_options
+from vcd.daemon.options import (
+    FLAGS,
+    WITHOUT_EFFECT,
+    Flag,
+    OptionError,
+    Options,
+    normalise_arguments,
+    parse_options,
+    split_address,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -53,8 +63,24 @@ def _serve(**given: tuple[str, ...]) -> None:
 def _run(options: Options) -> int:
     service = importlib.import_module("vcd.daemon.service")  # not for `vcd run --help`, which has no use for it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code: int = runner.run(service.run(options))
+        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.knows)))
     return code
+
+
+@contextlib.asynccontextmanager
+async def _page(options: Options, review: Callable[[str], Awaitable[bool]]) -> AsyncIterator[None]:
+    """The log as a page, where it is wanted and can be: scheduling does not depend on it."""
+    server = importlib.import_module("vcd.view.server")
+    async with contextlib.AsyncExitStack() as stack:
+        if options.view_address:
+            host, port = split_address(options.view_address, "--view-address")
+            page = server.View(options.event_log, host, port, review=review, flag="--view-address")
+            try:
+                await stack.enter_async_context(page)
+                _log.info("listening", address=options.view_address, pages=["/"])
+            except server.ViewError as error:
+                _log.warning("the page is not served", reason=str(error))
+        yield
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

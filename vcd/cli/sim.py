@@ -20,10 +20,12 @@ from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import read_manifests
 from vcd.cli.simulation import Plan, Simulation
+from vcd.cli.view import address
 from vcd.daemon import logs
 from vcd.embedded import trace
 from vcd.embedded.errors import ApiError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
+from vcd.view.server import View, ViewError
 
 _SHAPE = "cpu=32,memory=256Gi"
 _REMOVE_AFTER = 60.0
@@ -71,6 +73,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Cluster seconds in one real second.")
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
 @click.option("--serve", callback=_address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
+@click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
 @click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
 @click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
@@ -92,6 +95,7 @@ def sim(
     speed: float | None,
     jump: bool,
     serve: tuple[str, int],
+    view_address: tuple[str, int] | None,
     event_log: Path | None,
     scheduler_conf: Path | None,
     exit_when_idle: bool,
@@ -131,8 +135,10 @@ def sim(
             host=serve[0],
             port=serve[1],
         )
-        result = asyncio.run(_simulate(plan, exit_when_idle, duration, live=output == "table" and sys.stdout.isatty()))
-    except (WorkloadError, trace.TraceError) as error:
+        view = None if view_address is None else View(plan.event_log, *view_address, flag="--view-address")
+        live = output == "table" and sys.stdout.isatty()
+        result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
+    except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
     simview.print_summary(result, output)
 
@@ -187,7 +193,9 @@ def _new_log(file: Path | None) -> Path:
 # --- running it -------------------------------------------------------------------------------------------------------
 
 
-async def _simulate(plan: Plan, idle: bool, duration: float | None, *, live: bool) -> simview.Summary:
+async def _simulate(
+    plan: Plan, view: View | None, idle: bool, duration: float | None, *, live: bool
+) -> simview.Summary:
     """Run it until it ends; raises ClickException for what the user can mend."""
     timing = simview.Timing()
     simulation = Simulation(plan)
@@ -197,6 +205,8 @@ async def _simulate(plan: Plan, idle: bool, duration: float | None, *, live: boo
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         await _start(simulation, stack)
+        if view is not None:
+            click.echo(f"page at {(await stack.enter_async_context(view)).url}", err=True)
         watching = asyncio.create_task(_show(simulation) if live else _tell(simulation))
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)

@@ -238,6 +238,13 @@ class Options:
     healthz_address: str = _flag(
         "healthz-address", "text", ":11251", "Where /healthz and /readyz are served, as HOST:PORT."
     )
+    view_address: str = _flag(
+        "view-address",
+        "text",
+        "127.0.0.1:8090",
+        "Where the log is shown as a page, as HOST:PORT; empty for nowhere. On other addresses than this machine's own "
+        "each question needs a token that the API server knows.",
+    )
     log_format: str = _flag(
         "log-format",
         "text",
@@ -359,8 +366,9 @@ def _validate(options: Options) -> None:
     _validate_names(options)
     if options.leader_elect:
         _validate_election(options)
-    for name in ("listen_address", "healthz_address"):
-        split_address(getattr(options, name), _FIELDS[name].written)
+    for name in ("listen_address", "healthz_address", "view_address"):
+        if name != "view_address" or options.view_address:
+            split_address(getattr(options, name), _FIELDS[name].written)
 
 
 def _validate_names(options: Options) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import gc
 import os
+import shutil
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE, LeaderElector
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
+from vcd.kube.tokens import is_known
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
@@ -343,8 +345,7 @@ class Service:
         while True:
             await asyncio.sleep(options.housekeeping_period)
             state, log = self.keeper.state, self.keeper.log
-            size = await asyncio.to_thread(lambda: options.event_log.stat().st_size)
-            self.metrics.observe_log(log.head, size)
+            self.metrics.observe_log(log.head, *await asyncio.to_thread(_sizes, options.event_log))
             self._write_groups_again()
             if state.sequence - self._checkpointed_at >= options.checkpoint_interval:
                 await self.checkpoint()
@@ -427,6 +428,10 @@ class Service:
             return repr(self._failure)
         return None if self.watchdog is None else self.watchdog.stuck()
 
+    async def knows(self, token: str) -> bool:
+        """Whether the API server knows whose token it is. Raises KubeError."""
+        return await is_known(self.client, token)
+
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -489,6 +494,12 @@ def _for_the_log(loaded: ev.PolicyLoaded) -> ev.PolicyLoaded:
     return msgspec.structs.replace(loaded, text=without_secrets(loaded.text))
 
 
+def _sizes(path: Path) -> tuple[int, int, int]:
+    """The bytes of a file, and those of its file system: all, and those that are free for this process."""
+    volume = shutil.disk_usage(path.parent)
+    return path.stat().st_size, volume.total, volume.free
+
+
 def bind_timeout(policy: Policy) -> float:
     """Seconds that a pod's volumes may take, as the predicates plugin's entry says; read when the program starts."""
     for tier in policy.tiers:
@@ -537,8 +548,11 @@ async def assembled(
             yield service
 
 
-async def run(options: Options) -> int:
-    """Run a replica until SIGTERM or SIGINT; the exit code. What a user can mend is told in one line."""
+async def run(options: Options, beside: Callable[[Service], contextlib.AbstractAsyncContextManager[object]]) -> int:
+    """Run a replica until SIGTERM or SIGINT; the exit code. What a user can mend is told in one line.
+
+    ``beside`` gives what is to be open as long as the replica runs.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -548,7 +562,8 @@ async def run(options: Options) -> int:
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )
-            await service.run(stop)
+            async with beside(service):
+                await service.run(stop)
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
         return BAD_USAGE if isinstance(error, (ConfigurationError, PolicyError)) else FAILED

@@ -1,0 +1,71 @@
+"""The page beside a scheduler: there for this machine, elsewhere only for who has a token, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.e2e.cluster import Cluster, Daemon, until
+
+
+async def page_of(daemon: Daemon) -> str:
+    """Where a replica serves its page, once it says so."""
+    await until(
+        lambda: [line for line in daemon.lines("listening") if line["pages"] == ["/"]], what="the page is there"
+    )
+    (line,) = [line for line in daemon.lines("listening") if line["pages"] == ["/"]]
+    return f"http://127.0.0.1:{line['address'].rpartition(':')[2]}"
+
+
+async def asked(url: str, **headers: str) -> tuple[int, Any]:
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        return answer.status, await answer.json()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+async def test_a_scheduler_shows_what_it_decides(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.started("a", f"--view-address=127.0.0.1:{free_port()}")
+        page = await page_of(daemon)
+        await cluster.until_bound(cluster.submit("gang", 4))
+        status, overview = await asked(f"{page}/api/overview")
+        assert status == 200
+        assert [job["key"] for job in overview["jobs"]] == ["default/gang"]
+
+
+async def test_elsewhere_a_token_is_asked_for_that_the_api_server_knows(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
+        page = await page_of(daemon)
+        await cluster.until_bound(cluster.submit("gang", 1))
+        cluster.may("create", "authentication.k8s.io", "tokenreviews")
+        cluster.server.tokens["token-of-a-reader"] = "reader"  # type: ignore[index]
+        answers = await asyncio.gather(
+            asked(f"{page}/api/head"),
+            asked(f"{page}/api/head", Authorization="Bearer guessed"),
+            asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"),
+        )
+        assert [status for status, _ in answers] == [401, 401, 200]
+
+
+async def test_a_taken_address_costs_the_page_and_nothing_else(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            daemon = await cluster.started("a", f"--view-address=127.0.0.1:{taken.getsockname()[1]}")
+            await cluster.until_bound(cluster.submit("gang", 1))
+        assert "give another port" in daemon.lines("the page is not served")[0]["reason"]

@@ -1,0 +1,159 @@
+"""The page in a real Chromium, by keyboard: sessions, queues, nodes, a job's explanation, a session's plan."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests import dsl
+from tests.external.browser import Page, browsing
+from tests.timetravel.histories import scheduler, write_busy_history
+from vcd.view.server import View
+
+pytestmark = pytest.mark.external
+
+JOBS = "[...document.querySelectorAll('#jobs tbody tr')].map(row => row.innerText)"
+QUEUES = "document.getElementById('queues').innerText"
+BARS = "[...document.querySelectorAll('#queues .bar i')].map(bar => bar.getBoundingClientRect().width)"
+CAPTION = "document.getElementById('caption').innerText"
+DETAIL = "document.getElementById('detail').innerText"
+FOCUS = "document.activeElement"
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    """The page of a log of eight sessions, at its last; that it complains of nothing is checked at the end."""
+    await write_busy_history(tmp_path / "busy.log")
+    async with View(tmp_path / "busy.log") as view, browsing(tmp_path) as page:
+        await page.open(view.url)
+        await page.until(f"{JOBS}.length > 0")
+        yield page
+        assert page.complaints == []
+
+
+async def test_it_shows_the_last_session(page: Page) -> None:
+    assert (await page.ask(CAPTION)).startswith("session 8, 2026-01-01 00:11:05: 5 binds")
+    assert any(line.startswith("default/large") for line in await page.ask(JOBS))
+    assert "default" in await page.ask(QUEUES)
+    nodes = await page.ask("[...document.querySelectorAll('#nodes > div')].map(node => node.ariaLabel)")
+    assert len(nodes) == 5
+    assert nodes[4].startswith("n4: cpu 21 of 24 (88 %)")
+
+
+async def test_the_arrow_keys_move_the_timeline_and_the_bars_with_it(page: Page) -> None:
+    await page.tab_to(f"{FOCUS}.id === 'slider'")
+    before, bars = await page.ask(QUEUES), await page.ask(BARS)
+    await page.press("Home")
+    await page.until(f"{CAPTION}.startsWith('session 1, ')")
+    await page.until(f"{QUEUES} !== {before!r}")
+    assert await page.ask(BARS) != bars
+    first = await page.ask(QUEUES)
+    await page.press("ArrowRight")
+    await page.press("ArrowRight")
+    await page.until(f"{CAPTION}.startsWith('session 3, ') && {QUEUES} !== {first!r}")
+    assert await page.ask(f"{FOCUS}.getAttribute('aria-valuetext')") == await page.ask(CAPTION)
+
+
+async def test_a_job_is_explained_by_keyboard_alone(page: Page) -> None:
+    await page.tab_to(f"{FOCUS}.dataset.job === 'default/large'")
+    await page.press("Enter")
+    await page.until(f"{DETAIL}.includes('admitted by session 7')")
+    assert "bound large-0" in await page.ask(DETAIL)
+    assert await page.ask(f"{FOCUS}.id") == "detail-heading"
+    await page.press("Escape")
+    assert await page.ask("document.getElementById('detail').hidden")
+    assert await page.ask(f"{FOCUS}.dataset.job") == "default/large"
+
+
+async def test_a_session_shows_its_plan_and_the_difference_to_the_next(page: Page) -> None:
+    await page.tab_to(f"{FOCUS}.id === 'slider'")
+    await page.press("ArrowLeft")
+    await page.until(f"{CAPTION}.startsWith('session 7, ')")
+    await page.press("Enter")
+    await page.until(f"{DETAIL}.includes('against session 8')")
+    told = await page.ask(DETAIL)
+    assert "1 group admitted: default/large" in told
+    assert "only session 8: bind default/large-0 to n4" in told
+
+
+async def test_all_controls_are_reached_by_tab_and_have_names(page: Page) -> None:
+    wanted = await page.ask(
+        "[...document.querySelectorAll('a, button, input, select, [tabindex=\"0\"]')]"
+        ".filter(one => one.offsetParent !== null).length"
+    )
+    await page.ask("document.body.setAttribute('data-met', '0')")
+    for _ in range(wanted + 2):
+        await page.press("Tab")
+        await page.ask(f"{FOCUS} === document.body || {FOCUS}.setAttribute('data-met', '1')")
+    missed = await page.ask(
+        "[...document.querySelectorAll('a, button, input, select, [tabindex=\"0\"]')]"
+        ".filter(one => one.offsetParent !== null && !one.dataset.met).map(one => one.outerHTML)"
+    )
+    assert missed == []
+    tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
+    roles = ("button", "link", "checkbox", "slider", "combobox", "searchbox", "spinbutton", "listbox", "region")
+    unnamed = [
+        one for one in tree if one.get("role", {}).get("value") in roles and not one.get("name", {}).get("value")
+    ]
+    assert unnamed == []
+
+
+async def test_an_address_names_what_is_shown(page: Page) -> None:
+    await page.tab_to(f"{FOCUS}.dataset.job === 'default/large'")
+    await page.press("Enter")
+    await page.tab_to(f"{FOCUS}.id === 'slider'", shift=True)
+    await page.press("ArrowLeft")
+    await page.until(f"{CAPTION}.startsWith('session 7, ')")
+    address = await page.ask("location.href")
+    assert address.endswith("/#session=7&job=default%2Flarge")
+    await page.open("about:blank")
+    await page.open(address)
+    await page.until(f"{CAPTION}.startsWith('session 7, ') && {DETAIL}.includes('admitted by session 7')")
+
+
+async def test_nodes_are_told_by_arrow_keys(page: Page) -> None:
+    await page.tab_to(f"{FOCUS}.id === 'nodes'")
+    await page.press("ArrowRight")
+    await page.press("End")
+    assert (await page.ask("document.getElementById('node').innerText")).startswith("n4: cpu 21 of 24 (88 %)")
+
+
+async def test_what_names_say_is_text_and_a_growing_log_is_followed(tmp_path: Path) -> None:
+    hostile = "<img src=x onerror=document.title='owned'>"
+    async with scheduler(tmp_path / "live.log") as made:
+        await made.show(dsl.node("n0", cpu=8), dsl.queue("default"))
+        await made.show(dsl.gang("small", 1, cpu=2, phase="Pending", queue=hostile))
+        await made.cycle()
+        async with View(tmp_path / "live.log") as view, browsing(tmp_path) as page:
+            await page.open(view.url)
+            await page.until(f"{JOBS}.length > 0")
+            assert hostile in (await page.ask(JOBS))[0]
+            assert await page.ask("document.querySelectorAll('img').length") == 0
+            assert await page.ask("document.title") == "vcd"
+            await page.tab_to(f"{FOCUS}.id === 'live'")
+            await page.ask(f"{FOCUS}.click()")
+            await made.cycle()
+            await made.cycle()
+            await page.until(f"{CAPTION}.startsWith('session 3, ')")
+            await page.tab_to(f"{FOCUS}.id === 'slider'")
+            await page.press("ArrowLeft")
+            await page.until(f"{CAPTION}.startsWith('session 2, ')")
+            assert not await page.ask("document.getElementById('live').checked")
+            assert page.complaints == []
+
+
+async def test_a_token_is_asked_for_and_used(tmp_path: Path) -> None:
+    async def review(token: str) -> bool:
+        return token == "good"
+
+    await write_busy_history(tmp_path / "busy.log")
+    async with View(tmp_path / "busy.log", "0.0.0.0", review=review) as view, browsing(tmp_path) as page:
+        await page.open(f"http://127.0.0.1:{view.port}/")
+        for token, why in (("bad", "a bearer token is needed"), ("good", "does not know this token")):
+            await page.until(f"document.getElementById('ask').open && document.body.innerText.includes({why!r})")
+            assert await page.ask(f"{FOCUS}.id") == "token"
+            await page.write(token)
+            await page.press("Enter")
+        await page.until(f"{JOBS}.length > 0")

@@ -1,0 +1,178 @@
+"""What the page is told of a log: the answers, and what is said of a question that has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import dsl
+from tests.timetravel.histories import scheduler, write_busy_history
+from vcd import api
+from vcd.model import events as ev
+from vcd.view.questions import PAGE, answer
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> str:
+    """A log of eight sessions: gangs that come, wait, run and end."""
+    await write_busy_history(tmp_path / "busy.log")
+    return str(tmp_path / "busy.log")
+
+
+def data(path: str, question: str, *given: str) -> Any:
+    status, body = answer(path, question, given)
+    assert status == 200, body
+    return json.loads(body)
+
+
+def error(path: str, question: str, *given: str) -> tuple[int, str]:
+    status, body = answer(path, question, given)
+    return status, json.loads(body)["error"]
+
+
+def test_the_head_names_the_ends_of_the_log(busy: str) -> None:
+    told = data(busy, "head")
+    assert (told["first"], told["last"]) == (1, 8)
+    assert told["head"] > 8
+    assert told["time"] > 1_767_225_600_000  # ms, later than the beginning of 2026
+
+
+def test_a_session_is_a_line_of_counts(busy: str) -> None:
+    lines = data(busy, "sessions", "", "")
+    assert [line[0] for line in lines] == list(range(1, 9))
+    assert [line[2] for line in lines] == [3, 3, 2, 0, 0, 0, 0, 5]  # first (twice: the calls fail), second, large
+    assert [line[5] for line in lines] == [1, 0, 1, 1, 0, 0, 1, 0]  # first, second, third, large
+    assert [line[6] for line in lines] == [0, 0, 0, 1, 0, 1, 1, 1]  # third waits; large waits, for less, not any more
+    assert lines[6][1] - lines[5][1] == 600_000
+
+
+async def test_a_line_counts_what_was_not_dropped(tmp_path: Path) -> None:
+    def operation(verb: ev.Verb, pod: str) -> ev.Operation:
+        return ev.Operation(verb, f"default/{pod}", "uid", "n0")
+
+    plan = ev.Plan(
+        statements=(
+            ev.Statement("default/a", "reclaim", (operation("evict", "x"), operation("pipeline", "a-0"))),
+            ev.Statement("default/b", "allocate", (operation("bind", "b-0"), operation("bind", "b-1"))),
+            ev.Statement("default/c", "allocate", (operation("bind", "c-0"),)),
+        ),
+        faults=("slow: took too long",),
+    )
+    path = tmp_path / "forged.log"
+    async with scheduler(path) as made:
+        record = await made.cycle()
+        forged = {"session": 2, "plan": ev.encode_plan(plan), "stale": ((1, "node n0 is gone"),)}
+        await made.log.append([msgspec.structs.replace(record, **forged)])
+    assert data(str(path), "sessions", "2", "2")[0][2:] == [1, 1, 1, 0, 0, 1, 1]
+
+
+def test_some_sessions_are_asked_for_by_number(busy: str) -> None:
+    assert [line[0] for line in data(busy, "sessions", "3", "5")] == [3, 4, 5]
+    assert data(busy, "sessions", "5", "4") == []
+
+
+def test_too_many_sessions_at_once_are_refused(busy: str) -> None:
+    status, sentence = error(busy, "sessions", "1", str(PAGE + 1))
+    assert (status, sentence) == (
+        400,
+        f"from=1 to={PAGE + 1}: at most {PAGE} sessions are given at once; ask for fewer",
+    )
+
+
+def test_an_overview_shows_queues_nodes_and_jobs(busy: str) -> None:
+    told = data(busy, "overview", "2")
+    assert [queue["name"] for queue in told["queues"]] == ["default", "root", "small"]
+    assert [node["name"] for node in told["nodes"]] == ["n0", "n1", "n2", "n3"]
+    assert sum(node["used"].get("cpu", 0) for node in told["nodes"]) == 12_000
+    assert [(job["key"], job["pods"]) for job in told["jobs"]] == [("default/first", 3)]
+
+
+def test_without_a_number_the_last_session_is_meant(busy: str) -> None:
+    assert data(busy, "overview", "")["session"] == 8
+    assert data(busy, "session", "")["session"] == 8
+
+
+def test_a_session_is_told_in_lines_with_the_difference_to_the_next(busy: str) -> None:
+    lines = data(busy, "session", "7")["lines"]
+    assert lines[0][0] == 0 and lines[0][1].startswith("session 7 ")
+    (start,) = [index for index, (_, text) in enumerate(lines) if text.startswith("against session 8")]
+    assert any("only session 8: bind default/large-0" in text for _, text in lines[start:])
+
+
+def test_a_job_is_told_in_lines(busy: str) -> None:
+    lines = data(busy, "job", "default/large")["lines"]
+    assert lines[0] == [0, "job default/large in queue default"]
+    assert any("session 8 (allocate) bound large-0" in text and depth == 1 for depth, text in lines)
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "status", "says"),
+    [
+        ("overview", "x", 400, "session: 'x' is no session's number; write one such as session=1"),
+        ("overview", "-1", 400, "session: '-1' is no session's number; write one such as session=1"),
+        ("overview", "9" * 40, 400, f"session: '{'9' * 40}' is no session's number; write one such as session=1"),
+        ("overview", "9", 404, "session 9 is not in the log; it has sessions 1 to 8"),
+        ("overview", "0", 404, "session 0 is not in the log; it has sessions 1 to 8"),
+        ("session", "1.5", 400, "number: '1.5' is no session's number; write one such as number=1"),
+        ("job", "", 400, "key: '' names no job; write one such as key=default/train"),
+        ("job", "large", 400, "key: 'large' names no job; write one such as key=default/train"),
+    ],
+)
+def test_a_mistake_of_the_asker_says_how_to_mend_it(
+    busy: str, question: str, given: str, status: int, says: str
+) -> None:
+    assert error(busy, question, given) == (status, says)
+
+
+def test_an_unknown_job_is_not_found(busy: str) -> None:
+    assert error(busy, "job", "default/none") == (404, f"event log {busy}: no job default/none is in it")
+
+
+async def test_a_log_without_sessions_has_a_head_and_no_overview(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "empty.log"):
+        pass
+    path = str(tmp_path / "empty.log")
+    assert (data(path, "head")["first"], data(path, "head")["last"]) == (0, 0)
+    assert data(path, "sessions", "", "") == []
+    assert error(path, "overview", "") == (404, "no session is in the log yet")
+
+
+def test_a_missing_file_is_told_and_asked_for_again(tmp_path: Path) -> None:
+    status, sentence = error(str(tmp_path / "none"), "head")
+    assert status == 500 and str(tmp_path / "none") in sentence
+
+
+async def test_what_is_logged_later_is_in_later_answers(tmp_path: Path) -> None:
+    path = str(tmp_path / "growing.log")
+    async with scheduler(Path(path)) as made:
+        await made.cycle()
+        assert data(path, "head")["last"] == 1
+        assert not any("against session 2" in text for _, text in data(path, "session", "1")["lines"])
+        await made.cycle()
+        assert data(path, "head")["last"] == 2
+        assert any("against session 2" in text for _, text in data(path, "session", "1")["lines"])
+
+
+async def test_another_file_of_the_same_name_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "one.log"
+    await write_busy_history(path)
+    assert len(data(str(path), "overview", "1")["nodes"]) == 4
+    async with scheduler(tmp_path / "two.log") as made:
+        await made.show(dsl.node("alone", cpu=1))
+        await made.cycle()
+    (tmp_path / "two.log").rename(path)
+    assert [node["name"] for node in data(str(path), "overview", "1")["nodes"]] == ["alone"]
+
+
+async def test_past_sessions_are_kept_and_cost_no_second_run(busy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = answer(busy, "overview", ("3",))
+
+    def again(*given: object) -> None:
+        raise AssertionError("the session is run again")
+
+    monkeypatch.setattr(api, "overview", again)
+    assert answer(busy, "overview", ("3",)) == first

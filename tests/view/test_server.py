@@ -1,0 +1,241 @@
+"""The page over HTTP: what is served, to whom, with which headers; and the process that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.timetravel.histories import write_busy_history
+from tests.view.pages import Asker, asking
+from vcd.view.access import KEPT_SECONDS, is_local
+from vcd.view.server import View, ViewError
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log of eight sessions."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+@pytest.fixture
+async def page(busy: Path) -> AsyncIterator[Asker]:
+    """Its page, on this machine."""
+    async with asking(busy) as asker:
+        yield asker
+
+
+class Reviewer:
+    """Stands for the API server: knows one token, counts the questions, fails while told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.fails = False
+
+    async def __call__(self, token: str) -> bool:
+        self.asked.append(token)
+        if self.fails:
+            raise OSError("connection refused")
+        return token == "good"
+
+
+# --- what is served ---------------------------------------------------------------------------------------------------
+
+
+async def test_every_question_is_answered_by_the_process(page: Asker) -> None:
+    assert (await page.data("head"))["last"] == 8
+    assert len(await page.data("sessions?from=2&to=4")) == 3
+    assert (await page.data("overview?session=3"))["session"] == 3
+    assert (await page.data("session?number=3"))["session"] == 3
+    assert (await page.data("job?key=default/large"))["key"] == "default/large"
+
+
+async def test_mistakes_are_said_in_json(page: Asker) -> None:
+    assert await page.error("api/overview?session=x") == (
+        400,
+        "session: 'x' is no session's number; write one such as session=1",
+    )
+    assert await page.error("api/overview?number=3") == (
+        400,
+        "/api/overview has no parameter 'number'; it takes session",
+    )
+    assert await page.error("api/head?x=1") == (400, "/api/head has no parameter 'x'; it takes none")
+    assert await page.error("api/none") == (404, "there is no page /api/none")
+    assert await page.error("static/../server.py") == (404, "there is no page /server.py")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+async def test_the_page_only_reads(page: Asker, method: str) -> None:
+    assert await page.error("api/head", method) == (405, f"{method} is not allowed: the page only reads")
+
+
+async def test_head_is_answered_without_a_body(page: Asker) -> None:
+    status, body, headers = await page.get("", "HEAD")
+    assert (status, body) == (200, "")
+    assert int(headers["Content-Length"]) > 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "caching"),
+    [
+        ("", "text/html; charset=utf-8", "no-cache"),
+        ("app.js", "text/javascript; charset=utf-8", "no-cache"),
+        ("style.css", "text/css; charset=utf-8", "no-cache"),
+        ("icon.svg", "image/svg+xml; charset=utf-8", "no-cache"),
+        ("api/head", "application/json", "no-store"),
+        ("api/none", "application/json", "no-store"),
+    ],
+)
+async def test_every_answer_has_its_headers(page: Asker, path: str, kind: str, caching: str) -> None:
+    _, _, headers = await page.get(path)
+    assert headers["Content-Type"].removesuffix("; charset=utf-8") == kind.removesuffix("; charset=utf-8")
+    assert headers["Cache-Control"] == caching
+    assert headers["Content-Security-Policy"].startswith("default-src 'self';")
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Server"] == "vcd"
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+async def test_the_page_takes_nothing_from_elsewhere_and_has_no_inline_script(page: Asker) -> None:
+    _, html, _ = await page.get("")
+    assert '<script type="module" src="app.js"></script>' in html
+    assert html.count("<script") == 1
+    assert "style=" not in html and "onclick" not in html
+    for name in ("", "app.js", "tables.js", "strip.js", "words.js", "style.css"):
+        _, text, _ = await page.get(name)
+        assert "http://" not in text and "https://" not in text
+        assert "innerHTML" not in text and "insertAdjacentHTML" not in text and "document.write" not in text
+
+
+# --- to whom ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_foreign_host_is_refused_on_this_machine(page: Asker) -> None:
+    for host in ("evil.example", "evil.example:8090", "127.0.0.1.evil.example", "", "[::2]:8090"):
+        for path in ("", "api/head"):
+            status, sentence = await page.error(path, Host=host)
+            assert (status, sentence) == (403, f"Host {host!r} is not this machine; open the page as http://localhost")
+
+
+async def test_this_machines_names_are_served(page: Asker) -> None:
+    for host in ("localhost", "LOCALHOST:9999", "127.0.0.1:1", "127.8.8.8", "[::1]:8090"):
+        assert (await page.get("", Host=host))[0] == 200
+
+
+def test_what_only_this_machine_reaches() -> None:
+    assert [host for host in ("127.0.0.1", "localhost", "::1", "127.1.2.3") if not is_local(host)] == []
+    assert [
+        host for host in ("", "0.0.0.0", "::", "10.0.0.1", "node-1", "localhost.evil.example") if is_local(host)
+    ] == []
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
+async def test_elsewhere_it_does_not_start_without_a_review(busy: Path, host: str) -> None:
+    with pytest.raises(ViewError, match=r"--address .*:0: others could read the log there, and nothing reviews"):
+        await View(busy, host).__aenter__()
+
+
+async def test_elsewhere_a_token_is_needed(busy: Path) -> None:
+    reviewer = Reviewer()
+    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+        status, sentence = await page.error("api/head")
+        assert (status, sentence) == (401, "a bearer token is needed; kubectl create token NAME makes one")
+        _, _, headers = await page.get("api/head")
+        assert headers["WWW-Authenticate"] == "Bearer"
+        assert (await page.error("api/head", Authorization="Basic good"))[0] == 401
+        assert (await page.error("api/head", Authorization="Bearer "))[0] == 401
+        assert reviewer.asked == []
+        assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
+        assert (await page.get("api/head", Authorization="bearer good"))[0] == 200
+        status, sentence = await page.error("api/head", Authorization="Bearer bad")
+        assert (status, sentence) == (401, "the API server does not know this token; it may have expired")
+
+
+async def test_the_page_itself_holds_no_data_and_needs_no_token(busy: Path) -> None:
+    async with asking(busy, "0.0.0.0", review=Reviewer()) as page:
+        assert (await page.get(""))[0] == 200
+        assert (await page.get("app.js"))[0] == 200
+
+
+async def test_a_review_is_kept_for_a_minute(busy: Path) -> None:
+    reviewer, clock = Reviewer(), [1000.0]
+    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
+        for _ in range(3):
+            await page.get("api/head", Authorization="Bearer good")
+            await page.get("api/head", Authorization="Bearer bad")
+        assert sorted(reviewer.asked) == ["bad", "good"]
+        clock[0] += KEPT_SECONDS - 1
+        await page.get("api/head", Authorization="Bearer good")
+        assert len(reviewer.asked) == 2
+        clock[0] += 1
+        await page.get("api/head", Authorization="Bearer good")
+        assert reviewer.asked[2:] == ["good"]
+
+
+async def test_a_review_that_fails_lets_nobody_in_and_is_not_kept(busy: Path) -> None:
+    reviewer = Reviewer()
+    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+        reviewer.fails = True
+        assert await page.error("api/head", Authorization="Bearer good") == (
+            503,
+            "the API server could not be asked about the token",
+        )
+        reviewer.fails = False
+        assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
+
+
+# --- the process ------------------------------------------------------------------------------------------------------
+
+
+def worker_of(asker: Asker) -> int:
+    """The process that answers."""
+    (pid,) = asker.view._worker._pool._processes  # type: ignore[union-attr]
+    return int(pid)
+
+
+async def test_a_process_that_dies_is_replaced(page: Asker) -> None:
+    await page.data("head")
+    first = worker_of(page)
+    os.kill(first, signal.SIGKILL)
+    while (answer := await page.get("api/head"))[0] != 200:
+        assert answer[:2] == (503, {"error": "the process that answers ended; ask again"})
+    assert worker_of(page) != first
+
+
+async def test_ctrl_c_is_not_for_the_process(page: Asker) -> None:
+    await page.data("head")
+    os.kill(worker_of(page), signal.SIGINT)
+    first = worker_of(page)
+    assert (await page.data("head"))["last"] == 8
+    assert worker_of(page) == first
+
+
+async def test_the_process_ends_with_the_page(busy: Path) -> None:
+    async with asking(busy) as page:
+        await page.data("head")
+        pid = worker_of(page)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_an_address_that_is_taken_is_named(busy: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ViewError, match=rf"--address 127\.0\.0\.1:{port}: .*; give another port"):
+            await View(busy, "127.0.0.1", port).__aenter__()
+
+
+async def test_the_address_can_be_opened(busy: Path) -> None:
+    async with View(busy) as view:
+        assert view.url == f"http://127.0.0.1:{view.port}/"
+        _, writer = await asyncio.open_connection("127.0.0.1", view.port)
+        writer.close()
+        await writer.wait_closed()

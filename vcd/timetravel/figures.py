@@ -1,0 +1,106 @@
+"""What queues had, asked for and were owed in a session, as the plugins counted it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from vcd.model.quantity import format_resource
+from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.gauges import Gauge
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Queue
+
+SERIES = ("guarantee", "deserved", "capability", "real_capability", "allocated", "request", "inqueue")
+"""The figures that a queue may have, by resource."""
+
+_SERIES_OF = {
+    f"{prefix}_queue_{name}": series
+    for prefix, name, series in (
+        ("vcd", "guarantee", "guarantee"),
+        ("volcano", "deserved", "deserved"),
+        ("volcano", "capacity", "capability"),
+        ("volcano", "real_capacity", "real_capability"),
+        ("volcano", "allocated", "allocated"),
+        ("volcano", "request", "request"),
+        ("volcano", "inqueue", "inqueue"),
+    )
+}
+_RESOURCE_OF = {"_milli_cpu": CPU, "_memory_bytes": MEMORY, "_scalar_resources": ""}
+
+
+class QueueFigures(msgspec.Struct, omit_defaults=True):
+    """One queue. ``amounts`` holds, by the names of ``SERIES``, whole numbers by resource: cpu and scalars in
+    thousandths, memory in bytes, cards by model. A series that no plugin counts is not there; a resource that is not
+    there is without limit in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is what the queue's
+    plugin orders by (None: none does).
+    """
+
+    name: str
+    weight: int
+    state: str
+    parent: str = ""
+    share: float | None = None
+    overused: bool = False
+    amounts: dict[str, dict[str, int]] = {}
+
+    def quantity(self, series: str, resource: str) -> str:
+        """An amount as a quantity in Kubernetes' notation; ``no limit`` where there is none."""
+        amounts = self.amounts.get(series, {})
+        if resource not in amounts and "capability" in series:
+            return "no limit"
+        return format_resource(resource, amounts.get(resource, 0))
+
+
+def queue_figures(session: Session) -> dict[str, QueueFigures]:
+    """The figures of all queues at the end of a session, by name, in order."""
+    found = {
+        queue.name: QueueFigures(queue.name, queue.weight, _state(queue), queue.record.queue.spec.parent)
+        for queue in session.queue_list
+    }
+    for name, amounts in _allocated(session).items():
+        found[name].amounts["allocated"] = amounts
+        guarantee = session.queues[name].record.guarantee
+        if guarantee:
+            found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
+    for plugin in session.plugins:
+        _take(plugin.gauges(), found)
+    return found
+
+
+def _state(queue: Queue) -> str:
+    return queue.record.queue.status.state or "Open"
+
+
+def _allocated(session: Session) -> dict[str, dict[str, int]]:
+    """What the jobs of each queue hold, by resource, whoever counts it or not."""
+    sums = np.zeros((len(session.queue_list), len(session.nodes.resources)), np.int64)
+    for job in session.all_jobs():
+        sums[job.queue.index] += job.allocated
+    names = session.nodes.resources
+    return {
+        queue.name: {name: int(value) for name, value in zip(names, sums[queue.index], strict=True) if value}
+        for queue in session.queue_list
+    }
+
+
+def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
+    fresh: set[tuple[str, str]] = set()
+    for gauge in gauges:
+        labels = dict(gauge.labels)
+        figures = found.get(labels.get("queue_name", ""))
+        if figures is None:
+            continue
+        if gauge.name == "volcano_queue_share":
+            figures.share = gauge.value
+        elif gauge.name == "volcano_queue_overused":
+            figures.overused = bool(gauge.value)
+        for ending, resource in _RESOURCE_OF.items():
+            series = _SERIES_OF.get(gauge.name.removesuffix(ending)) if gauge.name.endswith(ending) else None
+            if series is not None:
+                if (figures.name, series) not in fresh:
+                    fresh.add((figures.name, series))
+                    figures.amounts[series] = {}
+                figures.amounts[series][resource or labels["resource"]] = round(gauge.value)

@@ -1,0 +1,226 @@
+"""The cluster at one session, for who wants to see it whole: queues, nodes, jobs and counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import numpy as np
+
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.model.objects import Node
+from vcd.model.status import STATUSES, TaskStatus
+from vcd.model.words import reason_in_words
+from vcd.scheduling.nodes import Ints
+from vcd.scheduling.session import Session
+from vcd.state.records import GroupRecord
+from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.history import History
+
+_SECOND = 1_000_000_000
+_RECENT = 60
+"""Over how many sessions their rate is taken."""
+_NEVER = np.iinfo(np.int64).max
+_UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
+
+
+class NodeUse(msgspec.Struct, frozen=True):
+    """A node: what pods may use of it and what they use, in the units of ``QueueFigures``, by resource; and how many
+    pods are on it. ``ready`` unless its condition Ready says otherwise."""
+
+    name: str
+    ready: bool
+    allocatable: dict[str, int]
+    used: dict[str, int]
+    pods: int
+    labels: dict[str, str]
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods there are,
+    run, and have no node. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since`` since
+    when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in ns.
+    """
+
+    key: str
+    queue: str
+    phase: str
+    priority: int
+    minimum: int
+    pods: int
+    running: int
+    pending: int
+    waiting: str
+    since: int | None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The cluster as a session left it, with what it decided counted as done; ``time`` (ns) is what it was decided
+    for. Queues, nodes and jobs are in order of name; ``pods`` counts all pods by status."""
+
+    session: int
+    time: int
+    queues: list[QueueFigures]
+    nodes: list[NodeUse]
+    jobs: list[JobLine]
+    pods: dict[str, int]
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
+    a minute there were of late, and the cluster after the last one (None before the first)."""
+
+    head: int
+    time: int
+    session: int
+    rate: float
+    overview: Overview | None
+
+
+class Watched:
+    """A log that is looked at again and again, also while it is written; a context manager. Raises LogError."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._reader = LogReader(path)
+        self._history = History(self._reader)
+        self._last: Overview | None = None
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._reader.close()
+
+    def look(self) -> Glance:
+        """The log as it is now. Raises LogError."""
+        reader = self._reader
+        recent = list(reader.sessions(max(1, reader.last_session() - _RECENT)))
+        if recent and (self._last is None or self._last.session != recent[-1].number):
+            self._last = overview(self._history, recent[-1].number)
+        span = recent[-1].time - recent[0].time if recent else 0
+        rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
+        return Glance(reader.head(), reader.last_time(), recent[-1].number if recent else 0, rate, self._last)
+
+
+def overview(log: str | Path | LogReader | History, session: int | None = None) -> Overview:
+    """The cluster at a session of a log, by default at its last one.
+
+    A History is asked by who wants several: it folds only what is new. Raises LogError when the file cannot be used,
+    or has no such session.
+    """
+    if isinstance(log, History):
+        return _overview(log, session)
+    if isinstance(log, LogReader):
+        return _overview(History(log), session)
+    with LogReader(log) as reader:
+        return _overview(History(reader), session)
+
+
+def _overview(history: History, number: int | None) -> Overview:
+    if number is None:
+        number = history.reader.last_session()
+        if not number:
+            raise LogError(f"event log {history.reader.path}: it has no sessions")
+    record, session = history.rerun(number)
+    status = _statuses(session)
+    there = [row for row, key in enumerate(session.snapshot.tasks.keys) if key is not None]
+    counts = np.bincount(status[there], minlength=STATUSES).tolist()
+    return Overview(
+        session=number,
+        time=record.now,
+        queues=list(queue_figures(session).values()),
+        nodes=_nodes(session),
+        jobs=_jobs(session, ev.decode_plan(record.plan), status),
+        pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},
+    )
+
+
+def _statuses(session: Session) -> Ints:
+    """The status of each row of the tasks at the end of the session."""
+    status = session.snapshot.tasks.status.astype(np.int64)
+    for task in session.moves:
+        status[task.row] = task.status
+    return status
+
+
+def _nodes(session: Session) -> list[NodeUse]:
+    return [
+        NodeUse(
+            view.name, _is_ready(view.node), _nonzero(view.allocatable), _nonzero(view.used), view.pods, {**view.labels}
+        )
+        for view in session.all_nodes()
+    ]
+
+
+def _is_ready(node: Node) -> bool:
+    return all(one.status == "True" for one in node.status.conditions if one.type == "Ready")
+
+
+def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _jobs(session: Session, plan: ev.Plan, status: Ints) -> list[JobLine]:
+    """All groups, those whose queue does not exist included."""
+    snapshot = session.snapshot
+    counts, oldest = _counted(session, status)
+    number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
+    records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
+    phases = {group.key: group.phase for group in plan.groups}
+    reasons = _reasons(session, plan)
+    lines = []
+    for record, priority in zip(records, session.priorities_of(records).tolist(), strict=True):
+        key = record.group.key
+        number = number_of.get(key, -1)
+        have = counts[number].tolist()
+        lines.append(
+            JobLine(
+                key=key,
+                queue=session.queue_name_of(record),
+                phase=phases.get(key) or record.group.status.phase or "Pending",
+                priority=priority,
+                minimum=record.group.spec.min_member,
+                pods=sum(have),
+                running=have[TaskStatus.RUNNING],
+                pending=sum(have[status] for status in _UNPLACED),
+                waiting=reasons.get(key, ""),
+                since=_since(record, sum(have), int(oldest[number])),
+            )
+        )
+    return lines
+
+
+def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
+    """By number of ``job_keys``, with a last row for none: pods by status, and when the oldest pod without a node was
+    created (seconds)."""
+    tasks = session.snapshot.tasks
+    count = len(session.snapshot.job_keys)
+    rows = np.flatnonzero(tasks.job >= 0)
+    job, status = tasks.job[rows].astype(np.int64), status[rows]
+    counts = np.bincount(job * STATUSES + status, minlength=(count + 1) * STATUSES).reshape(count + 1, STATUSES)
+    oldest = np.full(count + 1, _NEVER, np.int64)
+    unplaced = np.isin(status, _UNPLACED)
+    np.minimum.at(oldest, job[unplaced], tasks.created[rows][unplaced])
+    return counts, oldest
+
+
+def _since(record: GroupRecord, pods: int, oldest: int) -> int | None:
+    if pods:
+        return None if oldest == _NEVER else oldest * _SECOND
+    return record.created * _SECOND
+
+
+def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
+    """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
+    told: dict[str, list[ev.Waiting]] = {}
+    for waiting in plan.waiting:
+        told.setdefault(waiting.group, []).append(waiting)
+    known = {**session.snapshot.waiting, **told}
+    return {group: "; ".join(_in_words(one) for one in whys if one.gate) for group, whys in known.items()}
+
+
+def _in_words(waiting: ev.Waiting) -> str:
+    source = f" ({waiting.plugin})" if waiting.plugin not in ("", waiting.gate) else ""
+    return f"{waiting.gate}{source}: {reason_in_words(waiting)}"

@@ -1,0 +1,89 @@
+"""What a log holds, at a glance: its ends, and one short line for each session."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog import LogError, LogReader, SessionInfo
+from vcd.model import events as ev
+from vcd.timetravel.history import History
+
+_MILLISECOND = 1_000_000
+_ADMITTED = ("Inqueue", "Running")
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is."""
+
+    head: int
+    time: int
+    first: int
+    last: int
+
+
+class SessionLine(msgspec.Struct, frozen=True, array_like=True):
+    """A session: its number, the time it was decided for (ms since the epoch), how many pods it bound, evicted and
+    held room for, how many groups it admitted, of how many groups what they wait for changed, how many statements were
+    dropped since they no longer held, and how many plugins failed. What was dropped is not in the other counts."""
+
+    number: int
+    time: int
+    binds: int
+    evictions: int
+    held: int
+    admitted: int
+    waiting: int
+    stale: int
+    faults: int
+
+
+def opened(path: str | Path) -> History:
+    """The history of a log, for who asks it many things; it stays open. Raises LogError."""
+    return History(LogReader(path))
+
+
+def ends(log: str | Path | History) -> Ends:
+    """Where the log begins and ends now. Raises LogError."""
+    if not isinstance(log, History):
+        with LogReader(log) as reader:
+            return _ends(reader)
+    return _ends(log.reader)
+
+
+def _ends(reader: LogReader) -> Ends:
+    first = next((info.number for info in reader.sessions(limit=1)), 0)
+    return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, reader.last_session() if first else 0)
+
+
+def session_lines(history: History, first: int, last: int) -> Iterator[SessionLine]:
+    """The sessions from one number to another, in order. Raises LogError."""
+    for info in history.reader.sessions(first, last):
+        yield _line(history.reader, info)
+
+
+def _line(reader: LogReader, info: SessionInfo) -> SessionLine:
+    try:
+        # the row itself is asked for, not the session by its number, which would look the row up once more
+        (record,) = (logged.event for logged in reader.read(info.sequence - 1, info.sequence))
+        assert isinstance(record, ev.SessionDecided)
+        plan = ev.decode_plan(record.plan)
+    except msgspec.MsgspecError as error:
+        raise LogError(f"event log {reader.path}: this version cannot read session {info.number}: {error}") from error
+    stale = {index for index, _ in record.stale}
+    kept = (statement for index, statement in enumerate(plan.statements) if index not in stale)
+    verbs = Counter(operation.verb for statement in kept for operation in statement.operations)
+    return SessionLine(
+        number=info.number,
+        time=record.now // _MILLISECOND,
+        binds=verbs["bind"],
+        evictions=verbs["evict"],
+        held=verbs["pipeline"],
+        admitted=sum(group.phase in _ADMITTED and group.was in ("", "Pending") for group in plan.groups),
+        waiting=len({waiting.group for waiting in plan.waiting}),
+        stale=len(stale),
+        faults=len(plan.faults),
+    )

@@ -1,0 +1,1 @@
+"""The read-only web page of an event log."""

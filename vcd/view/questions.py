@@ -1,0 +1,163 @@
+"""What the page asks about a log. This runs in a process of its own, so that a heavy question stops nobody's loop."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcd import api
+
+PAGE = 2000
+"""Sessions in one answer at most."""
+
+Answer = tuple[int, bytes]
+"""HTTP's status, and JSON."""
+
+
+def begin() -> None:
+    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def answer(path: str, question: str, given: tuple[str, ...]) -> Answer:
+    """The answer to one of QUESTIONS about the log at ``path``; mistakes of the asker and of the file are answers, too.
+
+    ``given`` are the values of the question's parameters, as they were written; empty for what was not given.
+    """
+    _, ask = QUESTIONS[question]
+    try:
+        return 200, ask(path, *given)
+    except _Mistake as error:
+        return _error(400, str(error))
+    except api.NotFound as error:
+        return _error(404, str(error))
+    except api.LogError as error:
+        return _error(500, str(error))
+    except BaseException:
+        _opened.cache_clear()  # it may have stopped half-way through a fold
+        raise
+
+
+def _error(status: int, sentence: str) -> Answer:
+    if status == 500:
+        _opened.cache_clear()
+    return status, msgspec.json.encode({"error": sentence})
+
+
+class _Mistake(Exception):
+    """A parameter that cannot be read; the message says how to write it."""
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+def _number(name: str, text: str, default: int) -> int:
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 15:
+        raise _Mistake(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
+    return int(text)
+
+
+def _session(path: str, name: str, text: str) -> int:
+    """A session that is in the log; the last one where none is given."""
+    ends = api.ends(_history(path))
+    number = _number(name, text, ends.last)
+    if not ends.last:
+        raise api.NotFound("no session is in the log yet")
+    if not ends.first <= number <= ends.last:
+        raise api.NotFound(f"session {number} is not in the log; it has sessions {ends.first} to {ends.last}")
+    return number
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def _history(path: str) -> Any:
+    file = Path(path)
+    return _opened(path, file.stat().st_ino if file.exists() else 0)
+
+
+@lru_cache(maxsize=1)
+def _opened(path: str, file: int) -> Any:
+    """The history of a file; nothing that is known of another one counts, though it had the same name."""
+    for known in (_overview_of, _plan_of, _job_of):
+        known.cache_clear()
+    return api.opened(path)
+
+
+def _head(path: str) -> bytes:
+    return msgspec.json.encode(api.ends(_history(path)))
+
+
+def _sessions(path: str, first: str, last: str) -> bytes:
+    ends = api.ends(_history(path))
+    start, end = _number("from", first, ends.first), _number("to", last, ends.last)
+    if end - start >= PAGE:
+        raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
+    return msgspec.json.encode(list(api.session_lines(_history(path), start, end)))
+
+
+def _overview(path: str, session: str) -> bytes:
+    return _overview_of(path, _session(path, "session", session))
+
+
+@lru_cache(maxsize=16)
+def _overview_of(path: str, number: int) -> bytes:
+    """What a session left never changes, whatever is logged after it."""
+    return msgspec.json.encode(api.overview(_history(path), number))
+
+
+def _plan(path: str, number: str) -> bytes:
+    return _plan_of(path, _session(path, "number", number), api.ends(_history(path)).head)
+
+
+@lru_cache(maxsize=64)
+def _plan_of(path: str, number: int, head: int) -> bytes:
+    """As of the log's head: outcomes of the calls, and the session after it, may come later."""
+    told = api.explain_session(path, number)
+    return msgspec.json.encode({"session": number, "lines": _indented(told.lines())})
+
+
+def _job(path: str, key: str) -> bytes:
+    namespace, slash, name = key.partition("/")
+    if not (namespace and slash and name):
+        raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
+    return _job_of(path, key, api.ends(_history(path)).head)
+
+
+@lru_cache(maxsize=64)
+def _job_of(path: str, key: str, head: int) -> bytes:
+    return msgspec.json.encode({"key": key, "lines": _indented(api.explain(path, "job", key).lines())})
+
+
+def _indented(lines: Iterator[str]) -> list[tuple[int, str]]:
+    """Each line with the depth of its indent, since a page does not indent by spaces."""
+    return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
+
+
+QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {
+    "head": ((), _head),
+    "sessions": (("from", "to"), _sessions),
+    "overview": (("session",), _overview),
+    "session": (("number",), _plan),
+    "job": (("key",), _job),
+}
+"""The questions by name: their parameters, and who answers them."""

@@ -1,0 +1,223 @@
+"""The page and its data over HTTP: read-only, computed from the log when it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import multiprocessing
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from vcd.view import questions
+from vcd.view.access import Review, Tokens, check_host, is_local
+
+_log = structlog.get_logger(__name__)
+
+LIMIT = 60.0
+"""Seconds that a question may take."""
+
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Server": "vcd",
+}
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ViewError(Exception):
+    """The page cannot be served at an address; the message says why, and what to change."""
+
+
+class View:
+    """The page of the log at ``path``, as an async context manager.
+
+    It listens on ``host`` (empty: every address of the machine) and ``port`` (0: any free one). Where others than
+    this machine can reach it, each question must bear a token that ``review`` finds good; without one it does not
+    start there. ``flag`` is what an error names, ``now`` a clock in seconds.
+
+    What is asked is answered by a process that starts with the first question.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        review: Review | None = None,
+        flag: str = "--address",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._host = host
+        self._port = port
+        self._flag = flag
+        self._local = is_local(host)
+        self._tokens = None if self._local or review is None else Tokens(review, now)
+        self._worker = _Worker()
+        self._runner: web.AppRunner | None = None
+
+    async def __aenter__(self) -> View:
+        """Listen. Raises ViewError."""
+        where = f"{self._flag} {self._host}:{self._port}"
+        if not self._local and self._tokens is None:
+            raise ViewError(
+                f"{where}: others could read the log there, and nothing reviews their tokens; serve it on 127.0.0.1 and"
+                " reach it by a tunnel (kubectl port-forward, ssh -L)"
+            )
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0
+        )
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host or None, self._port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            taken = "; give another port" if error.errno == errno.EADDRINUSE else ""
+            raise ViewError(f"{where}: {error.strerror or error}{taken}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop listening; a question under way is given up."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        await self._worker.stop()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    @property
+    def url(self) -> str:
+        """Where to open the page."""
+        host = self._host or "0.0.0.0"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+
+    def _application(self) -> web.Application:
+        application = web.Application(middlewares=[_errors_as_json, self._on_this_machine])
+        for file in resources.files("vcd.view").joinpath("static").iterdir():
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            application.router.add_get(path, _static(file.read_bytes(), _KINDS[Path(file.name).suffix]))
+        for question, (parameters, _) in questions.QUESTIONS.items():
+            application.router.add_get(f"/api/{question}", self._asked(question, parameters))
+        application.on_response_prepare.append(_add_headers)
+        return application
+
+    @web.middleware
+    async def _on_this_machine(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._local:
+            check_host(request)
+        return await handler(request)
+
+    async def _admit(self, request: web.Request) -> None:
+        """Raises HTTPUnauthorized, and HTTPServiceUnavailable when nobody could be asked."""
+        if self._tokens is None:
+            return
+        try:
+            await self._tokens.check(request)
+        except web.HTTPException:
+            raise
+        except Exception as error:
+            _log.warning("token review failed", error=str(error) or type(error).__name__)
+            raise web.HTTPServiceUnavailable(text="the API server could not be asked about the token") from error
+
+    def _asked(self, question: str, parameters: tuple[str, ...]) -> _Handler:
+        async def asked(request: web.Request) -> web.StreamResponse:
+            await self._admit(request)
+            unknown = [name for name in request.query if name not in parameters]
+            if unknown:
+                known = f"it takes {', '.join(parameters)}" if parameters else "it takes none"
+                raise web.HTTPBadRequest(text=f"{request.path} has no parameter {unknown[0][:40]!r}; {known}")
+            given = tuple(request.query.get(name, "") for name in parameters)
+            status, body = await self._worker.ask(str(self._path), question, given)
+            return web.Response(status=status, body=body, content_type="application/json")
+
+        return asked
+
+
+class _Worker:
+    """A process that answers questions, one after the other; a new one after one that died."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def ask(self, path: str, question: str, given: tuple[str, ...]) -> questions.Answer:
+        """The answer. Raises HTTPServiceUnavailable, and what the question raised."""
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
+            self._pool = ProcessPoolExecutor(1, context, initializer=questions.begin)
+        pool = self._pool
+        try:
+            async with asyncio.timeout(LIMIT):
+                return await asyncio.get_running_loop().run_in_executor(pool, questions.answer, path, question, given)
+        except TimeoutError:
+            raise web.HTTPServiceUnavailable(
+                text=f"the answer takes more than {LIMIT:.0f} s; try again later"
+            ) from None
+        except BrokenProcessPool:
+            if self._pool is pool:
+                self._pool = None
+            raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
+
+    async def stop(self) -> None:
+        """End the process, whatever it does: it only reads."""
+        if self._pool is None:
+            return
+        for process in list((self._pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
+            process.kill()
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
+        self._pool = None
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        sentence = error.text or error.reason
+        if error.status == 404:
+            sentence = f"there is no page {request.path[:80]}"
+        elif error.status == 405:
+            sentence = f"{request.method} is not allowed: the page only reads"
+        headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
+        return _error(error.status, sentence, headers)
+    except Exception as error:  # noqa: BLE001 - a plugin may fail today when a session is run again
+        _log.exception("a question failed", path=request.path)
+        return _error(500, f"the question failed with {type(error).__name__}: {error}", {})
+
+
+def _error(status: int, sentence: str, headers: dict[str, str]) -> web.Response:
+    body = msgspec.json.encode({"error": sentence})
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+    response.headers["Cache-Control"] = "no-store" if request.path.startswith("/api/") else "no-cache"
+
+
+def _static(body: bytes, kind: str) -> _Handler:
+    async def page(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=body, content_type=kind, charset="utf-8")
+
+    return page

@@ -1,0 +1,381 @@
+// The page: which session is shown, what is asked of the server, and the keys.
+
+import { Strip, acted, named } from "./strip.js";
+import { NodeGrid, chosenJobs, drawJobs, drawQueues, nodeResources, queueResources } from "./tables.js";
+import { counted, el, moment } from "./words.js";
+
+const PAGE = 2000; // sessions asked for at once
+const NEAR = 120; // sessions in the closer strip
+const POLL = 2000; // ms between two looks at the log's head
+const PAUSE = 120; // ms that the slider rests before a session is asked for
+const ROWS = 200; // jobs shown at first
+
+const $ = (id) => document.getElementById(id);
+const state = {
+  ends: { head: 0, time: 0, first: 0, last: 0 },
+  lines: [], // sessions in order of number, as far as they are there
+  selected: 0,
+  overview: null,
+  resources: null, // those of the queues that the reader chose; null: the first ones
+  order: ["since", false],
+  rows: ROWS,
+  detail: null, // what the panel shows: {kind, id}
+  opener: null, // where the focus goes back to
+  token: "",
+};
+const strips = {
+  whole: new Strip($("whole"), (number) => choose(number)),
+  near: new Strip($("near"), (number) => choose(number)),
+};
+const grid = new NodeGrid($("nodes"), $("node-key"), $("node"));
+
+// --- asking ----------------------------------------------------------------------------------------------------------
+
+const asked = {}; // the request under way for each part of the page; a newer one ends it
+
+/** What the server said went wrong, or that it says nothing; the message is for the reader. */
+class Trouble extends Error {}
+
+/** An answer of the server; null when a newer question for the same part came. Throws Trouble. */
+async function ask(part, path) {
+  asked[part]?.abort();
+  const mine = (asked[part] = new AbortController());
+  const headers = state.token ? { Authorization: `Bearer ${state.token}` } : {};
+  let answer, body;
+  try {
+    answer = await fetch(`api/${path}`, { headers, signal: mine.signal });
+    body = await answer.json();
+  } catch (error) {
+    if (mine.signal.aborted) return null;
+    throw new Trouble(`the server does not answer (${error.message})`);
+  }
+  if (mine.signal.aborted) return null;
+  if (answer.status === 401) {
+    await askForToken(body.error);
+    return ask(part, path);
+  }
+  if (!answer.ok) throw new Trouble(body.error);
+  return body;
+}
+
+let asking = null;
+
+function askForToken(why) {
+  asking ??= new Promise((resolve) => {
+    $("ask-why").textContent = why;
+    $("ask").showModal();
+    $("ask").addEventListener(
+      "close",
+      () => {
+        state.token = $("token").value.trim();
+        $("token").value = "";
+        asking = null;
+        resolve();
+      },
+      { once: true },
+    );
+  });
+  return asking;
+}
+
+const troubles = new Map(); // by part of the page, until it works again
+
+/** Do a part of the page's work, and say in the header what the server could not do. */
+async function told(part, work) {
+  try {
+    await work();
+    troubles.delete(part);
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    troubles.set(part, error.message);
+  }
+  $("status").textContent = [...new Set(troubles.values())].join("; ");
+}
+
+// --- the log ---------------------------------------------------------------------------------------------------------
+
+/** Look where the log ends now; take over sessions that are new. */
+async function look() {
+  const ends = await ask("head", "head");
+  if (ends === null) return;
+  const grown = ends.last > state.ends.last;
+  state.ends = ends;
+  $("head").textContent = ends.last
+    ? `sessions ${ends.first} to ${ends.last}, events to ${ends.head.toLocaleString("en")}, ${moment(ends.time)} UTC`
+    : "no session is in the log yet";
+  for (const input of [$("slider"), $("number")]) Object.assign(input, { min: ends.first, max: ends.last });
+  state.lines = state.lines[0]?.number < ends.first ? state.lines.filter((line) => line.number >= ends.first) : state.lines;
+  if (!grown) return;
+  await newer();
+  if ($("live").checked || !state.selected) select(ends.last);
+  else drawStrips();
+}
+
+/** Load the sessions after the last one that is there; at first the newest of them. */
+async function newer() {
+  const after = state.lines.at(-1)?.number ?? Math.max(state.ends.first, state.ends.last - PAGE + 1) - 1;
+  for (let from = after + 1; from <= state.ends.last; from += PAGE) {
+    const more = await sessions("newer", from, Math.min(state.ends.last, from + PAGE - 1));
+    if (more === null) return;
+    state.lines.push(...more);
+  }
+}
+
+/** Load the sessions before those that are there, piece by piece. */
+async function older() {
+  while (state.lines.length && state.lines[0].number > state.ends.first) {
+    const to = state.lines[0].number - 1;
+    const more = await sessions("older", Math.max(state.ends.first, to - PAGE + 1), to);
+    if (!more?.length) return;
+    state.lines = [...more, ...state.lines];
+    drawStrips();
+  }
+}
+
+async function sessions(part, from, to) {
+  return (await ask(part, `sessions?from=${from}&to=${to}`))?.map(named) ?? null;
+}
+
+// --- the session that is shown ---------------------------------------------------------------------------------------
+
+let pause = 0;
+
+/** The reader's own choice, which ends following the log unless it is its end. */
+function choose(number) {
+  if (number < state.ends.last) $("live").checked = false;
+  select(number);
+}
+
+/** Show a session; the one asked for last wins. */
+function select(number) {
+  const wanted = nearest(Math.max(state.ends.first, Math.min(state.ends.last, Math.round(number) || state.ends.last)));
+  if (wanted === state.selected && state.overview?.session === wanted) return;
+  state.selected = wanted;
+  $("slider").value = $("number").value = String(wanted);
+  const words = sessionWords(wanted);
+  $("caption").textContent = words;
+  $("slider").setAttribute("aria-valuetext", words);
+  drawStrips();
+  remember();
+  clearTimeout(pause);
+  pause = setTimeout(() => told("session", showSession), PAUSE);
+}
+
+/** A number in the log is that of a session unless history was cut out of it. */
+function nearest(number) {
+  const after = state.lines.find((line) => line.number >= number);
+  return !after || state.lines[0].number > number ? number : after.number;
+}
+
+const lineOf = (number) => state.lines.find((line) => line.number === number);
+
+function sessionWords(number) {
+  const line = lineOf(number);
+  if (!line) return `session ${number}`;
+  const parts = [
+    [line.binds, "bind"],
+    [line.evictions, "eviction"],
+    [line.held, "room held", "rooms held"],
+    [line.admitted, "group admitted", "groups admitted"],
+    [line.waiting, "group waits otherwise", "groups wait otherwise"],
+    [line.stale, "statement dropped", "statements dropped"],
+    [line.faults, "plugin failed", "plugins failed"],
+  ].filter(([count]) => count);
+  const done = parts.map(([count, one, many]) => (many && count !== 1 ? `${count} ${many}` : many ? `1 ${one}` : counted(count, one)));
+  return `session ${number}, ${moment(line.time)}: ${done.join(", ") || "nothing changed"}`;
+}
+
+async function showSession() {
+  const overview = await ask("overview", `overview?session=${state.selected}`);
+  if (overview === null) return;
+  state.overview = overview;
+  draw();
+  if (state.detail?.kind === "session") await openDetail("session", overview.session, null);
+}
+
+function drawStrips() {
+  const { first, last } = state.ends;
+  const many = last - first + 1 > 2 * NEAR;
+  strips.whole.draw(state.lines, [first, last], state.selected);
+  $("near").hidden = !many;
+  if (!many) return;
+  const from = Math.max(first, Math.min(last - NEAR + 1, state.selected - NEAR / 2));
+  const near = state.lines.filter((line) => line.number >= from && line.number < from + NEAR);
+  strips.near.draw(near, [from, from + NEAR - 1], state.selected);
+}
+
+// --- queues, nodes, jobs ---------------------------------------------------------------------------------------------
+
+function draw() {
+  const { queues, nodes, jobs } = state.overview;
+  const resources = queueResources(queues);
+  const shown = resources.filter((name) => (state.resources ?? resources.filter((name) => name !== "pods").slice(0, 3)).includes(name));
+  drawChoices(resources, shown);
+  drawQueues($("queues"), queues, shown, (queue) => {
+    $("job-queue").value = queue;
+    drawJobTable();
+    $("jobs-heading").focus();
+  });
+  setOptions($("node-resource"), nodeResources(nodes));
+  drawNodes();
+  setOptions($("job-queue"), ["", ...new Set([...queues.map((queue) => queue.name), ...jobs.map((job) => job.queue)])]);
+  drawJobTable();
+}
+
+function drawChoices(resources, shown) {
+  const boxes = resources.map((name) => {
+    const box = el("input", { type: "checkbox", checked: shown.includes(name), value: name });
+    return el("label", { className: "check" }, box, name);
+  });
+  const names = [...$("resources").querySelectorAll("input")].map((box) => box.value);
+  if (names.join() !== resources.join()) $("resources").replaceChildren($("resources").firstElementChild, ...boxes);
+}
+
+function setOptions(list, values) {
+  if ([...list.options].map((option) => option.value).join() === values.join()) return;
+  const before = list.value;
+  list.replaceChildren(...values.map((value) => el("option", { value }, value || "all")));
+  list.value = values.includes(before) ? before : values[0] ?? "";
+}
+
+function drawNodes() {
+  if (state.overview) grid.draw(state.overview.nodes, $("node-resource").value, $("node-order").value);
+}
+
+function drawJobTable() {
+  if (!state.overview) return;
+  const filter = { queue: $("job-queue").value, text: $("job-text").value, waiting: $("job-waiting").checked };
+  const found = chosenJobs(state.overview.jobs, filter, state.order);
+  const chosen = state.detail?.kind === "job" ? state.detail.id : "";
+  const focused = document.activeElement?.dataset;
+  const again = focused?.job ? `[data-job="${CSS.escape(focused.job)}"]` : focused?.column && `[data-column="${focused.column}"]`;
+  drawJobs($("jobs"), found.slice(0, state.rows), state.overview.time, state.order, chosen, {
+    open: (key) => openDetail("job", key, key),
+    sort: (column) => {
+      state.order = [column, state.order[0] === column && !state.order[1]];
+      drawJobTable();
+    },
+  });
+  if (again) $("jobs").querySelector(again)?.focus();
+  $("more").hidden = found.length <= state.rows;
+  $("job-count").textContent = `${Math.min(found.length, state.rows)} of ${counted(state.overview.jobs.length, "job")}`;
+}
+
+// --- the panel -------------------------------------------------------------------------------------------------------
+
+/** Tell of a job or a session in the panel; ``opener`` is the job whose button was pressed (null: leave the focus). */
+async function openDetail(kind, id, opener) {
+  const fresh = state.detail?.kind !== kind || state.detail.id !== id;
+  if (fresh && opener !== null) state.opener = document.activeElement?.dataset?.job ? { job: id } : document.activeElement;
+  state.detail = { kind, id };
+  remember();
+  showPanel();
+  if (fresh) $("detail-heading").textContent = `${kind} ${id}`;
+  if (fresh) $("detail-lines").replaceChildren(el("li", { className: "quiet" }, "asking the log"));
+  if (kind === "job") drawJobTable();
+  if (opener !== null) $("detail-heading").focus();
+  try {
+    const path = kind === "job" ? `job?key=${encodeURIComponent(id)}` : `session?number=${id}`;
+    const answer = await ask("detail", path);
+    if (answer === null) return;
+    const [[, title], ...lines] = answer.lines;
+    $("detail-heading").textContent = title;
+    $("detail-lines").replaceChildren(...lines.map(detailLine));
+  } catch (error) {
+    if (!(error instanceof Trouble)) throw error;
+    $("detail-lines").replaceChildren(el("li", {}, error.message));
+  }
+}
+
+function showPanel() {
+  $("detail").hidden = false;
+  $("main").classList.add("open");
+}
+
+const WHEN = /^(\d{4}-\d\d-\d\d [\d:]{8}(?: - (?:[\d -]*[\d:]{8}|now))?)\s{2,}(.*)$/;
+
+function detailLine([depth, text]) {
+  const line = el("li", { "data-depth": String(depth) });
+  line.style.setProperty("--depth", Math.min(depth, 3));
+  const parts = WHEN.exec(text);
+  if (parts) line.append(el("span", { className: "when" }, parts[1]), parts[2]);
+  else line.append(text);
+  return line;
+}
+
+function closeDetail() {
+  if ($("detail").hidden) return;
+  $("detail").hidden = true;
+  $("main").classList.remove("open");
+  state.detail = null;
+  remember();
+  drawJobTable();
+  const back = state.opener?.job ? $("jobs").querySelector(`[data-job="${CSS.escape(state.opener.job)}"]`) : state.opener;
+  (back ?? $("jobs-heading")).focus();
+}
+
+/** The address names what is shown, so that it can be sent to somebody. */
+function remember() {
+  const words = new URLSearchParams({ session: String(state.selected) });
+  if (state.detail) words.set(state.detail.kind === "job" ? "job" : "plan", String(state.detail.id));
+  history.replaceState(null, "", `#${words}`);
+}
+
+// --- keys and clicks -------------------------------------------------------------------------------------------------
+
+function step(direction, only = () => true) {
+  const lines = direction > 0 ? state.lines : [...state.lines].reverse();
+  const found = lines.find((line) => (line.number - state.selected) * direction > 0 && only(line));
+  if (found) choose(found.number);
+}
+
+function wire() {
+  const plan = () => openDetail("session", state.selected, "plan");
+  $("slider").addEventListener("input", (event) => choose(Number(event.target.value)));
+  $("slider").addEventListener("keydown", (event) => event.key === "Enter" && plan());
+  $("number").addEventListener("change", (event) => choose(Number(event.target.value)));
+  $("previous").addEventListener("click", () => step(-1));
+  $("next").addEventListener("click", () => step(1));
+  $("previous-act").addEventListener("click", () => step(-1, acted));
+  $("next-act").addEventListener("click", () => step(1, acted));
+  $("plan").addEventListener("click", plan);
+  $("near").addEventListener("click", plan);
+  $("close").addEventListener("click", closeDetail);
+  $("live").addEventListener("change", () => $("live").checked && select(state.ends.last));
+  $("resources").addEventListener("change", () => {
+    state.resources = [...$("resources").querySelectorAll("input:checked")].map((box) => box.value);
+    draw();
+  });
+  for (const id of ["node-resource", "node-order"]) $(id).addEventListener("change", drawNodes);
+  for (const id of ["job-queue", "job-text", "job-waiting"])
+    $(id).addEventListener("input", () => {
+      state.rows = ROWS;
+      drawJobTable();
+    });
+  $("more").addEventListener("click", () => {
+    state.rows += ROWS;
+    drawJobTable();
+  });
+  document.addEventListener("keydown", (event) => event.key === "Escape" && !$("ask").open && closeDetail());
+  const again = new ResizeObserver(() => {
+    drawStrips();
+    const below = getComputedStyle($("whole").parentElement).position === "sticky" ? $("whole").parentElement.offsetHeight + 8 : 0;
+    document.documentElement.style.setProperty("--below", `${below}px`);
+  });
+  again.observe($("whole"));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawStrips);
+}
+
+async function begin() {
+  wire();
+  const words = new URLSearchParams(location.hash.slice(1));
+  await told("log", look);
+  const wanted = Number(words.get("plan") ?? words.get("session"));
+  if (wanted) select(wanted);
+  if (words.get("job")) openDetail("job", words.get("job"), null);
+  else if (words.get("plan")) openDetail("session", state.selected, null);
+  told("older", older);
+  setInterval(() => document.hidden || asking || told("log", look), POLL);
+}
+
+begin();
