@@ -5,8 +5,8 @@ STAMP  := .venv/.stamp
 PIP    := -m pip --disable-pip-version-check --no-input
 
 # Program and Debian's package of each thing beside Python that the external tests drive.
-EXTERNAL := kubectl:kubernetes-client prometheus:prometheus
-SOURCES  := vcd tests $(wildcard bench docs examples)
+EXTERNAL := kubectl:kubernetes-client prometheus:prometheus chromium:chromium
+SOURCES  := vcd tests $(wildcard bench docs examples grafana)
 
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
@@ -53,6 +53,7 @@ bench: $(STAMP)  ## the benchmarks, beside Volcano's figures
 
 docs: $(STAMP)  ## write anew what the documentation says of flags, metrics, plugins and commands
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m grafana.dashboards
 
 lint: $(STAMP)  ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check $(SOURCES)

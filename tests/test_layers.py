@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("model", "state", "scheduling", "eventlog", "kube", "timetravel", "daemon", "embedded", "api", "cli")
+PARTS = ("model", "state", "scheduling", "eventlog", "kube", "timetravel", "daemon", "embedded", "api", "view", "cli")
 
 # The arrows of the design, and of what lies below an arrow's end: state and model under scheduling, model under kube.
 ARROWS = {
-    "cli": {"api", "daemon", "embedded"},
+    "cli": {"api", "view", "daemon", "embedded"},
+    "view": {"api"},
     "api": {"timetravel", "scheduling", "state", "model"},
     "daemon": {"kube", "eventlog", "scheduling", "state", "model"},
     "timetravel": {"eventlog", "scheduling", "state", "model"},

@@ -12,32 +12,88 @@ from vcd.model.version import __version__
 from vcd.scheduling.policy import Policy, PolicyError, Problem
 from vcd.scheduling.registry import RegistryError, describe_policy, read_policy
 from vcd.timetravel import logfile, planning
+from vcd.timetravel.counterfactual import Counterfactual, smallest_change
+from vcd.timetravel.evictions import EvictionExplanation, explain_eviction
 from vcd.timetravel.explain import Explanation, NotFound, explain
+from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.logfile import LogError
+from vcd.timetravel.obstacles import Obstacles, obstacles
+from vcd.timetravel.older import up_to_date
+from vcd.timetravel.orders import OrderExplanation, explain_order
+from vcd.timetravel.overview import Glance, NodeUse, Overview, Watched, overview
+from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
+from vcd.timetravel.queues import QueueExplanation, explain_queue
 from vcd.timetravel.replay import Difference, Replayed, replay
+from vcd.timetravel.sessions import SessionExplanation, explain_session
+from vcd.timetravel.timeline import Ends, SessionLine, ends, opened, session_lines
+from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
+from vcd.timetravel.whatif.edits import EditError, read_edits
+from vcd.timetravel.whatif.fill import Filling, fill
+from vcd.timetravel.whatif.report import html_report
+from vcd.timetravel.whatif.submit import Submission, submit
+from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
 from vcd.timetravel.words import moment
 
 __all__ = [
     "BadObject",
+    "Comparison",
+    "Counterfactual",
     "Difference",
+    "EditError",
+    "Ends",
+    "EvictionExplanation",
     "Explanation",
+    "Filling",
+    "Glance",
     "LogError",
+    "NodeUse",
     "NotFound",
+    "Obstacles",
+    "OrderExplanation",
+    "Overview",
     "PlanResult",
     "Policy",
     "PolicyError",
     "Problem",
+    "QueueExplanation",
+    "QueueFigures",
     "RegistryError",
     "Replayed",
+    "Run",
+    "SessionExplanation",
+    "SessionLine",
+    "Submission",
+    "Sweep",
+    "Variant",
+    "Watched",
     "__version__",
     "describe_policy",
+    "ends",
     "explain",
+    "explain_eviction",
+    "explain_order",
+    "explain_queue",
+    "explain_session",
+    "fill",
+    "html_report",
     "logfile",
     "moment",
+    "obstacles",
+    "opened",
+    "overview",
     "plan",
+    "processors",
+    "read_edits",
     "read_policy",
     "replay",
+    "session_lines",
+    "smallest_change",
+    "submit",
+    "sweep",
+    "up_to_date",
+    "variants_of",
+    "whatif",
 ]
 
 

@@ -61,3 +61,57 @@ def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
 
 def test_a_queue_cannot_be_explained(tmp_path: Path) -> None:
     assert run("queue", "q", "--event-log", tmp_path / "none").exit_code == 2
+
+
+# --- other kinds ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_waits_is_told_what_stands_in_its_way(busy: Path) -> None:
+    lines = run("job", "large", "--session", 7, "--change", "--event-log", busy).stdout.splitlines()
+    headed = [line for line in lines if line.startswith("job default/large at session 7 ")]
+    assert len(headed) == 1
+    assert any(line.startswith("smallest change: ") for line in lines)
+
+
+def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> None:
+    plain = json.loads(run("job", "large", "--event-log", busy, "-o", "json").stdout)
+    asked = json.loads(run("job", "large", "--change", "--event-log", busy, "-o", "json").stdout)
+    assert plain["key"] == asked["key"] == "default/large"
+    assert "change" not in plain
+    assert asked["change"]["key"] == "default/large"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "first"),
+    [
+        (("queue", "small"), "queue small, sessions 1 to 8"),
+        (("queue", "small", "--from", "2", "--to", "4"), "queue small, sessions 2 to 4"),
+        (("session",), "session 8 at "),
+        (("session", "3"), "session 3 at "),
+        (("order",), "session 8 at "),
+        (("order", "default", "--session", "6"), "session 6 at "),
+    ],
+)
+def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...], first: str) -> None:
+    result = run(*arguments, "--event-log", busy)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(first)
+    assert isinstance(json.loads(run(*arguments, "--event-log", busy, "-o", "json").stdout), dict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("queue",), 2, "explain queue needs a name"),
+        (("queue", "nowhere"), 1, "default"),
+        (("session", "99"), 1, "99"),
+        (("order", "nowhere"), 1, "nowhere"),
+        (("eviction", "nobody"), 1, "nobody"),
+        (("pod", "large-0", "--change"), 2, "--change is for explain job"),
+        (("job", "large", "--from", "2"), 2, "--from is for explain queue"),
+        (("queue", "small", "--session", "2"), 2, "--session is for explain job and session and order"),
+    ],
+)
+def test_what_cannot_be_told_is_said_in_a_line(busy: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
+    result = run(*arguments, "--event-log", busy)
+    assert (result.exit_code, words in result.stderr) == (code, True), result.output

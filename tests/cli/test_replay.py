@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -11,8 +12,10 @@ from click.testing import CliRunner, Result
 
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
+from tests.timetravel.test_older import make_older
 from vcd.cli import main
 from vcd.model import events as ev
+from vcd.scheduling.decide import versions
 
 
 def run(*arguments: object) -> Result:
@@ -70,6 +73,54 @@ def test_a_tampered_plan_exits_with_1_and_names_the_operation(forged: Path) -> N
 def test_another_version_is_told_beside_the_difference(forged: Path) -> None:
     lines = run("--event-log", forged).stdout.splitlines()
     assert any(line.startswith("  vcd was 0.0.1 then and is ") for line in lines)
+
+
+def test_the_sessions_that_differ_and_what_decided_them_are_told(forged: Path) -> None:
+    lines = run("--event-log", forged).stdout.splitlines()
+    assert "    no node n9 was there" in lines
+    assert lines[-2] == "different: sessions 2 to 3"
+    assert re.fullmatch(r"sessions 2 to 3: decided by .*vcd 0\.0\.1 \(now .+\); 2 of 2 differ", lines[-1])
+
+
+async def test_identical_sessions_of_another_version_are_told(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("a", 1, cpu=1))
+        await made.carry_out(await made.cycle(made_by={**versions(), "vcd": "0.0.1"}))
+    result = run("--event-log", tmp_path / "log")
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (
+        0,
+        f"session 1: decided by vcd 0.0.1 (now {versions()['vcd']}); 0 of 1 differ",
+    )
+
+
+async def test_the_very_version_that_decided_is_told_to_differ(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("a", 1, cpu=1))
+        await made.cycle(forge=lambda plan: ev.Plan())
+    result = run("--event-log", tmp_path / "log")
+    assert result.exit_code == 1
+    assert "  it was decided by the very versions that there are now" in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_the_number_of_processes_changes_nothing(forged: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.timetravel.replay.LEAST", 1)
+    one, two = (run("--event-log", forged, "-o", output, "--jobs", jobs) for jobs in (1, 2))
+    assert (one.exit_code, one.stdout) == (two.exit_code, two.stdout)
+    assert one.exit_code == 1
+
+
+def test_no_process_at_all_is_a_mistake(busy: Path) -> None:
+    assert run("--event-log", busy, "--jobs", 0).exit_code == 2
+
+
+def test_a_file_of_an_older_vcd_is_replayed_from_a_copy(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_older(busy, monkeypatch)
+    before = busy.read_bytes()
+    result = run("--event-log", busy)
+    assert (result.exit_code, result.stdout) == (0, "sessions 1 to 8: 8 of 8 identical (13 operations)\n")
+    assert result.stderr.startswith(f"note: event log {busy} was written by an older vcd; a copy of it is read")
+    assert busy.read_bytes() == before
 
 
 def test_json_holds_every_difference(forged: Path) -> None:

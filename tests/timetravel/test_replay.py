@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,11 +14,11 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import CONF, scheduler, write_busy_history
-from vcd.eventlog import LogError, LogReader, import_logs
+from tests.timetravel.histories import CONF, SCORED, scheduler, write_busy_history
+from vcd.eventlog import LogError, LogReader, SessionInfo, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.replay import first_difference, replay
+from vcd.timetravel.replay import Replayed, _parts, first_difference, replay
 
 ROOT = Path(__file__).parents[2]
 ONE_NODE = (dsl.node("n1"), dsl.queue("default"))
@@ -138,6 +140,45 @@ async def test_a_plan_that_was_tampered_with_is_named(tmp_path: Path) -> None:
     }
 
 
+def _elsewhere(node: str) -> Callable[[ev.Plan], ev.Plan]:
+    """A forger who binds the one pod of a plan to ``node``."""
+
+    def forge(plan: ev.Plan) -> ev.Plan:
+        (statement,) = plan.statements
+        (bind,) = statement.operations
+        other = msgspec.structs.replace(bind, node=node)
+        return msgspec.structs.replace(plan, statements=(msgspec.structs.replace(statement, operations=(other,)),))
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        ("half", r"half rates (?P<other>\d+) points \(.*leastrequested .*\) now"),
+        ("n9", "no node n9 was there"),
+        ("small", r"small does not take default/a-0 now \(1 node Insufficient cpu\)"),
+    ],
+)
+async def test_a_bind_to_another_node_rates_both(tmp_path: Path, then: str, why: str) -> None:
+    async with scheduler(tmp_path / "log", SCORED) as made:
+        await made.show(dsl.queue("default"), dsl.node("small", cpu=1), dsl.node("empty"), dsl.node("half"))
+        await made.show(dsl.gang("old", 1, cpu=4, on=["half"], phase="Running"))
+        await made.show(dsl.gang("a", 1, cpu=2))
+        await made.cycle(forge=_elsewhere(then))
+    (one,) = replay(tmp_path / "log")
+    assert one.difference is not None
+    assert (one.difference.recorded, one.difference.replayed) == (
+        f"bind default/a-0 to {then}",
+        "bind default/a-0 to empty",
+    )
+    now, other = one.difference.why
+    best = re.fullmatch(r"empty rates (\d+) points \(.*leastrequested .*\) now", now)
+    rated = re.fullmatch(why, other)
+    assert best is not None and rated is not None
+    assert int(best[1]) > int(rated.groupdict().get("other", 0))
+
+
 def _swap_nodes(plan: ev.Plan) -> ev.Plan:
     (statement,) = plan.statements
     first, second = statement.operations
@@ -161,19 +202,84 @@ async def test_a_plugin_that_fails_today_is_a_difference(tmp_path: Path, monkeyp
     assert str(one.difference) == "deciding: recorded a plan; replayed ZeroDivisionError: no such luck"
 
 
-async def test_two_replicas_histories_replay_across_the_handover(tmp_path: Path) -> None:
+async def _write_handover(path: Path) -> None:
+    """A merged log of two replicas, each of which decided two sessions."""
     for epoch in (1, 2):
-        async with scheduler(tmp_path / f"{epoch}", epoch=epoch) as made:
+        async with scheduler(path.with_name(f"{epoch}"), epoch=epoch) as made:
             await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1 + epoch), dsl.gang("b", 2, cpu=epoch))
             await made.carry_out(await made.cycle())
             await made.carry_out(await made.cycle())
-    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    import_logs([path.with_name("1"), path.with_name("2")], path)
+
+
+async def test_two_replicas_histories_replay_across_the_handover(tmp_path: Path) -> None:
+    await _write_handover(tmp_path / "both")
     assert [(one.session, one.epoch, one.difference) for one in replay(tmp_path / "both")] == [
         (1, 1, None),
         (2, 1, None),
         (3, 2, None),
         (4, 2, None),
     ]
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process is begun for a single session."""
+    monkeypatch.setattr("vcd.timetravel.replay.LEAST", 1)
+
+
+@pytest.mark.usefixtures("fine")
+async def test_any_number_of_processes_gives_the_same(tmp_path: Path) -> None:
+    await write_busy_history(tmp_path / "busy")
+    await _write_handover(tmp_path / "both")
+    advanced: list[None] = []
+    for path, sessions in ((tmp_path / "busy", 8), (tmp_path / "both", 4)):
+        spread = list(replay(path, jobs=2, advanced=lambda: advanced.append(None)))
+        assert spread == list(replay(path))
+        assert len(spread) == sessions
+    assert len(advanced) == 12
+
+
+@pytest.mark.usefixtures("fine")
+async def test_processes_tell_differences_and_errors_as_one_does(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", SCORED) as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1))
+        record = await made.cycle(forge=_elsewhere("n9"))
+        await made.tell(msgspec.structs.replace(record, session=2, head=1000))
+    for jobs in (1, 2):
+        found: list[Replayed] = []
+        with pytest.raises(LogError, match=r"it ends with event .*, before event 1000"):
+            found.extend(replay(tmp_path / "log", jobs=jobs))
+        assert [one.difference.recorded for one in found if one.difference] == ["bind default/a-0 to n9"]
+
+
+def _infos(count: int) -> list[SessionInfo]:
+    """Sessions of which each has ten events."""
+    return [SessionInfo(n, 10 * n, 0, 10 * n - 1, 1, 0, "", 0, 0) for n in range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "jobs", "checkpoints", "parts"),
+    [
+        (800, 2, [], [(n, n + 99) for n in range(1, 800, 100)]),
+        (99, 4, [], [(1, 50), (51, 99)]),
+        (50, 4, [], [(1, 50)]),
+        (200, 1, [], [(1, 50), (51, 100), (101, 150), (151, 200)]),
+        (400, 2, [700, 1100, 1750], [(1, 50), (51, 100), (101, 150), (151, 175), (176, 225), (226, 275), (276, 325)]),
+    ],
+)
+def test_sessions_are_cut_at_checkpoints_and_where_it_pays(
+    sessions: int, jobs: int, checkpoints: list[int], parts: list[tuple[int, int]]
+) -> None:
+    found = _parts(_infos(sessions), checkpoints, jobs)
+    assert found[: len(parts)] == parts
+    assert [number for first, last in found for number in range(first, last + 1)] == list(range(1, sessions + 1))
+
+
+# --- files that are not as they should be -----------------------------------------------------------------------------
 
 
 async def test_a_log_without_sessions_is_an_error(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""``vcd explain``: why a job or pod waits, or went where it went, over time."""
+"""``vcd explain``: why jobs, pods, queues and sessions came to what they came to, from the log alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol
 
 import click
 import msgspec
@@ -12,24 +14,127 @@ from vcd import api
 from vcd.cli.errors import says_errors
 
 
+class _Told(Protocol):
+    """An explanation: a structure for JSON, and sentences."""
+
+    def lines(self) -> Iterable[str]: ...
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked about."""
+
+    log: Path
+    name: str
+    namespace: str
+    session: int | None
+    first: int | None
+    last: int | None
+    change: bool
+
+
+class _Job(msgspec.Struct):
+    """A job's or pod's story; what stands in its way while it waits, and what would let it in, where that was asked."""
+
+    story: api.Explanation
+    obstacles: api.Obstacles | None = None
+    change: api.Counterfactual | None = None
+    at_session: bool = False
+
+    def lines(self) -> Iterator[str]:
+        yield from self.story.lines()
+        heads_shown = not self.at_session  # the story has told already how things stand at the end
+        for part in (self.obstacles, self.change):
+            if part is not None:
+                head, *rest = part.lines()
+                yield from rest if heads_shown else (head, *rest)
+                heads_shown = True
+
+
+def _plain(told: _Told) -> dict[str, Any]:
+    """What is printed as JSON: of a job, its story with the other parts beside what it holds."""
+    plain: dict[str, Any] = msgspec.to_builtins(told)
+    if "story" not in plain:
+        return plain
+    return {**plain["story"], **{name: plain[name] for name in ("obstacles", "change") if plain[name] is not None}}
+
+
+def _job(asked: _Asked) -> _Told:
+    story = api.explain(asked.log, "job", asked.name, asked.namespace)
+    waits = any(episode.what == "waited" for episode in story.episodes)
+    obstacles = api.obstacles(asked.log, story.key, session=asked.session) if waits else None
+    change = api.smallest_change(asked.log, story.key, session=asked.session) if waits and asked.change else None
+    return _Job(story, obstacles, change, asked.session is not None)
+
+
+def _session(asked: _Asked) -> _Told:
+    return api.explain_session(asked.log, asked.session or asked.name or "last")
+
+
+KINDS: dict[str, Callable[[_Asked], _Told]] = {
+    "job": _job,
+    "pod": lambda asked: api.explain(asked.log, "pod", asked.name, asked.namespace),
+    "queue": lambda asked: api.explain_queue(asked.log, asked.name, asked.first, asked.last),
+    "session": _session,
+    "eviction": lambda asked: api.explain_eviction(asked.log, asked.name, asked.namespace),
+    "order": lambda asked: api.explain_order(asked.log, asked.name or None, asked.session),
+}
+"""What can be asked about, each with its explanation."""
+
+_NAMELESS = ("session", "order")
+_OF: dict[str, tuple[str, ...]] = {
+    "session": ("job", "session", "order"), "from": ("queue",), "to": ("queue",), "change": ("job",),
+}  # fmt: skip
+"""The kinds that an option is for."""
+
+
 @click.command()
-@click.argument("kind", type=click.Choice(["job", "pod"]))
-@click.argument("name")
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@click.argument("name", default="")
 @click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
 @click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
+@click.option("--session", type=click.IntRange(min=1), help="job, order: as of this session. session: this one.")
+@click.option("--from", "first", type=click.IntRange(min=1), help="queue: from this session on.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="queue: up to this session.")
+@click.option("--change", is_flag=True, help="job: search the smallest change that would have let it in.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def explain(kind: Literal["job", "pod"], name: str, event_log: Path, namespace: str, output: str) -> None:
-    """Tell from an event log when a job or pod waited for what, where it was placed and why there.
+def explain(
+    kind: str,
+    name: str,
+    event_log: Path,
+    namespace: str,
+    session: int | None,
+    first: int | None,
+    last: int | None,
+    change: bool,
+    output: str,
+) -> None:
+    """Tell from an event log what happened, and why. Times are in UTC.
 
-    NAME is a pod; or a job by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the
-    PodGroup's name as only one has. NAMESPACE/NAME is understood, too. Times are in UTC.
+    \b
+    job NAME       when it waited for what, where it was placed and why there; who is ahead of it, who holds what it
+                   needs, and with --change what would have let it in
+    pod NAME       the same of one pod
+    queue NAME     what it had, was owed and asked for, who waited in it, who was evicted
+    session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
+    eviction NAME  why a pod, or a job's pods, had to go, and not others
+    order [QUEUE]  who is served before whom, with the value of each plugin
 
-    Exits with 0, with 1 if there is no such job or pod, with 2 if the file cannot be used.
+    A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
+    name as only one has. NAMESPACE/NAME is understood, too.
+
+    Exits with 0, with 1 if there is nothing of that name, with 2 if the file cannot be used.
     """
-    explanation = api.explain(event_log, kind, name, namespace)
+    if not name and kind not in _NAMELESS:
+        raise click.UsageError(f"explain {kind} needs a name")
+    given: dict[str, Any] = {"session": session, "from": first, "to": last, "change": change or None}
+    for option, value in given.items():
+        if value is not None and kind not in _OF[option]:
+            raise click.UsageError(f"--{option} is for explain {' and '.join(_OF[option])}")
+    told = KINDS[kind](_Asked(event_log, name, namespace, session, first, last, change))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(_plain(told))).decode())
         return
-    for line in explanation.lines():
+    for line in told.lines():
         click.echo(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vcd import api
 from vcd.cli.errors import says_errors
+
+_SHOWN = 10
+"""Runs of sessions that a line names."""
 
 
 @click.command()
@@ -28,12 +31,21 @@ from vcd.cli.errors import says_errors
     show_default=True,
     help="Keep what a session computed for the next one, as the daemon does; no plan may depend on it.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=api.processors,
+    show_default="the processors there are",
+    help="Processes that share the sessions; the answer is the same for any number.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def replay(
-    event_log: Path, session: int | None, first: int | None, last: int | None, memory: bool, output: str
+    event_log: Path, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str
 ) -> None:
     """Decide the sessions of an event log again, each from what was known when it was decided.
+
+    A file of an older vcd is read from a copy that is brought up to date; it stays as it is.
 
     Exits with 0 if every plan is byte-identical, with 1 if one is not (the first difference is printed), with 2 if
     the file cannot be used or holds no such session.
@@ -44,7 +56,8 @@ def replay(
         first = last = session
     if first is not None and last is not None and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
-    found = list(_with_progress(event_log, first, last, memory))
+    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
+        found = list(_with_progress(log, first, last, memory, jobs))
     different = [one for one in found if one.difference is not None]
     if output == "json":
         result = {"file": str(event_log), "sessions": len(found), "identical": len(found) - len(different)}
@@ -54,7 +67,9 @@ def replay(
     sys.exit(1 if different else 0)
 
 
-def _with_progress(event_log: Path, first: int | None, last: int | None, memory: bool) -> Iterator[api.Replayed]:
+def _with_progress(
+    event_log: Path, first: int | None, last: int | None, memory: bool, jobs: int
+) -> Iterator[api.Replayed]:
     """The replayed sessions, with a bar on standard error where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -64,9 +79,10 @@ def _with_progress(event_log: Path, first: int | None, last: int | None, memory:
         def total(count: int) -> None:
             progress.update(bar, total=count)
 
-        for replayed in api.replay(event_log, first, last, memory=memory, total=total):
+        def advanced() -> None:
             progress.advance(bar)
-            yield replayed
+
+        yield from api.replay(event_log, first, last, memory=memory, jobs=jobs, total=total, advanced=advanced)
 
 
 def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
@@ -75,13 +91,50 @@ def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
     click.echo(
         f"sessions {numbers}: {len(found) - len(different):,} of {len(found):,} identical ({operations:,} operations)"
     )
-    if not different:
-        return
-    one = different[0]
+    if different:
+        _print_difference(different[0])
+        click.echo(f"different: {_numbers(one.session for one in different)}")
+    for line in _versions(found):
+        click.echo(line)
+
+
+def _print_difference(one: api.Replayed) -> None:
     click.echo(f"session {one.session} (decided for {api.moment(one.now)}, event {one.sequence}) differs first:")
     assert one.difference is not None
     click.echo(f"  {one.difference.where}")
     click.echo(f"    recorded: {one.difference.recorded}")
     click.echo(f"    replayed: {one.difference.replayed}")
+    for why in one.difference.why:
+        click.echo(f"    {why}")
     for name, (then, now) in one.versions.items():
         click.echo(f"  {name} was {then or 'not there'} then and is {now or 'not there'} now")
+    if not one.versions:
+        click.echo("  it was decided by the very versions that there are now")
+
+
+def _versions(found: Iterable[api.Replayed]) -> Iterator[str]:
+    """Which sessions other versions than these decided, and how many of them differ."""
+    decided_by: dict[str, list[api.Replayed]] = {}
+    for one in found:
+        moved = one.versions.items()
+        words = ", ".join(f"{name} {then or 'none'} (now {now or 'none'})" for name, (then, now) in moved)
+        decided_by.setdefault(words, []).append(one)
+    for words, sessions in decided_by.items():
+        if words:
+            count = sum(one.difference is not None for one in sessions)
+            numbers = _numbers(one.session for one in sessions)
+            yield f"{numbers}: decided by {words}; {count:,} of {len(sessions):,} differ"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    """Rising numbers, with runs written as one: ``sessions 1 to 3, 7``; the first of many."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    words = [f"{first}" if first == last else f"{first} to {last}" for first, last in runs]
+    more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
+    noun = "session" if words == [f"{runs[0][0]}"] else "sessions"
+    return f"{noun} {', '.join(words[:_SHOWN])}{more}"

@@ -66,6 +66,31 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """A connection that only reads. Raises LogError when the file is missing or not a vcd log of this schema."""
+    connection, version = _opened_read_only(path)
+    if version < migrations()[-1][0]:
+        connection.close()
+        raise LogError(f"event log {path}: written by an older vcd; run `vcd log compact` to bring it up to date")
+    return connection
+
+
+def migrated_copy(path: Path, folder: Path) -> Path | None:
+    """A copy of an older log in ``folder``, brought up to this version's schema; None where the log is of this schema.
+
+    Raises LogError when the file is missing, foreign, damaged or of a newer schema, or cannot be copied.
+    """
+    connection, version = _opened_read_only(path)
+    with closing(connection):
+        if version == migrations()[-1][0]:
+            return None
+        copy = folder / path.name
+        with failures_explained(path), closing(sqlite3.connect(copy)) as target:
+            connection.backup(target)
+    prepare(copy, create=False)
+    return copy
+
+
+def _opened_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
+    """A connection that only reads, and the schema version."""
     try:
         there = path.is_file()
     except OSError as error:
@@ -84,7 +109,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
             return _checked_read_only(path, "mode=ro&immutable=1")
 
 
-def _checked_read_only(path: Path, options: str) -> sqlite3.Connection:
+def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{options}",
         uri=True,
@@ -93,13 +118,10 @@ def _checked_read_only(path: Path, options: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        version = _schema_version(path, connection)
-        if version < migrations()[-1][0]:
-            raise LogError(f"event log {path}: written by an older vcd; run `vcd log compact` to bring it up to date")
+        return connection, _schema_version(path, connection)
     except BaseException:
         connection.close()
         raise
-    return connection
 
 
 def _schema_version(path: Path, connection: sqlite3.Connection) -> int:

@@ -51,7 +51,7 @@ class PriorityQueue(Generic[T]):
         return len(self._heap)
 
 
-def _index_of(name: str) -> int | None:
+def index_in_name(name: str) -> int | None:
     """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
     parts = name.split("-")
     last = parts[-1]
@@ -65,7 +65,7 @@ def ordered_tasks(session: Questions, tasks: list[Task]) -> list[Task]:
 
     Indices count only when every task has one: mixed, Volcano's comparison is no order.
     """
-    indices = [_index_of(task.name) for task in tasks]
+    indices = [index_in_name(task.name) for task in tasks]
     by_index = None not in indices
     key = session.task_plugin_key
     keyed = [

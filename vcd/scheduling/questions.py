@@ -32,6 +32,10 @@ class Questions:
         }
         self.handlers = (self._flat["on_allocate"], self._flat["on_deallocate"])
 
+    def answering(self, point: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
+        """Who is asked at a point, tier by tier: each plugin, and its method as the session calls it."""
+        return [[(_plugin(method), method) for method in tier] for tier in self._methods[point]]
+
     def predicates(self) -> list[Predicate]:
         """All predicates, each with its plugin's name."""
         return [_owned(part, method) for method in self._flat["predicates"] for part in method()]

@@ -84,10 +84,10 @@ def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default")
         oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
         if kind == "pod":
             key = f"{namespace}/{name}"
-            group = _group_of(reader, oldest, key)
+            group = group_of(reader, oldest, key)
             known = key in oldest.tasks.row_of
         else:
-            key = group = _group_named(reader, oldest, namespace, name)
+            key = group = group_named(reader, oldest, namespace, name)
             known = key in oldest.groups
         return _told(history, kind, key, group, _life(reader, kind, key, known))
 
@@ -95,7 +95,7 @@ def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default")
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
+def group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
     """The key of the group that a pod is in, as it was last; empty where it names none."""
     pod, seen = oldest.pod(key), key in oldest.tasks.row_of
     for logged in reader.object_history("Pod", key):
@@ -112,7 +112,7 @@ def _group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
     return f"{key.partition('/')[0]}/{group}" if group else ""
 
 
-def _group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: str) -> str:
+def group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: str) -> str:
     """The key of the one group that a name means: its own, its Job's, or the beginning of its own."""
     exact = f"{namespace}/{name}"
     if exact in oldest.groups or next(reader.object_history("PodGroup", exact), None) is not None:

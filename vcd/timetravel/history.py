@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
 import msgspec
 
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model.events import SessionDecided
+from vcd.scheduling.decide import run
+from vcd.scheduling.outside import Remembered
+from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.policy import Policy, PolicyError
 from vcd.scheduling.registry import read_policy
+from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
@@ -46,6 +51,26 @@ class History:
         if self._maker is None:
             self._maker = SnapshotMaker(state)
         return self._maker.snapshot()
+
+    def rerun(
+        self, number: int, *, jump: bool = True, watchers: Sequence[Plugin] = ()
+    ) -> tuple[SessionDecided, Session]:
+        """A session decided again, as it stands after its last action; ``watchers`` are asked before all plugins.
+
+        What the world outside answered is answered from the record, whatever is asked of it beside.
+        """
+        record = self.reader.session(number)
+        (info,) = self.reader.sessions(number, number)
+        session = run(
+            self.snapshot(info, jump=jump),
+            self.policy(record),
+            record.now,
+            record.seed,
+            watchers=watchers,
+            outside=Remembered(record.asked),
+            interrupted=record.interrupted,
+        )
+        return record, session
 
     def policy(self, record: SessionDecided) -> Policy:
         """The configuration that a session was decided by."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,7 +42,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``passed`` of ``nodes`` took the pod; ``best`` rates the best of them in order, and the chosen one last where it
     is none of these; ``refused`` counts the other nodes by reason. ``nominated``: an earlier eviction made room for
-    the pod there, and nothing was rated.
+    the pod there, and nothing was rated. ``beside`` rates another node that was asked for, where it took the pod.
     """
 
     pod: str
@@ -52,11 +52,21 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     best: tuple[Rated, ...] = ()
     refused: dict[str, int] = {}
     nominated: bool = False
+    beside: Rated | None = None
 
 
-def choices(snapshot: Snapshot, policy: Policy, record: ev.SessionDecided, pods: Collection[str]) -> dict[str, Choice]:
-    """The choices that a session made for some pods, by key; what it took back or never placed is not there."""
-    watcher = _Watcher(frozenset(pods))
+def choices(
+    snapshot: Snapshot,
+    policy: Policy,
+    record: ev.SessionDecided,
+    pods: Collection[str],
+    beside: Mapping[str, str] | None = None,
+) -> dict[str, Choice]:
+    """The choices that a session made for some pods, by key; what it took back or never placed is not there.
+
+    ``beside`` names, by pod, a node that shall be rated in any case.
+    """
+    watcher = _Watcher(frozenset(pods), beside or {})
     run(
         snapshot,
         policy,
@@ -74,9 +84,10 @@ class _Watcher(Plugin):
 
     name = "watcher"
 
-    def __init__(self, pods: frozenset[str]) -> None:
+    def __init__(self, pods: frozenset[str], beside: Mapping[str, str]) -> None:
         super().__init__(parse_arguments((), {}))
         self._pods = pods
+        self._beside = beside
         self._seen: dict[str, _Rating] = {}
         self.made: dict[str, Choice] = {}
 
@@ -94,7 +105,10 @@ class _Watcher(Plugin):
         if task.key in self._pods:
             rating = self._seen.pop(task.key, None)
             node = self._session.nodes.facts.names[row]
-            self.made[task.key] = Choice(task.key, node, nominated=True) if rating is None else rating.choice(row)
+            beside = self._beside.get(task.key, "")
+            self.made[task.key] = (
+                Choice(task.key, node, nominated=True) if rating is None else rating.choice(row, beside)
+            )
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A placement was taken back."""
@@ -120,11 +134,12 @@ class _Rating:
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
         self._refused = session.candidates(task).reasons()
 
-    def choice(self, chosen: int) -> Choice:
-        """The choice of a row."""
+    def choice(self, chosen: int, beside: str = "") -> Choice:
+        """The choice of a row; ``beside`` is the name of another node to rate."""
         shown = self._order[:SHOWN_NODES]
         if chosen not in shown:
             shown.append(chosen)
+        other = next((row for row in self._order if self._names[row] == beside), None)
         return Choice(
             self._pod,
             self._names[chosen],
@@ -132,6 +147,7 @@ class _Rating:
             len(self._order),
             tuple(self._rated(row) for row in shown),
             self._refused,
+            beside=None if other is None else self._rated(other),
         )
 
     def _rated(self, row: int) -> Rated:

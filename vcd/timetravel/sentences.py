@@ -39,7 +39,7 @@ def present(story: Story, settings: Settings) -> str:
 
 def _why_pending(story: Story) -> str:
     wait = story.waits_for
-    return f"it waits {_waits(wait)}" if wait else "no session has said yet why it waits"
+    return f"it waits {waits_in_words(wait)}" if wait else "no session has said yet why it waits"
 
 
 def _pod_now(story: Story, key: str, settings: Settings) -> str:
@@ -133,13 +133,13 @@ def _asked(pod: Pod) -> str:
 
 
 def _waited(episode: Episode, story: Story) -> str:
-    verb = "waits" if episode.end is None else f"waited {_length(episode.end - episode.start)}"
-    words = f"{verb} {_waits(episode.waiting)}"
-    first = _waits(episode.waiting_first)
-    return words if first in ("", _waits(episode.waiting)) else f"{words}; at first {first}"
+    verb = "waits" if episode.end is None else f"waited {span_in_words(episode.end - episode.start)}"
+    words = f"{verb} {waits_in_words(episode.waiting)}"
+    first = waits_in_words(episode.waiting_first)
+    return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
 
 
-def _length(span: timedelta) -> str:
+def span_in_words(span: timedelta) -> str:
     """``45.2 s``, ``12 min 30 s``, ``5 h 3 min``, ``2 d 4 h``."""
     seconds = span.total_seconds()
     if seconds < 60:
@@ -152,7 +152,7 @@ def _length(span: timedelta) -> str:
     return f"{whole} s"
 
 
-def _waits(reasons: Sequence[ev.Waiting]) -> str:
+def waits_in_words(reasons: Sequence[ev.Waiting]) -> str:
     """``at enqueue (proportion): no room (asks cpu 4); at gang (gang): ...``"""
     words = []
     for reason in reasons:
@@ -200,16 +200,18 @@ def _compared(choice: Choice) -> str:
     chosen = next(one for one in choice.best if one.node == choice.node)
     other = next(one for one in choice.best if one is not chosen)
     if choice.best[0] is not chosen:
-        return f"a plugin chose {chosen.node} over {other.node}, which rates {_rates(other)} against {_rates(chosen)}"
+        rates = f"{rates_in_words(other)} against {rates_in_words(chosen)}"
+        return f"a plugin chose {chosen.node} over {other.node}, which rates {rates}"
     if chosen.room_now and not other.room_now:
         return f"{chosen.node} has room now, {other.node} only when what leaves it is gone"
     if chosen.points == other.points:
         rates = f"rate {chosen.points:g} points alike" if chosen.scores else "are not rated by any plugin"
         return f"{chosen.node} and {other.node} {rates}, and {chosen.node} comes first in the seeded order"
-    return f"{chosen.node} rates {_rates(chosen)}, {other.node} {_rates(other)}"
+    return f"{chosen.node} rates {rates_in_words(chosen)}, {other.node} {rates_in_words(other)}"
 
 
-def _rates(rated: Rated) -> str:
+def rates_in_words(rated: Rated) -> str:
+    """A node's points, and what they are made of."""
     parts = ", ".join(f"{name} {points:g}" for name, points in rated.scores.items() if points)
     return f"{rated.points:g} points" + (f" ({parts})" if parts else "")
 

@@ -21,7 +21,7 @@ WEIGHTS = "volcano.sh/hierarchy-weights"
 
 ONE = 1 << 44
 """A share of 1: shares are whole numbers, so that sums do not depend on the order in which they were made."""
-_GRAIN = 1 << 10
+GRAIN = 1 << 10
 """Shares are compared in units of this many, beyond which rounding could tell apart what is equal."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -297,7 +297,7 @@ class Hierarchy:
         state, weight = tree.state, self.places.weight
         return tuple(
             [
-                (state[place][2], round(state[place][1] / weight[place] / _GRAIN))
+                (state[place][2], round(state[place][1] / weight[place] / GRAIN))
                 for place in self.places.path[queue.index]
             ]
         )

@@ -1,0 +1,430 @@
+"""What explaining costs the live cycle: ``python -m bench explain``, or ``python -m bench.explain [--seconds N]``.
+
+A daemon schedules 1,000 nodes of an embedded cluster, to which gangs come and go steadily. It does so alone, while
+another process asks all the time what people ask (jobs, queues, sessions, the page's overview) of the log that it
+writes, and, to tell the log's part in that from what any busy neighbour costs, while the same is asked of a copy of the
+log. The three take turns, in alternating order, so that what drifts cancels out.
+
+The cycle is what the daemon itself counts: from the snapshot through decide and verify until the session is in the log,
+in sessions that bind one whole gang. Its wall time holds what its threads wait for a processor that others have, which
+says more of the machine than of the log; without that (the kernel counts it) remain computing, locks and the disk. CPU
+time is that of the thread that decides, for a session, and that of the whole daemon, for a gang: a daemon that is held
+up decides on more at once, so that the latter may fall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import random
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from bench.clusters import Manifest, gang, nodes, queues
+from bench.table import Row, row, show
+
+NODES, QUEUES, GANG = 1000, 4, 10
+RATE = 4.0
+"""Gangs that come in a second; as many go."""
+KEPT = 40
+"""Gangs that run at any time."""
+SECONDS, ROUNDS = 108.0, 6
+"""Seconds that are measured in all; in each round they are alone, asked, and beside questions about a copy."""
+SETTLE = 0.5
+"""Seconds after a change before measuring goes on."""
+GOAL = 5.0
+ORDER = ALONE, COPY, ASKED = "alone", "a copy asked", "asked"
+
+
+class Decided(NamedTuple):
+    """A session: when it ended (monotonic), its seconds, the CPU seconds of the thread that decided, the seconds that
+    the daemon's threads waited for a processor meanwhile, its CPU seconds until then, and how many pods were bound."""
+
+    at: float
+    seconds: float
+    cpu: float
+    waited: float
+    daemon: float
+    binds: int
+
+
+class Spent(NamedTuple):
+    """What the daemon did: its sessions, and when (monotonic) which append to the log was durable after how long."""
+
+    sessions: list[Decided]
+    appends: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A time that was measured (monotonic), with how many questions were answered in it; the write-ahead log's size at
+    its end."""
+
+    condition: str
+    began: float
+    ended: float
+    answered: int
+    wal: int
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def cluster(pipe: Connection) -> None:
+    """The API server's process: tells its address, lets gangs come and go from the first message to the second."""
+    asyncio.run(_serve(pipe))
+
+
+async def _serve(pipe: Connection) -> None:
+    from vcd.embedded.clock import ClusterClock
+    from vcd.embedded.cluster import EmbeddedCluster
+    from vcd.embedded.server import ApiServer
+    from vcd.embedded.store import Store
+
+    clock = ClusterClock()
+    store = Store(clock.now, random.Random(0))
+    server = ApiServer(store)
+    for namespace in ("volcano-system", "bench"):
+        store.create("namespaces", {"metadata": {"name": namespace}})
+    for queue in queues(QUEUES):
+        store.create("queues.scheduling.volcano.sh", queue)
+    for node in nodes(NODES):
+        store.create("nodes", node)
+    async with EmbeddedCluster(store, clock):
+        await server.start()
+        pipe.send(server.url)
+        await asyncio.to_thread(pipe.recv)
+        stream = asyncio.create_task(_stream(store))
+        stopped = asyncio.create_task(asyncio.to_thread(pipe.recv))
+        await asyncio.wait([stream, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stream.done():
+            stream.result()
+        stream.cancel()
+    await server.stop()
+
+
+async def _stream(store: Any) -> None:
+    """One gang after the other, without end; one of them waits for ever, since no node is as large as it wants."""
+    large = {"containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "64"}}}]}
+    _create(store, gang(0, GANG, "q0", spec=lambda _: large))
+    due, number = time.monotonic(), 0
+    while True:
+        number += 1
+        _create(store, gang(number, GANG, f"q{number % QUEUES}"))
+        if number > KEPT:
+            for obj in gang(number - KEPT, GANG, ""):
+                store.delete(_resource(obj), "bench", obj["metadata"]["name"])
+        due += 1 / RATE
+        await asyncio.sleep(due - time.monotonic())
+
+
+def _create(store: Any, objects: Iterator[Manifest]) -> None:
+    for obj in objects:
+        store.create(_resource(obj), {key: value for key, value in obj.items() if key != "status"})
+
+
+def _resource(obj: Manifest) -> str:
+    return "pods" if obj["kind"] == "Pod" else "podgroups.scheduling.volcano.sh"
+
+
+# --- the daemon -------------------------------------------------------------------------------------------------------
+
+
+def scheduler(pipe: Connection, url: str, log: Path) -> None:
+    """The daemon's process: says when it leads, serves until a message comes, and tells what it spent."""
+    asyncio.run(_schedule(pipe, url, log))
+
+
+async def _schedule(pipe: Connection, url: str, log: Path) -> None:
+    from vcd.daemon import logs
+    from vcd.daemon.options import Options
+    from vcd.daemon.service import assembled
+
+    logs.configure(verbosity=-1)
+    options = Options(event_log=log, master=url, enable_metrics=False, enable_healthz=False, leader_elect=False)
+    stop = asyncio.Event()
+    async with assembled(options) as service:
+        spent = _watched(service)
+        running = asyncio.create_task(service.run(stop))
+        await service.watches.wait_synced()
+        pipe.send("ready")
+        told = asyncio.create_task(asyncio.to_thread(pipe.recv))
+        await asyncio.wait([running, told], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await running
+    pipe.send(spent)
+
+
+def _watched(service: Any) -> Spent:
+    """What the daemon will have spent, noted where it hands its own figures over."""
+    spent, cycle = Spent([], []), service.cycle
+    decide, handover, appended = cycle._decide, cycle._handover, service.keeper.appended
+    cpu = waited = 0.0
+
+    def decided(*given: Any) -> Any:
+        nonlocal cpu, waited
+        before, waited = time.thread_time(), _waited()
+        found = decide(*given)
+        cpu = time.thread_time() - before
+        return found
+
+    def handed_over(record: Any, plan: Any, session: Any, durations: dict[str, float]) -> None:
+        if record is not None:
+            binds = sum(one.verb == "bind" for statement in plan.statements for one in statement.operations)
+            now, seconds = time.monotonic(), durations["total"]
+            spent.sessions.append(Decided(now, seconds, cpu, _waited() - waited, time.process_time(), binds))
+        handover(record, plan, session, durations)
+
+    def was_appended(seconds: float) -> None:
+        spent.appends.append((time.monotonic(), seconds))
+        appended(seconds)
+
+    cycle._decide, cycle._handover, service.keeper.appended = decided, handed_over, was_appended
+    return spent
+
+
+def _waited() -> float:
+    """Seconds that the threads of this process were ready to run and had no processor, since they began."""
+    files = Path("/proc/self/task").glob("*/schedstat")
+    return sum(int(file.read_text(encoding="ascii").split()[1]) for file in files) / 1e9
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def asker(pipe: Connection) -> None:
+    """Who asks, in a process of its own: about each log that is sent, from when it says so until the next message; then
+    it tells how many questions were answered. None ends it."""
+    while (log := pipe.recv()) is not None:
+        with _page(log) as page:
+            pipe.send("ready")
+            answered = 0
+            questions = _questions(log, page)
+            while not pipe.poll():
+                next(questions)
+                answered += 1
+            pipe.recv()
+            pipe.send(answered)
+
+
+def _questions(log: Path, page: HTTPConnection) -> Iterator[Any]:
+    """What people ask, one after the other, without end."""
+    from vcd import api
+    from vcd.timetravel.queues import explain_queue
+    from vcd.timetravel.sessions import explain_session
+
+    number = 0
+    while True:
+        jobs = [job["key"] for job in _overview(page)["jobs"]]
+        yield jobs
+        for key in (jobs[0], jobs[-1]):  # the one that waits for ever, and the newest
+            yield list(api.explain(log, "job", key).lines())
+        yield list(explain_session(log, "last").lines())
+        yield list(explain_queue(log, f"q{number % QUEUES}").lines())
+        number += 1
+
+
+@contextmanager
+def _page(log: Path) -> Iterator[HTTPConnection]:
+    """A connection to the page of a log, which ``vcd view`` serves."""
+    command = [sys.executable, "-m", "vcd", "view", "--event-log", str(log), "--address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view:
+        assert view.stdout is not None
+        try:
+            with closing(HTTPConnection(urlsplit(view.stdout.readline().strip()).netloc)) as connection:
+                yield connection
+        finally:
+            view.terminate()
+
+
+def _overview(page: HTTPConnection) -> Any:
+    page.request("GET", "/api/overview")
+    response = page.getresponse()
+    text = response.read()
+    if response.status != 200:
+        raise RuntimeError(f"/api/overview: {response.status} {text.decode()}")
+    return json.loads(text)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+def run(seconds: float = SECONDS) -> list[Row]:
+    """The rows, from so many seconds of measuring."""
+    with tempfile.TemporaryDirectory() as folder:
+        slices, spent = measured(Path(folder), seconds / (3 * ROUNDS))
+    return rows_of(slices, spent)
+
+
+def measured(folder: Path, seconds: float) -> tuple[list[Slice], Spent]:
+    """Slices of so many seconds, and what the daemon spent meanwhile."""
+    log, slices = folder / "log.sqlite", list[Slice]()
+    with _started(cluster) as server, _started(asker) as asking:
+        with _started(scheduler, server.recv(), log) as daemon:
+            daemon.recv()
+            server.send("go")
+            time.sleep(KEPT / RATE)
+            for number in range(ROUNDS):
+                for condition in ORDER if number % 2 == 0 else reversed(ORDER):
+                    if server.poll() or daemon.poll():
+                        raise RuntimeError("the cluster or the daemon ended; see above")
+                    slices.append(_slice(condition, log, asking, seconds))
+            daemon.send("stop")
+            spent = daemon.recv()
+        server.send("stop")
+        asking.send(None)
+    return slices, spent
+
+
+def _slice(condition: str, log: Path, asking: Connection, seconds: float) -> Slice:
+    about, answered = log, 0
+    if condition == COPY:
+        about = log.with_name(f"copy-{time.monotonic_ns()}.sqlite")
+        with closing(sqlite3.connect(log)) as source, closing(sqlite3.connect(about)) as target:
+            source.backup(target)
+    if condition != ALONE:
+        asking.send(about)
+        asking.recv()
+    time.sleep(SETTLE)
+    began = time.monotonic()
+    time.sleep(seconds)
+    ended, wal = time.monotonic(), log.with_name(f"{log.name}-wal").stat().st_size
+    if condition != ALONE:
+        asking.send("stop")
+        answered = asking.recv()
+    return Slice(condition, began, ended, answered, wal)
+
+
+@contextmanager
+def _started(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
+    """A process that does ``work``, and the pipe to it; it has ended when this is left."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, *given))
+    process.start()
+    theirs.close()  # so that who waits for a process that died is told
+    try:
+        yield ours
+        process.join(30)
+    finally:
+        if process.is_alive():
+            process.terminate()
+            process.join()
+        ours.close()
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+Figure = Callable[[Spent, list[Slice]], float]
+
+
+def rows_of(slices: list[Slice], spent: Spent) -> list[Row]:
+    """Each figure in each condition, and how much more it is than alone."""
+    rows = [row(f"explain, {NODES:,} nodes, {RATE:g} gangs of {GANG} a second", None, "")]
+    for name, figure, goal in (
+        ("cycle, median", _of_sessions(statistics.median, _wall), GOAL),
+        ("cycle, mean", _of_sessions(statistics.fmean, _wall), GOAL),
+        ("without waits for a processor, median", _of_sessions(statistics.median, _unhindered), GOAL),
+        ("without waits for a processor, mean", _of_sessions(statistics.fmean, _unhindered), GOAL),
+        ("CPU of the thread that decides, median", _of_sessions(statistics.median, _cpu), GOAL),
+        ("CPU of the thread that decides, mean", _of_sessions(statistics.fmean, _cpu), GOAL),
+        ("CPU of the daemon for a gang", _daemon, None),
+        ("append to the log, median", _append, None),
+    ):
+        rows += _compared(name, figure, goal, slices, spent)
+    for condition in ORDER:
+        of = _in(condition, slices)
+        rows.append(row(f"  {condition}: sessions that bound one gang", len(_same(spent, of)), ""))
+        rows.append(row(f"  {condition}: questions answered", sum(one.answered for one in of), ""))
+    rows.append(row("  write-ahead log at most", max(one.wal for one in slices) / 2**20, "MiB"))
+    return rows
+
+
+def _in(condition: str, slices: list[Slice]) -> list[Slice]:
+    return [one for one in slices if one.condition == condition]
+
+
+def _compared(name: str, figure: Figure, goal: float | None, slices: list[Slice], spent: Spent) -> Iterator[Row]:
+    values = {condition: figure(spent, _in(condition, slices)) for condition in ORDER}
+    for condition in ORDER:
+        yield row(f"  {name}: {condition}", values[condition], "ms")
+    if goal is None:
+        return
+    yield row(f"    {ASKED}, more than {ALONE}", _more(values[ALONE], values[ASKED]), "%", goal=goal)
+    yield row(f"    {ASKED}, more than {COPY}", _more(values[COPY], values[ASKED]), "%")
+    rounds = [slices[i : i + len(ORDER)] for i in range(0, len(slices), len(ORDER))]
+    single = sorted(_more(figure(spent, _in(ALONE, one)), figure(spent, _in(ASKED, one))) for one in rounds)
+    yield row(f"    {ASKED}, more than {ALONE}, in single rounds", f"{single[0]:.0f} to {single[-1]:.0f}", "%")
+
+
+def _more(before: float, after: float) -> float:
+    return 100 * (after / before - 1)
+
+
+def _same(spent: Spent, slices: list[Slice]) -> list[Decided]:
+    """The sessions of some slices that bound one gang. Raises RuntimeError where there is none."""
+    found = [one for ones in slices for one in _within(spent, ones) if one.binds == GANG]
+    if not found:
+        raise RuntimeError("no session bound one gang in a slice; give it more --seconds")
+    return found
+
+
+def _within(spent: Spent, one: Slice) -> list[Decided]:
+    return [session for session in spent.sessions if one.began <= session.at < one.ended]
+
+
+def _of_sessions(average: Callable[[Iterable[float]], float], seconds: Callable[[Decided], float]) -> Figure:
+    return lambda spent, slices: 1000 * average([seconds(one) for one in _same(spent, slices)])
+
+
+def _wall(session: Decided) -> float:
+    return session.seconds
+
+
+def _unhindered(session: Decided) -> float:
+    return session.seconds - session.waited
+
+
+def _cpu(session: Decided) -> float:
+    return session.cpu
+
+
+def _daemon(spent: Spent, slices: list[Slice]) -> float:
+    """From a slice's first session to its last, all that the daemon does for a gang included."""
+    cpu, binds = 0.0, 0
+    for one in slices:
+        sessions = _within(spent, one)
+        cpu += sessions[-1].daemon - sessions[0].daemon
+        binds += sum(session.binds for session in sessions[1:])
+    return 1000 * cpu * GANG / binds
+
+
+def _append(spent: Spent, slices: list[Slice]) -> float:
+    took = [seconds for one in slices for at, seconds in spent.appends if one.began <= at < one.ended]
+    return 1000 * statistics.median(took)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"to measure in all, {SECONDS:g} by default")
+    given = parser.parse_args()
+    show(run(given.seconds))
+
+
+if __name__ == "__main__":
+    main()

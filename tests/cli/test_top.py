@@ -1,0 +1,159 @@
+"""``vcd top``: what a frame shows, worked out by hand, and how frames follow a log that is written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console, RenderableType
+
+from tests import dsl
+from tests.timetravel.histories import CONF, START, scheduler
+from tests.timetravel.test_older import make_older
+from vcd import api
+from vcd.cli import main
+from vcd.cli.top import frame, live
+
+SECOND = 1_000_000_000
+
+
+def run(*arguments: object) -> Result:
+    """Run ``vcd top``; a traceback fails the test."""
+    result = CliRunner().invoke(main, ["top", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def row(text: str, *begin: str) -> list[str]:
+    """The cells of the one line that begins with some cells."""
+    (found,) = [line.split() for line in text.splitlines() if line.split()[: len(begin)] == list(begin)]
+    return found
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> Path:
+    """Two nodes of 8 and 4 cpu; queue wide has 6 of them allocated of a capability of 12, and a gang of 3 x 4 waits
+    since the first second, one of 9 since the second one."""
+    path = tmp_path / "events.log"
+    async with scheduler(path, CONF.replace("enqueue, ", "")) as made:
+        lost = {"conditions": [{"type": "Ready", "status": "False"}]}
+        await made.show(
+            dsl.node("n1", cpu=8),
+            dsl.node("n2", cpu=4, status=lost),
+            dsl.queue("wide", capability={"cpu": "12"}),
+            dsl.queue("shut", state="Closed"),
+            dsl.gang("runs", 1, cpu=6, memory=1, queue="wide", on=["n1"], phase="Running"),
+            dsl.gang("newer", 1, cpu=9, memory=1, queue="wide", created=2),
+            dsl.gang("older", 3, cpu=4, memory=1, queue="wide", created=1),
+        )
+        made.clock.now += 100 * SECOND
+        await made.cycle(seconds=20)
+        await made.show(dsl.gang("newest", 1, cpu=9, queue="wide", created=110))
+        await made.cycle()
+    return path
+
+
+def test_a_frame_shows_sessions_nodes_and_pods(log: Path) -> None:
+    first, second, *_ = run("--event-log", log).stdout.splitlines()
+    assert first.startswith("events.log: session 2 of 2026-01-01T00:02:00.000Z, 3 sessions a minute, last event ")
+    assert second == "nodes: 1 of 2 ready   jobs: 4   pods: 5 Pending, 1 Running"
+
+
+def test_a_queue_is_a_bar_of_what_it_may_have(log: Path) -> None:
+    shown = run("--event-log", log, "--once").stdout
+    queue, resource, bar, *figures = row(shown, "wide", "cpu")
+    assert (queue, resource, bar.count("█"), len(bar)) == ("wide", "cpu", 12, 24)
+    assert (bar.index("│"), figures) == (23, ["6", "12", "12", "36"])
+    assert row(shown, "shut") == ["shut", "(Closed)", "nothing"]
+
+
+def test_the_fullest_node_comes_first(log: Path) -> None:
+    shown = run("--event-log", log).stdout
+    assert row(shown, "n1")[2:] == ["75%", "cpu", "1", "yes"]
+    assert row(shown, "n2")[2:] == ["0%", "cpu", "0", "no"]
+    assert shown.index("\nn1 ") < shown.index("\nn2 ")
+
+
+def test_the_job_that_waits_longest_comes_first(log: Path) -> None:
+    lines = run("--event-log", log).stdout.splitlines()
+    jobs = lines[next(i for i, line in enumerate(lines) if line.startswith("waiting job")) + 1 :]
+    assert [line.split()[0] for line in jobs] == ["default/older", "default/newer", "default/newest"]
+    assert jobs[0].startswith("default/older   wide   Inqueue  0 of 3  3    2 min  queue (proportion): ")
+    assert "gang: fewer tasks than the minimum (have 0, min 3)" in jobs[0]
+
+
+def test_json_is_the_whole_frame(log: Path) -> None:
+    found = json.loads(run("--event-log", log, "-o", "json").stdout)
+    assert (found["session"], found["rate"], found["time"]) == (2, 3.0, START + 120 * SECOND)
+    assert [node["name"] for node in found["overview"]["nodes"]] == ["n1", "n2"]
+
+
+async def test_a_long_list_is_cut_and_says_so(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), [dsl.node(f"n{i:02}") for i in range(13)], dsl.gang("a", 1, cpu=1))
+        await made.cycle()
+    lines = [line.strip() for line in run("--event-log", tmp_path / "log").stdout.splitlines()]
+    assert lines.count("... and 3 more") == 1
+    assert not any(line.startswith("n10 ") for line in lines)
+
+
+async def test_a_log_without_sessions_is_shown(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log"):
+        pass
+    result = run("--event-log", tmp_path / "log")
+    assert (result.exit_code, result.stdout.startswith("log: no session yet, 2 events, last event ")) == (0, True)
+
+
+async def test_frames_follow_a_log_that_is_written_until_ctrl_c(tmp_path: Path) -> None:
+    screen = Console(file=StringIO(), force_terminal=True, width=160, height=40)
+    seen: list[int] = []
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"))
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            asyncio.run_coroutine_threadsafe(decide(), loop).result()
+
+        async def decide() -> None:
+            await made.show(dsl.gang(f"job-{len(seen)}", 1, cpu=1))
+            await made.cycle()
+
+        def watch() -> None:
+            with api.Watched(tmp_path / "log") as watched:
+
+                def look() -> RenderableType:
+                    glance = watched.look()
+                    seen.append(glance.session)
+                    return frame("log", glance, made.clock.now)
+
+                live(screen, look, wait)
+
+        await asyncio.to_thread(watch)
+    assert seen == [0, 1, 2]
+    assert "session 2 of" in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_file_of_an_older_vcd_is_shown_from_a_copy(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_older(log, monkeypatch)
+    result = run("--event-log", log)
+    assert (result.exit_code, "written by an older vcd" in result.stderr) == (0, True)
+    assert result.stdout.startswith("events.log: session 2 ")
+
+
+@pytest.mark.parametrize("options", [("--interval", "0"), ("--interval", "soon")])
+def test_a_bad_interval_exits_with_2(log: Path, options: tuple[str, ...]) -> None:
+    assert run("--event-log", log, *options).exit_code == 2
+
+
+def test_a_file_that_cannot_be_used_exits_with_2(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello " * 1000)
+    for name, message in (("text", "it is not a vcd log"), ("none", "there is no such file")):
+        result = run("--event-log", tmp_path / name)
+        assert (result.exit_code, message in result.stderr) == (2, True)

@@ -1,0 +1,109 @@
+"""``vcd whatif`` and ``vcd sweep``: what they ask for, print and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tests import dsl
+from tests.timetravel.plays import CONF, Work, play
+from vcd.cli import main
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """On one node of 2 cpu, ``late`` waits 20 s for ``early``."""
+    path = tmp_path_factory.mktemp("log") / "events.sqlite"
+    work = [Work("early", 0, 30, cpu=2), Work("late", 10, 20, cpu=2)]
+    asyncio.run(play(path, [dsl.node("n", cpu=2)], work, seconds=55))
+    return path
+
+
+def run(*arguments: object, stdin: str | None = None) -> Result:
+    """Run ``vcd``; a traceback fails the test."""
+    result = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_table_with_a_column_for_each_run(log: Path) -> None:
+    result = run("whatif", "--event-log", log, "--set", "node/n.status.allocatable.cpu=4")
+    assert result.exit_code == 0, result.output
+    assert "waits that change most under changed:" in result.stdout
+    assert "default/late (queue default): 20 s -> 0 s" in result.stdout
+    assert "node/n.status.allocatable.cpu=4" in result.stdout
+
+
+def test_json_holds_each_job(log: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(yaml.safe_dump(dsl.node("m", cpu=2)))
+    found = json.loads(run("whatif", "--event-log", log, "--add", more, "-o", "json").stdout)
+    assert [each["name"] for each in found["runs"]] == ["recorded", "baseline", "changed"]
+    assert [each["jobs"]["default/late"][1] for each in found["runs"]] == [20, 20, 0]
+
+
+def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "other.conf"
+    conf.write_text(CONF)
+    report = tmp_path / "report.html"
+    result = run("whatif", "--event-log", log, "--scheduler-conf", conf, "--html", report)
+    assert result.exit_code == 0, result.output
+    assert "other.conf" in result.stdout
+    assert "other.conf" in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "say what shall be otherwise"),
+        (("--set", "queue/x.spec.weight=2"), "there is no Queue x"),
+        (("--without", "node"), "write it like node/gpu-7"),
+        (("--session", "3", "--without", "node/n"), "--session is for --submit and --fill"),
+        (("--submit", "-", "--fill", "-"), "either with --submit or with --fill"),
+        (("--fill", "-", "--without", "node/n"), "leave out --submit and --fill"),
+        (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
+        (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: No such file"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_a_line(log: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = run("whatif", "--event-log", log, *arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(result.stderr.split())
+
+
+def test_a_bad_configuration_is_told_line_by_line(log: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "bad.conf"
+    conf.write_text("actions: allocat\n")
+    for command in ("whatif", "sweep"):
+        result = run(command, "--event-log", log, "--scheduler-conf", conf)
+        assert result.exit_code == 2
+        assert "bad.conf:1: error:" in result.stderr
+
+
+def test_a_sweep_has_a_column_for_each_configuration_and_seed(log: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "same.conf"
+    conf.write_text(CONF)
+    result = run("sweep", "--event-log", log, "--scheduler-conf", conf, "--seeds", "0-1", "--jobs", 1)
+    assert result.exit_code == 0, result.output
+    assert "same.conf seed 0" in result.stdout
+    assert "same.conf seed 1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--seeds", "3-1"), "write one like 3 or 0-9"),
+        (("--seeds", "x"), "write one like 3 or 0-9"),
+        (("--dask", "tcp://127.0.0.1:1"), "--dask tcp://127.0.0.1:1"),
+    ],
+)
+def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = run("sweep", "--event-log", log, *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -1,0 +1,61 @@
+"""Parts of a work in several processes: results in order, failures in their place, nobody left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.timetravel.works import counting, endless
+from vcd.timetravel.parallel import Failed, Lost, in_order
+
+ROOT = Path(__file__).parents[2]
+PARTS = [(0, 2), (3, 3), (4, 9), (10, 11), (12, 20)]
+
+
+def test_results_come_in_the_order_of_the_parts() -> None:
+    arrived: list[None] = []
+    found = list(in_order(counting, (), PARTS, 2, ValueError, lambda: arrived.append(None)))
+    assert (found, len(arrived)) == (list(range(21)), 21)
+
+
+def test_a_part_that_fails_is_told_after_what_comes_before_it() -> None:
+    found: list[int] = []
+    with pytest.raises(Failed, match=r"^5 is broken$"):
+        found.extend(in_order(counting, (5,), PARTS, 2, ValueError))
+    assert found == [0, 1, 2, 3, 4]
+
+
+def test_a_process_that_ends_is_told_after_what_comes_before_it() -> None:
+    found: list[int] = []
+    with pytest.raises(Lost) as lost:
+        found.extend(in_order(counting, (-1, 11), PARTS, 2, ValueError))
+    assert (found, lost.value.code) == (list(range(11)), 7)
+
+
+def test_the_processes_end_with_the_iterator() -> None:
+    results = in_order(endless, (), [(5, 5), (6, 6)], 2, ValueError)
+    assert [next(results) for _ in range(3)] == [5, 6, 7]
+    assert len(multiprocessing.active_children()) == 2
+    results.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_ends_all_processes_without_a_word() -> None:
+    script = """
+import multiprocessing, os, signal
+from tests.timetravel.works import stuck
+from vcd.timetravel.parallel import in_order
+try:
+    for number in in_order(stuck, (), [(1, 1), (2, 2)], 2, ValueError):
+        os.killpg(0, signal.SIGINT)  # as a terminal does: to every process of the group
+except KeyboardInterrupt:
+    print("interrupted", multiprocessing.active_children())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, start_new_session=True
+    )
+    assert (done.stdout, done.stderr) == ("interrupted []\n", "")

@@ -1,0 +1,338 @@
+"""Explain queue: its figures over time, its jobs' waits by reason, and evictions in it and for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import dsl
+from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history
+from vcd.eventlog import LogError, import_logs
+from vcd.model import events as ev
+from vcd.timetravel import logfile
+from vcd.timetravel.explain import NotFound
+from vcd.timetravel.queues import QueueExplanation, WaitedFor, explain_queue
+
+CONF = """\
+actions: "allocate, reclaim"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: capacity
+"""
+NO_NODE = "predicate: Insufficient cpu"
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """Eleven minutes, in which ``default/large`` waits in queue default and ``default/third`` in queue small."""
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
+
+
+async def at(made: Scheduler, seconds: int) -> None:
+    """One session at so many seconds after the beginning."""
+    made.clock.now = START + seconds * 1_000_000_000
+    await made.carry_out(await made.cycle(seconds=0))
+
+
+def standings(explanation: QueueExplanation) -> list[tuple[float, str]]:
+    """How long, and the figures without the queue's state."""
+    return [(span.seconds, "; ".join(span.standing[1:])) for span in explanation.spans]
+
+
+# --- which queue, which sessions --------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_not_there_is_told_with_those_that_are(busy: Path) -> None:
+    with pytest.raises(NotFound, match="no queue larg is in it; there is default, root, small"):
+        explain_queue(busy, "larg")
+
+
+def test_sessions_that_are_not_there_are_told_with_those_that_are(busy: Path) -> None:
+    with pytest.raises(NotFound, match="it has no sessions from 9 to the end; it has sessions 1 to 8"):
+        explain_queue(busy, "default", 9)
+
+
+async def test_a_log_without_sessions_is_told_so(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"))
+    with pytest.raises(NotFound, match=r"it has no sessions$"):
+        explain_queue(tmp_path / "log", "default")
+
+
+def test_a_file_that_is_no_log_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(LogError):
+        explain_queue(tmp_path / "nothing", "default")
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_with_the_same_figures_are_one_span(busy: Path) -> None:
+    explanation = explain_queue(busy, "small")
+    assert standings(explanation) == [
+        (2, ""),
+        (1, "allocated 6 of 6 cpu deserved, capability 8"),
+        (663, "allocated 6 of 8 cpu deserved, requested 10, capability 8"),
+    ]
+    assert [span.sessions for span in explanation.spans] == [(1, 2), (3, 3), (4, 8)]
+    assert (explanation.sampled, explanation.sessions) == (8, 8)
+
+
+def test_a_queue_that_has_all_it_deserves_is_overused_for_that_time(busy: Path) -> None:
+    explanation = explain_queue(busy, "default")
+    assert [(span.sessions, span.overused) for span in explanation.spans] == [
+        ((1, 4), True),
+        ((5, 5), False),
+        ((6, 6), False),
+        ((7, 7), False),
+        ((8, 8), True),
+    ]
+    assert explanation.overused_seconds == 4 + 1
+    assert "  overused for 5 s of 11 min 6 s" in list(explanation.lines())
+
+
+@pytest.mark.parametrize(("samples", "sampled"), [(0, 1), (1, 2), (3, 4), (8, 8), (100, 8)])
+def test_no_more_sessions_are_decided_again_than_asked_for_and_the_last(busy: Path, samples: int, sampled: int) -> None:
+    explanation = explain_queue(busy, "small", samples=samples)
+    assert explanation.sampled == sampled
+    assert explanation.spans[-1].sessions[1] == 8
+    assert explanation.seconds == 666
+
+
+async def test_every_figure_of_a_resource_is_told(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        limits = {"capability": {"cpu": "6"}, "deserved": {"cpu": "4"}, "guarantee": {"resource": {"cpu": "2"}}}
+        await made.show(dsl.queue("a", **limits), dsl.node("n1", cpu=8))
+        await made.show(dsl.gang("job", 3, members=1, queue="a", cpu=3, memory=1))
+        await at(made, 0)
+    explanation = explain_queue(tmp_path / "log", "a")
+    assert "allocated 6 of 4 cpu deserved, requested 9, guarantee 2, capability 6" in explanation.now
+    assert explanation.now[0].startswith("queue a is Open, weight 1, share 1.5")
+
+
+async def test_a_queue_that_goes_is_not_there_any_more(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.queue("a"), dsl.node("n1"))
+        await at(made, 0)
+        await made.delete("Queue", "a")
+        await at(made, 60)
+    explanation = explain_queue(tmp_path / "log", "a")
+    assert [(span.seconds, span.standing[0]) for span in explanation.spans] == [
+        (60, "Open, weight 1"),
+        (0, "the queue is not there"),
+    ]
+    assert [edit.text for edit in explanation.edits] == ["created", "deleted"]
+    assert explanation.now == ["queue a is not there", "no job waits in it"]
+
+
+async def test_changes_of_the_queue_have_their_times(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("a", capability={"cpu": "8"}), dsl.node("n1"))
+        await at(made, 0)
+        made.clock.now += 90_000_000_000
+        await made.show(dsl.queue("a", capability={"cpu": "8"}, weight=3))
+        await made.tell(ev.ObjectBad("Queue", "a", "", "spec.weight: not a number"))
+        await at(made, 120)
+        await made.show(dsl.queue("a", weight=5))
+    whole, rest = explain_queue(tmp_path / "log", "a"), explain_queue(tmp_path / "log", "a", 2)
+    assert [(edit.time[14:19], edit.text) for edit in whole.edits] == [
+        ("00:00", "created"),
+        ("01:30", "spec.weight 1 to 3"),
+        ("01:30", "set aside: spec.weight: not a number"),
+    ]
+    assert rest.edits == []
+
+
+async def test_a_session_that_cannot_be_run_again_is_noted(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **named: object) -> None:
+        raise ZeroDivisionError("no such luck")
+
+    monkeypatch.setattr("vcd.timetravel.history.run", broken)
+    explanation = explain_queue(busy, "default", samples=1)
+    assert (explanation.sampled, explanation.spans) == (0, [])
+    assert explanation.notes == [
+        f"deciding session {number} again fails with ZeroDivisionError: no such luck" for number in (1, 8)
+    ]
+    assert explanation.waited == 1
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_waits_are_counted_by_reason(busy: Path) -> None:
+    explanation = explain_queue(busy, "default")
+    assert explanation.reasons == [
+        WaitedFor("enqueue (overcommit): resource in cluster is overused", 600, 1, "default/large", 600),
+        WaitedFor(NO_NODE, 60, 1, "default/large", 60),
+    ]
+    assert (explanation.waited, explanation.waiting) == (1, 0)
+    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/large", 660, False)]
+
+
+def test_a_wait_that_goes_on_counts_up_to_the_last_event(busy: Path) -> None:
+    explanation = explain_queue(busy, "small")
+    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/third", 663, True)]
+    assert explanation.now[-1].startswith("1 job waiting, longest default/third for 11 min 3 s: at queue (proportion)")
+
+
+def test_a_range_begins_with_those_that_wait_and_ends_with_the_next_session(busy: Path) -> None:
+    explanation = explain_queue(busy, "default", 7, 7)
+    assert (explanation.start, explanation.until) == ("2026-01-01T00:10:05.000Z", "2026-01-01T00:11:05.000Z")
+    assert explanation.reasons == [WaitedFor(NO_NODE, 60, 1, "default/large", 60)]
+    assert explain_queue(busy, "small", 5, 6).longest[0].seconds == 601
+
+
+def test_a_wait_that_is_older_than_the_log_is_known_from_its_checkpoint(busy: Path) -> None:
+    logfile.compact(busy, max_age=1)
+    explanation = explain_queue(busy, "small")
+    assert (explanation.first, explanation.waited) == (5, 1)
+    assert explanation.longest[0].seconds == 662
+
+
+async def test_the_time_of_several_jobs_is_summed_and_the_longest_come_first(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=1), dsl.node("n2", cpu=1))
+        for number in range(6):
+            await made.show(dsl.gang(f"job-{number}", 1, cpu=2, created=number))
+            await at(made, 10 * number)
+        await at(made, 60)
+    explanation = explain_queue(tmp_path / "log", "default")
+    (reason,) = (one for one in explanation.reasons if one.reason == NO_NODE)
+    assert (reason.seconds, reason.jobs, reason.longest, reason.longest_seconds) == (
+        60 + 50 + 40 + 30 + 20 + 10, 6, "default/job-0", 60,
+    )  # fmt: skip
+    assert [job.group for job in explanation.longest] == [f"default/job-{number}" for number in range(5)]
+    assert explanation.now[-1].startswith("6 jobs waiting, longest default/job-0 for 1 min: ")
+
+
+async def test_a_job_that_is_deleted_waits_no_longer(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=1), dsl.gang("job", 1, cpu=2))
+        await made.show(dsl.gang("other", 1, cpu=2))
+        await at(made, 0)
+        made.clock.now += 10_000_000_000
+        await made.delete("Pod", "default/job-0")
+        await made.delete("PodGroup", "default/job")
+        await at(made, 3600)
+        await made.delete("PodGroup", "default/other")
+        made.clock.now += 5_000_000_000
+        await made.show(dsl.node("n2", cpu=1))
+    explanation = explain_queue(tmp_path / "log", "default")
+    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [
+        ("default/other", 3600, False),
+        ("default/job", 10, False),
+    ]
+
+
+async def test_a_job_that_changes_its_queue_waits_in_both(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("a"), dsl.queue("b"), dsl.node("n1", cpu=1), dsl.gang("job", 1, cpu=2, queue="a"))
+        await at(made, 0)
+        await made.show(dsl.group("job", queue="b"))
+        await at(made, 30)
+        await at(made, 50)
+    seconds = {name: [job.seconds for job in explain_queue(tmp_path / "log", name).longest] for name in ("a", "b")}
+    assert seconds == {"a": [30], "b": [20]}
+
+
+async def test_waits_go_on_where_another_replica_takes_over(tmp_path: Path) -> None:
+    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
+    async with scheduler(tmp_path / "1", epoch=1) as made:
+        await made.show(dsl.node("n1", cpu=4), job)
+        await made.cycle()
+        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
+    async with scheduler(tmp_path / "2", leading=False) as made:
+        await made.show(dsl.node("n1", cpu=4), job)
+        made.clock.now += 60_000_000_000
+        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
+        await made.show(dsl.node("n1", cpu=8))
+        await made.carry_out(await made.cycle())
+    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    explanation = explain_queue(tmp_path / "both", "default")
+    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/job", 60, False)]
+
+
+# --- evictions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def reclaimed(tmp_path: Path) -> Path:
+    """Queue a holds all four cpu; after ten seconds b, which deserves half, takes two of them back."""
+    half = {"deserved": {"cpu": "2"}}
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("a", **half), dsl.queue("b", **half), dsl.node("n1", cpu=4))
+        await made.show(dsl.gang("old", 4, members=1, on=["n1"] * 4, queue="a", cpu=1))
+        await at(made, 0)
+        await made.show(dsl.gang("new", 1, queue="b", cpu=2))
+        await at(made, 10)
+        await at(made, 20)
+    return tmp_path / "log"
+
+
+def test_evictions_are_told_in_the_queue_that_loses_and_in_the_one_that_gains(reclaimed: Path) -> None:
+    loser, winner = explain_queue(reclaimed, "a"), explain_queue(reclaimed, "b")
+    assert loser.evictions == winner.evictions_for
+    assert loser.evictions_for == winner.evictions == []
+    assert [(one.session, one.action, one.pod, one.queue, one.for_queue) for one in loser.evictions] == [
+        (2, "reclaim", f"default/old-{number}", "a", "b") for number in (3, 2)
+    ]
+    assert "  2 pods of queue a by reclaim for queue b" in list(loser.lines())
+    assert "2 pods evicted for it:" in list(winner.lines())
+
+
+def test_the_figures_follow_the_evictions(reclaimed: Path) -> None:
+    assert standings(explain_queue(reclaimed, "a")) == [
+        (10, "allocated 4 of 2 cpu deserved"),
+        (10, "allocated 2 of 2 cpu deserved, requested 4"),
+        (0, "allocated 2 of 2 cpu deserved"),
+    ]
+
+
+async def test_an_eviction_that_was_dropped_is_not_counted(tmp_path: Path) -> None:
+    half = {"deserved": {"cpu": "2"}}
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("a", **half), dsl.queue("b", **half), dsl.node("n1", cpu=4))
+        await made.show(dsl.gang("old", 4, members=1, on=["n1"] * 4, queue="a", cpu=1))
+        await made.show(dsl.gang("new", 1, queue="b", cpu=2))
+        record = await made.cycle(ev.ObjectGone("Pod", "default/new-0"))
+    assert record.stale
+    assert explain_queue(tmp_path / "log", "a").evictions == []
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["default", "small", "root"])
+def test_an_explanation_is_data_for_json(busy: Path, name: str) -> None:
+    explanation = explain_queue(busy, name)
+    assert msgspec.json.decode(msgspec.json.encode(explanation), type=QueueExplanation) == explanation
+
+
+def test_lines_begin_with_the_range_and_end_with_how_it_stands(busy: Path) -> None:
+    lines = list(explain_queue(busy, "small").lines())
+    assert lines[0] == "queue small, sessions 1 to 8, 11 min 6 s until 2026-01-01T00:11:06.000Z"
+    assert lines[-3:-1] == [
+        "  queue small is Open, weight 1, share 0.75",
+        "  allocated 6 of 8 cpu deserved, requested 10, capability 8",
+    ]
+
+
+def test_lines_tell_the_queues_state_only_where_it_changed(busy: Path) -> None:
+    lines = list(explain_queue(busy, "small").lines())
+    assert lines[3:6] == [
+        "  2026-01-01T00:00:00.000Z  2 s           Open, weight 1",
+        "  2026-01-01T00:00:02.000Z  1 s           allocated 6 of 6 cpu deserved, capability 8; overused",
+        "  2026-01-01T00:00:03.000Z  11 min 3 s    allocated 6 of 8 cpu deserved, requested 10, capability 8",
+    ]
+
+
+def test_a_queue_in_which_nobody_waited_is_told_so(busy: Path) -> None:
+    lines = list(explain_queue(busy, "root").lines())
+    assert "none of its jobs waited" in lines
+    assert lines[-1] == "  no job waits in it"

@@ -1,0 +1,312 @@
+"""What-ifs on histories small enough to compute by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+from tests import dsl
+from tests.timetravel.plays import CONF, Work, play
+from vcd.eventlog import LogReader
+from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.registry import read_policy
+from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, whatif
+from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
+from vcd.timetravel.whatif.measure import SPANS, Course, quantile
+from vcd.timetravel.whatif.report import html_report
+from vcd.timetravel.whatif.sweep import sweep, variants_of
+from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+
+LINE = [
+    Work("first", 0, 100, cpu=2),
+    Work("second", 10, 100, cpu=2),
+    Work("third", 20, 50, cpu=2),
+    Work("fourth", 30, 40, cpu=2),
+]
+"""On one node of 4 cpu: third waits for the end of first (80 s), fourth for that of second (80 s)."""
+
+RECLAIM = """\
+actions: "enqueue, allocate, reclaim"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: predicates
+  - name: proportion
+"""
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("line") / "line.log"
+    asyncio.run(play(path, [dsl.node("n", cpu=4)], LINE, seconds=160))
+    return path
+
+
+def work_of(path: Path) -> Workload:
+    with LogReader(path) as reader:
+        return workload_of(reader)
+
+
+def waits(run: Run) -> dict[str, float | None]:
+    return {key.removeprefix("default/"): wait for key, (_, wait) in run.jobs.items()}
+
+
+def otherwise(path: Path, *fields: str, conf: str | None = None, **edits: list[object]) -> Run:
+    """The run of one variant; the two before it are as they must be."""
+    made = read_edits(fields, edits.get("without", []), edits.get("add", []))  # type: ignore[arg-type]
+    return whatif(path, [Variant("other", conf, made)]).runs[2]
+
+
+# --- what the log holds -----------------------------------------------------------------------------------------------
+
+
+def test_arrivals_and_run_times_are_read_from_the_log(line: Path) -> None:
+    work = work_of(line)
+    assert [(unit.key, (unit.arrived - work.begin) // SECOND, (unit.run or 0) // SECOND) for unit in work.units] == [
+        ("default/first-0", 0, 100),
+        ("default/second-0", 10, 100),
+        ("default/third-0", 20, 50),
+        ("default/fourth-0", 30, 40),
+    ]
+    assert all(unit.pod.spec.node_name == "" and unit.ending == "succeeded" for unit in work.units)
+
+
+async def test_a_pod_that_took_the_place_of_an_evicted_one_is_the_same_work(tmp_path: Path) -> None:
+    path = tmp_path / "reclaimed.log"
+    await _reclaimed(path)
+    work = work_of(path)
+    units = {unit.key.removeprefix("default/"): unit for unit in work.units}
+    assert len(units) == 5
+    again = [unit for unit in units.values() if unit.evictions]
+    assert [unit.evictions for unit in again] == [1, 1]
+    assert all((unit.run or 0) // SECOND == 60 for unit in again)
+    assert work.evictions == {"reclaim": 2}
+
+
+async def _reclaimed(path: Path) -> None:
+    """Queue a fills the node; b, of equal weight, comes at 10 and takes half of it back."""
+    await play(
+        path,
+        [dsl.node("n", cpu=4)],
+        [Work("a", 0, 60, pods=4, queue="a", options={"members": 1}), Work("b", 10, 30, cpu=2, queue="b")],
+        seconds=150,
+        conf=RECLAIM,
+        queues=[dsl.queue("a", reclaimable=True), dsl.queue("b")],
+    )
+
+
+async def test_work_without_a_run_time_is_known_to_have_none(tmp_path: Path) -> None:
+    path = tmp_path / "open.log"
+    await play(path, [dsl.node("n", cpu=1)], [Work("long", 0, None), Work("late", 5, 10)], seconds=20)
+    units = {unit.key: unit for unit in work_of(path).units}
+    assert units["default/long-0"].run is None
+    assert units["default/late-0"].bound is None
+
+
+async def test_pods_that_are_made_after_the_admission_wait_for_it_again(tmp_path: Path) -> None:
+    """The group comes at 0 and is admitted; its pod is made 3 s later."""
+    path = tmp_path / "made.log"
+    await play(path, [dsl.node("n", cpu=4)], [Work("early", 0, 10, cpu=4)], seconds=4)
+    work = work_of(path)
+    assert [unit.delay for unit in work.units] == [None]
+
+
+# --- the same again ---------------------------------------------------------------------------------------------------
+
+
+def test_as_recorded_and_simulated_the_waits_are_the_same(line: Path) -> None:
+    runs = whatif(line, []).runs
+    assert [run.name for run in runs] == ["recorded", "baseline"]
+    for run in runs:
+        assert waits(run) == {"first": 0, "second": 0, "third": 80, "fourth": 80}
+        assert (
+            run.busy_seconds == 110
+        )  # fourth starts then; until then first used 2 for 100 s, second too, third for 10 s
+        assert run.utilisation["cpu"] == pytest.approx((200 + 200 + 20) / (4 * 110))
+    assert runs[1].seconds == 150
+
+
+async def test_an_eviction_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "reclaimed.log"
+    await _reclaimed(path)
+    then, again = whatif(path, []).runs
+    assert then.evictions == again.evictions == {"reclaim": 2}
+    assert waits(then) == {"a": 0, "b": 1}
+    assert waits(again) == {
+        "a": 0,
+        "b": 0,
+    }  # what is evicted is gone at once, as the log has it, and is decided on then
+    assert [run.lost_hours * 3600 for run in (then, again)] == pytest.approx([2 * 10, 2 * 10])
+    assert again.seconds == 100  # b ends at 40, and what it pushed out runs its 60 s anew
+
+
+# --- otherwise --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "third", "fourth"),
+    [
+        (["node/n.status.allocatable.cpu=6"], 0, 40),  # fourth takes the room of third, which ends at 70
+        (["node/n.status.allocatable.cpu=8"], 0, 0),
+        (["node/n.status.allocatable.cpu=2"], 180, 220),  # one after the other
+    ],
+)
+def test_a_node_of_another_size(line: Path, fields: list[str], third: float, fourth: float) -> None:
+    found = waits(otherwise(line, *fields))
+    assert (found["third"], found["fourth"]) == (third, fourth)
+
+
+def test_a_node_more(line: Path) -> None:
+    run = otherwise(line, add=[dsl.node("m", cpu=2)])
+    assert (waits(run)["third"], waits(run)["fourth"]) == (0, 40)
+
+
+def test_a_node_less_and_nothing_ever_starts(line: Path) -> None:
+    run = otherwise(line, without=["node/n"])
+    assert run.waits.never == 4
+    assert run.waits.median is None
+
+
+def test_another_priority_turns_the_order(line: Path) -> None:
+    changed = read_edits(["podgroup/default/fourth.spec.priorityClassName=high"], added=[dsl.priority_class("high", 9)])
+    comparison = whatif(line, [Variant("urgent", None, changed)])
+    assert waits(comparison.runs[2])["fourth"] == 70
+    assert waits(comparison.runs[2])["third"] == 90
+    assert {(one.job, one.baseline, one.wait) for one in comparison.shifts} == {
+        ("default/fourth", 80.0, 70.0),
+        ("default/third", 80.0, 90.0),
+    }
+
+
+def test_another_configuration(line: Path) -> None:
+    """Without the action that places anything nothing starts."""
+    run = otherwise(line, conf=CONF.replace("enqueue, allocate, backfill", "enqueue"))
+    assert run.waits.never == 4
+
+
+def test_a_queue_may_hold_less(line: Path) -> None:
+    run = otherwise(line, "queue/default.spec.capability.cpu=2")
+    assert waits(run) == {"first": 0, "second": 90, "third": 180, "fourth": 220}
+
+
+async def test_work_that_was_given_up_while_it_waited_is_given_up_again(tmp_path: Path) -> None:
+    path = tmp_path / "given-up.log"
+    await play(path, [dsl.node("n", cpu=1)], [Work("long", 0, 50), Work("late", 5, 10)], seconds=60)
+    work = work_of(path)
+    late = next(unit for unit in work.units if unit.key == "default/late-0")
+    late.bound = late.first_bound = None
+    late.ended, late.ending = work.begin + 30 * SECOND, "deleted"
+    run = recorded(work)
+    assert run.jobs["default/late"] == ("default", None)
+
+
+# --- what cannot be ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("queue/default", "write it like queue/a.spec.weight=4"),
+        ("thing/x.spec.y=1", "thing is no kind"),
+        ("queue/nowhere.spec.weight=1", "there is no Queue nowhere in the log; there are default, root"),
+        ("queue/default.spec.wieght=3", "changes nothing"),
+        ("queue/default.spec.weight=heavy", "Expected `int`"),
+        ("node/n.metadata.name.deep=1", "name holds no fields"),
+        ("queue/default.spec.capability.cpu={", "not YAML"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused_in_words(line: Path, field: str, words: str) -> None:
+    with pytest.raises(EditError, match=re.escape(words)):
+        whatif(line, [Variant("other", None, read_edits([field]))])
+
+
+def test_pods_are_submitted_not_added(line: Path) -> None:
+    with pytest.raises(EditError, match="--submit"):
+        whatif(line, [Variant("other", None, read_edits(added=[dsl.pod("p")]))])
+
+
+def test_a_bad_configuration_is_refused_before_anything_runs(line: Path) -> None:
+    with pytest.raises(PolicyError):
+        whatif(line, [Variant("other", "actions: allocat")])
+
+
+def test_annotations_stay_texts() -> None:
+    (field,) = read_edits(['queue/a.metadata.annotations[volcano.sh/card.quota]={"A100": 8}']).fields
+    assert (field.path, field.value) == (("metadata", "annotations", "volcano.sh/card.quota"), '{"A100": 8}')
+
+
+def test_edits_in_words() -> None:
+    assert read_edits(["queue/a.spec.weight=4"], ["node/x.y"]).words == "queue/a.spec.weight=4, without node/x.y"
+    assert not Edits()
+
+
+# --- sweeps and reports -----------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_gives_what_each_run_alone_gives(line: Path) -> None:
+    edits = read_edits(["node/n.status.allocatable.cpu=6"])
+    variants = variants_of(
+        [("as it was", None), ("no backfill", CONF.replace(", backfill", ""))], [0, 1], Variant("", edits=edits)
+    )
+    found = sweep(line, variants, jobs=2)
+    assert [run.name for run in found.runs] == [
+        "as it was seed 0", "as it was seed 1", "no backfill seed 0", "no backfill seed 1",
+    ]  # fmt: skip
+    assert all(waits(run)["fourth"] == 40 for run in found.runs)
+
+
+def test_the_workers_of_an_engine_give_the_same(line: Path) -> None:
+    variants = [Variant("larger", edits=read_edits(["node/n.status.allocatable.cpu=6"])), Variant("as it was")]
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        there = sweep(line, variants, scheduler=cluster.scheduler_address)
+    assert there == sweep(line, variants, jobs=1)
+
+
+def test_a_run_is_the_same_each_time(line: Path) -> None:
+    one, other = (whatif(line, [Variant("seed", seed=3)]) for _ in range(2))
+    assert one == other
+
+
+def test_the_report_needs_no_other_file(line: Path) -> None:
+    text = html_report(whatif(line, [Variant("<script>", edits=read_edits(["node/n.status.allocatable.cpu=6"]))]))
+    assert text.count("<polyline") >= 6
+    assert "<script" not in text
+    assert not any(word in text for word in ("http://", "https://", "@import", "url("))
+
+
+# --- courses ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_course_keeps_every_step() -> None:
+    course = Course(0)
+    course.set(0, 2)
+    course.set(100, 4)
+    course.set(4000, 0)
+    assert course.mean(8000) == pytest.approx((2 * 100 + 4 * 3900) / 8000)
+    assert course.mean(100) == 2
+    assert course.mean(0) == 2
+    points = course.points(8000)
+    assert len(points) <= SPANS
+    assert sum(value for _, value in points) / len(points) == pytest.approx(course.mean(8000), rel=0.01)
+    assert (points[0], points[-1][1]) == ((0, 2), 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"), [([], 0.5, None), ([7], 0.95, 7), ([1, 2, 3, 4], 0.5, 2.5), ([0, 10], 0.95, 9.5)]
+)
+def test_quantiles_lie_between_neighbours(values: list[int], share: float, expected: float | None) -> None:
+    assert quantile(values, share) == expected
+
+
+def test_fairness_is_one_while_nobody_waits(line: Path) -> None:
+    comparison: Comparison = whatif(line, [])
+    assert comparison.runs[1].fairness == 1.0
+    assert read_policy(work_of(line).policy).actions == ("enqueue", "allocate", "backfill")

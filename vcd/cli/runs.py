@@ -1,0 +1,110 @@
+"""Runs of a workload side by side: as a table, as JSON, as a report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from vcd import api
+from vcd.cli.errors import Unusable
+
+_WIDTH_OF_A_PIPE = 200
+_SHIFTS = 10
+
+
+def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:
+    """Print a comparison, and write its report where one is wanted. Raises Unusable."""
+    if report is not None:
+        write_report(comparison, report)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(comparison)).decode())
+        return
+    begin, end = api.moment(comparison.begin), api.moment(comparison.end)
+    click.echo(f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}")
+    print_runs(comparison.runs)
+    _print_shifts(comparison)
+    for note in comparison.notes:
+        click.echo(f"note: {note}")
+
+
+def write_report(comparison: api.Comparison, file: Path) -> None:
+    """One HTML file that needs no other. Raises Unusable."""
+    try:
+        file.write_text(api.html_report(comparison), encoding="utf-8")
+    except OSError as error:
+        raise Unusable(f"{file}: {error.strerror or error}") from None
+
+
+def print_runs(runs: Sequence[api.Run]) -> None:
+    """A column for each run."""
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+    table = Table("", *(escape(run.name) for run in runs), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("what is other", *(Text(run.what) for run in runs))  # brackets are no markup here
+    for title, value in _ROWS:
+        cells = [value(run) for run in runs]
+        if any(cells):
+            table.add_row(title, *cells)
+    for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
+        table.add_row(f"{resource} used", *(_share(run.utilisation.get(resource)) for run in runs))
+    for queue in dict.fromkeys(name for run in runs for name in run.queues):
+        waits = [run.queues.get(queue) for run in runs]
+        table.add_row(
+            Text(f"queue {queue or '(none)'}: jobs"), *("" if one is None else f"{one.jobs:,}" for one in waits)
+        )
+        table.add_row("  wait, median", *("" if one is None else span(one.median) for one in waits))
+        table.add_row("  wait, 95 in 100 under", *("" if one is None else span(one.p95) for one in waits))
+    console.print(table)
+
+
+_ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
+    ("jobs", lambda run: f"{run.waits.jobs:,}"),
+    ("  never started", lambda run: f"{run.waits.never:,}"),
+    ("  wait, median", lambda run: span(run.waits.median)),
+    ("  wait, 95 in 100 under", lambda run: span(run.waits.p95)),
+    ("  wait, mean", lambda run: span(run.waits.mean)),
+    ("the last started after", lambda run: span(run.busy_seconds)),
+    ("all over after", lambda run: span(run.seconds)),
+    ("evictions", lambda run: ", ".join(f"{count:,} {name}" for name, count in run.evictions.items()) or "0"),
+    ("  pod-hours lost by them", lambda run: f"{run.lost_hours:,.1f}"),
+    ("GPUs free, mean", lambda run: f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" if run.gpus else ""),
+    ("  of them on empty nodes", lambda run: f"{run.free_gpus_on_empty_nodes:,.1f}" if run.gpus else ""),
+    ("fairness, mean", lambda run: "" if run.fairness is None else f"{run.fairness:.3f}"),
+    ("sessions", lambda run: f"{run.sessions:,}" if run.sessions else ""),
+)
+
+
+def _print_shifts(comparison: api.Comparison) -> None:
+    shown: dict[str, int] = {}
+    for shift in comparison.shifts:
+        shown[shift.run] = shown.get(shift.run, 0) + 1
+        if shown[shift.run] == 1:
+            click.echo(f"waits that change most under {shift.run}:")
+        if shown[shift.run] <= _SHIFTS:
+            click.echo(f"  {shift.job} (queue {shift.queue}): {span(shift.baseline)} -> {span(shift.wait)}")
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def span(seconds: float | None) -> str:
+    """A length of time such as ``2 h 13 min``; ``never`` for none."""
+    if seconds is None:
+        return "never"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"))
+    return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])

@@ -1,0 +1,85 @@
+"""``vcd sweep``: many what-ifs at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from vcd import api
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.runs import print_runs
+
+SECOND = 1_000_000_000
+
+
+@click.command()
+@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@click.option("--scheduler-conf", "confs", multiple=True, metavar="FILE", help="A configuration; may be repeated.")
+@click.option("--seeds", default="0", show_default=True, metavar="N or N-M", help="Orders of equal nodes to try.")
+@click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
+@click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
+@click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes that work at once; one a processor unless given.")
+@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (vcd[dask]).")
+@click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
+def sweep(
+    event_log: Path,
+    confs: tuple[str, ...],
+    seeds: str,
+    fields: tuple[str, ...],
+    without: tuple[str, ...],
+    added: tuple[str, ...],
+    jobs: int | None,
+    dask: str | None,
+    period: float,
+    gpu: str,
+    output: str,
+) -> None:
+    """Run a log's workload under each configuration with each seed, several at a time, and compare.
+
+    Without --scheduler-conf the log's own configuration is run.
+
+    Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
+    """
+    named: list[tuple[str, str | None]] = [(Path(name).name, read_text(name)) for name in confs]
+    try:
+        edits = api.read_edits(fields, without, read_manifests(added))
+        variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
+        found = api.sweep(
+            event_log,
+            variants,
+            jobs=jobs,
+            period=round(period * SECOND),
+            gpu=gpu,
+            scheduler=dask,
+            progress=lambda name: click.echo(f"{name}: done", err=True),
+        )
+    except api.PolicyError as error:
+        raise InvalidConf(", ".join(confs) or "the log's configuration", error) from None
+    except (api.BadObject, api.EditError) as error:
+        raise Unusable(str(error)) from None
+    except ModuleNotFoundError as error:
+        raise Unusable(f"--dask needs the package {error.name}: install vcd[dask]") from None
+    except OSError as error:
+        raise Unusable(f"--dask {dask}: {error}") from None
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    else:
+        print_runs(found.runs)
+
+
+def _range(text: str) -> range:
+    first, dash, last = text.partition("-")
+    try:
+        seeds = range(int(first), (int(last) if dash else int(first)) + 1)
+    except ValueError:
+        seeds = range(0)
+    if not seeds or seeds.start < 0:
+        raise click.BadParameter(f"{text!r} is no seed and no range of seeds: write one like 3 or 0-9")
+    return seeds

@@ -1,0 +1,200 @@
+"""``vcd top``: queues, nodes and waiting jobs of an event log, live in the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from vcd import api
+from vcd.cli.errors import says_errors
+from vcd.cli.runs import span
+
+_ROWS = 10
+"""Nodes and jobs that a table shows at most."""
+_QUEUE_ROWS = 16
+_BAR = 24
+_WIDTH_OF_A_PIPE = 240
+_SECOND = 1_000_000_000
+
+
+@click.command()
+@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between two looks."
+)
+@click.option("--once", is_flag=True, help="Print one frame and end; so it is where there is no terminal.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="JSON: one frame."
+)
+@says_errors
+def top(event_log: Path, interval: float, once: bool, output: str) -> None:
+    """Watch an event log: queues as bars, the fullest nodes, the jobs that wait longest and why. Ctrl-C ends it.
+
+    The log may be one that a scheduler is writing; nothing is changed by it. A bar is what the queue has allocated,
+    up to its capability (or the cluster's room, where it has no limit), with a mark at what it deserves.
+
+    Exits with 0, with 2 if the file cannot be used.
+    """
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH_OF_A_PIPE)
+    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log, api.Watched(log) as watched:
+        if output == "json":
+            click.echo(msgspec.json.format(msgspec.json.encode(watched.look())).decode())
+        elif once or not console.is_terminal:
+            console.print(frame(event_log.name, watched.look(), time.time_ns()))
+        else:
+            live(console, lambda: frame(event_log.name, watched.look(), time.time_ns()), lambda: time.sleep(interval))
+
+
+def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[], None]) -> None:
+    """Show frame after frame, until Ctrl-C."""
+    with Live(console=console, screen=True, auto_refresh=False) as shown:
+        try:
+            while True:
+                shown.update(look(), refresh=True)
+                wait()
+        except KeyboardInterrupt:
+            return
+
+
+def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
+    """What is shown at one moment; ``now`` in nanoseconds since the epoch."""
+    behind = f"last event {span((now - glance.time) / _SECOND)} ago" if glance.time else "no event yet"
+    view = glance.overview
+    if view is None:
+        return Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold")
+    pods = ", ".join(f"{count:,} {status}" for status, count in view.pods.items()) or "none"
+    ready = sum(node.ready for node in view.nodes)
+    session = f"session {view.session:,} of {api.moment(view.time)}, {glance.rate:.3g} sessions a minute"
+    return Group(
+        Text(f"{name}: {session}, {behind}", style="bold"),
+        Text(f"nodes: {ready:,} of {len(view.nodes):,} ready   jobs: {len(view.jobs):,}   pods: {pods}"),
+        Text(),
+        _queues(view),
+        Text(),
+        _nodes(view),
+        Text(),
+        _jobs(view),
+    )
+
+
+def _table(*columns: str) -> Table:
+    """A table of one line a row, whose last column gives way where there is little room."""
+    table = Table(box=None, pad_edge=False, expand=True)
+    for column in columns[:-1]:
+        table.add_column(column, no_wrap=True)
+    table.add_column(columns[-1], no_wrap=True, ratio=1)
+    return table
+
+
+def _filled(table: Table, rows: Sequence[Sequence[Any]], limit: int) -> Table:
+    """The table with the first of many rows."""
+    for cells in rows[:limit]:
+        table.add_row(*cells)
+    if len(rows) > limit:
+        table.add_row(Text(f"... and {len(rows) - limit:,} more", style="dim"))
+    return table
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
+
+
+def _queues(view: api.Overview) -> Table:
+    rows = [cells for queue in view.queues for cells in _queue_rows(queue, _room(view))]
+    return _filled(_table("queue", "resource", "allocated", "", "deserved", "capability", "request"), rows, _QUEUE_ROWS)
+
+
+def _room(view: api.Overview) -> dict[str, int]:
+    """What all nodes together offer."""
+    room: dict[str, int] = {}
+    for node in view.nodes:
+        for resource, amount in node.allocatable.items():
+            room[resource] = room.get(resource, 0) + amount
+    return room
+
+
+def _queue_rows(queue: api.QueueFigures, room: dict[str, int]) -> Iterator[Sequence[Any]]:
+    """A row for each resource that the queue has, asks for, or is owed."""
+    amounts = queue.amounts
+    series = [amounts.get(name, {}) for name in ("allocated", "request", "deserved", "guarantee")]
+    told = {name for of_series in series for name, amount in of_series.items() if amount}
+    resources = [name for name in (*room, *sorted(told - room.keys())) if name in told and name != "pods"]
+    title = f"{queue.name}{'' if queue.state == 'Open' else f' ({queue.state})'}"
+    if not resources:
+        yield title, "", Text("nothing", style="dim")
+    for position, resource in enumerate(resources):
+        allocated = amounts.get("allocated", {}).get(resource, 0)
+        limit = amounts.get("capability", {}).get(resource, room.get(resource, 0))
+        deserved = amounts.get("deserved", {}).get(resource)
+        yield (
+            "" if position else title,
+            resource,
+            _bar(allocated, limit, deserved, over=queue.overused),
+            queue.quantity("allocated", resource),
+            "" if deserved is None else queue.quantity("deserved", resource),
+            queue.quantity("capability", resource),
+            queue.quantity("request", resource),
+        )
+
+
+def _bar(amount: int, limit: int, mark: int | None = None, *, over: bool = False) -> Text:
+    """How much of a limit an amount is, with a mark at another amount."""
+    filled = _cells(amount, limit)
+    cells = ["█"] * filled + ["░"] * (_BAR - filled)
+    bar = Text("".join(cells), style="yellow" if over else "cyan")
+    if mark is not None and limit:
+        place = min(_cells(mark, limit), _BAR - 1)
+        bar = Text.assemble(bar[:place], ("│", "bold magenta"), bar[place + 1 :])
+    return bar
+
+
+def _cells(amount: int, limit: int) -> int:
+    return min(_BAR, round(_BAR * amount / limit)) if limit > 0 else 0
+
+
+# --- nodes and jobs ---------------------------------------------------------------------------------------------------
+
+
+def _nodes(view: api.Overview) -> Table:
+    fullest = sorted(view.nodes, key=lambda node: (-_fullness(node)[0], node.name))
+    rows = []
+    for node in fullest:
+        share, resource = _fullness(node)
+        cells = (Text(node.name, style="" if node.ready else "red"), _bar(round(share * 1000), 1000), f"{share:.0%}")
+        rows.append((*cells, resource, f"{node.pods:,}", "yes" if node.ready else "no"))
+    return _filled(_table("node", "fullest in", "", "", "pods", "ready"), rows, _ROWS)
+
+
+def _fullness(node: api.NodeUse) -> tuple[float, str]:
+    """The largest share of a resource that is used, and the resource."""
+    shares = [
+        (node.used.get(name, 0) / room, name) for name, room in node.allocatable.items() if name != "pods" and room
+    ]
+    return max(shares, key=lambda one: one[0], default=(0.0, ""))
+
+
+def _jobs(view: api.Overview) -> Table:
+    waiting = sorted((job for job in view.jobs if job.since is not None), key=lambda job: (job.since or 0, job.key))
+    rows = [
+        (
+            job.key,
+            job.queue,
+            job.phase,
+            f"{job.running:,} of {job.pods:,}",
+            f"{job.minimum:,}",
+            span((view.time - (job.since or 0)) / _SECOND),
+            job.waiting or "no session has said why",
+        )
+        for job in waiting
+    ]
+    return _filled(_table("waiting job", "queue", "phase", "run", "min", "for", "why"), rows, _ROWS)

@@ -1,0 +1,131 @@
+"""``vcd whatif``: what would have become of a log's workload otherwise, and what becomes of more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from vcd import api
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.runs import print_comparison
+
+SECOND = 1_000_000_000
+
+
+@click.command()
+@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@click.option("--scheduler-conf", "conf", help="Another configuration file.")
+@click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="queue/a.spec.weight=4")
+@click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")
+@click.option("--add", "added", multiple=True, metavar="FILE", help="Manifests of nodes, queues, ... to add.")
+@click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
+@click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
+@click.option("--session", type=click.IntRange(min=1), help="With --submit, --fill: as of this session, not the last.")
+@click.option("--samples", type=click.IntRange(min=1), default=20, show_default=True, help="Runs of --submit.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Orders equal nodes.")
+@click.option("--period", type=click.FloatRange(min=0.001), default=1.0, show_default=True, help="Seconds of a cycle.")
+@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
+def whatif(
+    event_log: Path,
+    conf: str | None,
+    fields: tuple[str, ...],
+    without: tuple[str, ...],
+    added: tuple[str, ...],
+    submit: tuple[str, ...],
+    fill: str | None,
+    session: int | None,
+    samples: int,
+    seed: int,
+    period: float,
+    gpu: str,
+    report: Path | None,
+    output: str,
+) -> None:
+    """Let a log's workload come again, on a simulated cluster: as it was, and otherwise.
+
+    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under another
+    configuration or on a changed cluster. Waits, use, evictions and fairness are compared.
+
+    With --submit: what would become of manifests that are submitted at the log's end, and when, with the uncertainty of
+    the run times. With --fill: how many more of a job fit.
+
+    Exits with 0, or with 2 where a file, a configuration or a change cannot be used.
+    """
+    if bool(submit) + bool(fill) > 1:
+        raise click.UsageError("ask either with --submit or with --fill")
+    text = None if conf is None else read_text(conf)
+    asks_of_present = bool(submit or fill)
+    if asks_of_present and (fields or without or added or report):
+        raise click.UsageError(
+            "--set, --without, --add and --html compare whole histories; leave out --submit and --fill"
+        )
+    if not asks_of_present and session is not None:
+        raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
+    with _refused(conf):
+        if submit:
+            found: api.Submission | api.Filling = api.submit(
+                event_log, read_manifests(submit), conf=text, session=session, samples=samples, seed=seed
+            )
+            _print_lines(found, output)
+        elif fill is not None:
+            _print_lines(api.fill(event_log, read_manifests([fill]), conf=text, session=session), output)
+        else:
+            edits = api.read_edits(fields, without, read_manifests(added))
+            if text is None and not edits and not seed:
+                raise click.UsageError(
+                    "say what shall be otherwise: --scheduler-conf, --set, --without, --add or --seed"
+                )
+            name = Path(conf).name if conf is not None else "changed"
+            variant = api.Variant(name, text, edits, seed)
+            comparison = _compared(event_log, variant, round(period * SECOND), gpu)
+            print_comparison(comparison, output, report)
+
+
+@contextmanager
+def _refused(conf: str | None) -> Iterator[None]:
+    """Mistakes in what was asked, in one line."""
+    try:
+        yield
+    except api.PolicyError as error:
+        raise InvalidConf(conf or "the log's configuration", error) from None
+    except (api.BadObject, api.EditError) as error:
+        raise Unusable(str(error)) from None
+
+
+def _print_lines(found: api.Submission | api.Filling, output: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    for line in found.lines():
+        click.echo(line)
+
+
+def _compared(event_log: Path, variant: api.Variant, period: int, gpu: str) -> api.Comparison:
+    with progress_bars() as told:
+        return api.whatif(event_log, [variant], period=period, gpu=gpu, progress=told)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, float], None]]:
+    """A bar for each run on standard error, where that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def told(name: str, part: float) -> None:
+            if name not in bars:
+                bars[name] = progress.add_task(name, total=1.0)
+            progress.update(bars[name], completed=part)
+
+        yield told

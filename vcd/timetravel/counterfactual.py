@@ -1,0 +1,157 @@
+"""The smallest change that would have let a job in at a session: found by trials, verified by deciding on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.model.words import counted
+from vcd.timetravel.changes import Change, What
+from vcd.timetravel.explain import Kind
+from vcd.timetravel.history import History
+from vcd.timetravel.sentences import waits_in_words
+from vcd.timetravel.trials import Effect, Found, Search, Tried
+from vcd.timetravel.waits import Wait, wait_of
+from vcd.timetravel.words import moment
+
+MOST_DECISIONS = 200
+"""How many changed snapshots are decided on before the search ends."""
+
+KINDS: tuple[What, ...] = ("quota", "room", "priority", "job")
+"""The kinds of change, in the order in which they are looked at."""
+
+_ONE: dict[What, str] = {
+    "quota": "one queue's quota",
+    "room": "one node's room",
+    "priority": "its priority",
+    "job": "one running job",
+}
+_SHOWN = 5
+"""How many pods, nodes or jobs a sentence names."""
+
+
+class Counterfactual(msgspec.Struct, frozen=True):
+    """The smallest change that would have let a job, or a pod, in at a session; None where no change alone does.
+
+    ``time`` is the session's (RFC 3339), ``waits`` its reasons in words; ``decisions`` counts all that were tried.
+    ``kinds`` are the kinds of change that were looked at; ``notes`` say what limits the answer.
+    """
+
+    kind: Kind
+    key: str
+    kinds: list[What]
+    session: int
+    time: str
+    waits: str
+    change: Change | None
+    effect: Effect | None
+    pods: int
+    tried: list[Tried]
+    decisions: int
+    notes: list[str]
+
+    def sentence(self) -> str:
+        """The change, and what happens then."""
+        if self.change is None or self.effect is None:
+            return f"no change of {_or([_ONE[what] for what in self.kinds])} alone lets it in"
+        return f"{self.change.text()}: {_happens(self.effect, self.pods)}"
+
+    def lines(self) -> Iterator[str]:
+        """The answer in sentences."""
+        yield f"{self.kind} {self.key} at session {self.session} ({self.time}) waits {self.waits}"
+        yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
+        if self.effect is not None:
+            yield from (f"  besides, {line}" for line in _besides(self.effect))
+        tried = ", ".join(f"{one.of} ({counted(one.decisions, 'decision')})" for one in self.tried)
+        yield f"tried: {tried or 'nothing'}"
+        yield from (f"note: {note}" for note in self.notes)
+
+
+def _happens(effect: Effect, pods: int) -> str:
+    if effect.admitted:
+        return "its group is admitted; it has no pods yet"
+    words = []
+    for places, done in ((effect.bound, "bound, to"), (effect.held, "waiting for room that is being freed on")):
+        if places:
+            many = pods > 1
+            count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
+            verb = "are" if many else "is"
+            words.append(f"{count if many else 'the pod'} {verb} {done} {_some(sorted(set(places.values())))}")
+    return " and ".join(words)
+
+
+def _besides(effect: Effect) -> Iterator[str]:
+    bound = [f"{pod} to {node}" for pod, node in effect.others_bound.items()]
+    for names, what in (
+        (effect.evicted, "evicted only then"),
+        (bound, "of other jobs bound only then"),
+        (effect.others_not_bound, "of other jobs no longer bound"),
+    ):
+        if names:
+            yield f"{counted(len(names), 'pod')} {what}: {_some(names)}"
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def smallest_change(
+    path: str | Path,
+    name: str,
+    namespace: str = "default",
+    session: int | None = None,
+    kind: Kind = "job",
+    kinds: Sequence[What] = KINDS,
+    most_decisions: int = MOST_DECISIONS,
+) -> Counterfactual:
+    """The smallest change that would have let a job or pod in, at a session of a log, by default the last one in which
+    it waited.
+
+    One change of: a quota of its queue or one above, one node's room, its priority, one running job gone; in this
+    order the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
+    after ``most_decisions``, and says so. Names are those that ``explain`` takes. Raises NotFound where nothing has
+    the name or it does not wait there, and LogError for a file that cannot be used.
+    """
+    with LogReader(path) as reader:
+        history = History(reader)
+        wait = wait_of(history, kind, name, namespace, session)
+        search = Search(wait, history.policy(wait.record), most_decisions)
+        found = search.run(kinds)
+    pods = 0 if wait.job is None else len(wait.job.pending())
+    return Counterfactual(
+        kind,
+        wait.pod or wait.group,
+        list(kinds),
+        wait.record.session,
+        moment(wait.record.now),
+        waits_in_words(wait.reasons),
+        None if found is None else found.change,
+        None if found is None else search.trials.effect(found.snapshot),
+        1 if wait.pod else pods,
+        search.tried,
+        search.trials.decisions,
+        _notes(wait, search, found),
+    )
+
+
+def _notes(wait: Wait, search: Search, found: Found | None) -> list[str]:
+    notes = []
+    if ev.encode_plan(wait.plan) != wait.record.plan:
+        notes.append("this version decides the session otherwise than it was decided then; vcd replay tells how")
+    if found is not None and found.change.what in ("quota", "room") and wait.session.snapshot.evicted:
+        notes.append(
+            "what earlier evictions took is remembered as it was; in the cluster a changed queue or node makes the"
+            " scheduler forget it, so that pods which replaced evicted ones may be evicted, too"
+        )
+    if search.trials.exhausted:
+        notes.append(f"the search was ended after {search.trials.most} decisions; what comes later was not tried")
+    return notes

@@ -1,0 +1,216 @@
+"""What can be turned to let a job in, step by step: quotas of queues, the room of a node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from vcd.model.objects import Guarantee
+from vcd.model.objects import Queue as QueueObject
+from vcd.model.quantity import format_resource
+from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.scheduling.plugins._card_nodes import cards_of
+from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_quota
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue
+from vcd.state.snapshot import Snapshot
+from vcd.timetravel.changes import Change, What, with_queue, with_room
+
+Amounts = dict[str, int]
+
+_BASIC = (CPU, MEMORY)
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Dial:
+    """What can be turned: amounts by resource as they are ``now``, each in steps of one ``unit`` (below zero: down).
+
+    ``steps`` are the most, ``likely`` as many as the job's own needs come to; ``turned`` makes the snapshot with other
+    amounts, ``shown`` writes one.
+    """
+
+    what: What
+    subject: str
+    field: str
+    now: Amounts
+    unit: Amounts
+    likely: Amounts
+    steps: Amounts
+    turned: Callable[[Amounts], Snapshot]
+    shown: Callable[[str, int], str] = format_resource
+
+    def at(self, counts: Mapping[str, int]) -> Snapshot:
+        """The snapshot some steps away."""
+        return self.turned(self._amounts(counts))
+
+    def change(self, counts: Mapping[str, int]) -> Change:
+        """The change of some steps."""
+        after = {name: self.shown(name, amount) for name, amount in self._amounts(counts).items()}
+        before = {name: self.shown(name, self.now[name]) for name in after}
+        return Change(self.what, self.subject, self.field, before, after)
+
+    def _amounts(self, counts: Mapping[str, int]) -> Amounts:
+        return {name: max(self.now[name] + self.unit[name] * count, 0) for name, count in counts.items() if count}
+
+
+def _unit_of(resource: str) -> int:
+    """A whole unit of a resource: a cpu, a Mi of what counts bytes, a pod, a card."""
+    if resource == MEMORY:
+        return _MIB
+    if resource == "ephemeral-storage" or resource.startswith("hugepages-"):
+        return _MIB * MILLI
+    return 1 if resource == PODS else MILLI
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What a job waits for (``own``, nothing of what it does not), and what all jobs hold, wait for and state as their
+    minimum: nobody ever needs more."""
+
+    own: Amounts
+    all: Amounts
+
+    @classmethod
+    def of(cls, session: Session, job: Job) -> _Needs:
+        """The needs of a job in a session."""
+        jobs, names = session.jobs, session.nodes.resources
+        own = np.maximum(jobs.pending[job.index], jobs.min_resources[job.index]).tolist()
+        total = (jobs.allocated + jobs.pending + jobs.min_resources).sum(axis=0).tolist()
+        needed = {name: amount for name, amount in zip(names, own, strict=True) if amount}
+        return cls(needed, dict(zip(names, total, strict=True)))
+
+
+def _steps(amounts: Mapping[str, int], unit: Amounts, most: Mapping[str, int]) -> Amounts:
+    """Amounts in whole units, rounded up, where ``most`` leaves any."""
+    counts = {name: min(-(-amounts[name] // abs(each)), most.get(name, _ANY)) for name, each in unit.items()}
+    return {name: count for name, count in counts.items() if count > 0}
+
+
+_ANY = 2**62
+
+
+def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
+    """What can be changed of the quota of the job's queue, then of the queues above it, then what is kept for others.
+
+    Weights are quotas, too: with proportion they say what a queue deserves.
+    """
+    needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
+    for queue in lineage:
+        dials = [_field_dial(session, queue, "capability", needs)]
+        if any(QUOTA in plugin.queue_limits for plugin in session.plugins):
+            dials += _card_dials(session, queue, needs)
+        dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
+        dials.append(_weight_dial(session, queue))
+        yield queue.name, [dial for dial in dials if dial.steps]
+    for queue in session.queue_list:
+        if queue not in lineage and any(queue.record.guarantee.get(name) for name in needs.own):
+            yield queue.name, [_lowered(session, queue, needs)]
+
+
+_FIELDS: dict[str, Callable[[QueueObject, Mapping[str, str]], QueueObject]] = {
+    "capability": lambda queue, texts: with_spec(queue, capability={**queue.spec.capability, **texts}),
+    "deserved": lambda queue, texts: with_spec(queue, deserved={**queue.spec.deserved, **texts}),
+    "guarantee": lambda queue, texts: with_spec(
+        queue, guarantee=Guarantee(resource={**queue.spec.guarantee.resource, **texts})
+    ),
+}
+
+
+def with_spec(queue: QueueObject, **fields: object) -> QueueObject:
+    """A queue with other fields of its spec."""
+    return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **fields))
+
+
+def _with_amounts(session: Session, queue: Queue, field: str, amounts: Amounts) -> Snapshot:
+    texts = {name: format_resource(name, amount) for name, amount in amounts.items()}
+    return with_queue(session.snapshot, _FIELDS[field](queue.record.queue, texts))
+
+
+def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Dial:
+    """A queue's capability, deserved or guarantee, upwards; what is deserved and guaranteed up to the capability."""
+    capability = queue.record.capability
+    now: Amounts = {name: getattr(queue.record, field).get(name, 0) for name in needs.own}
+    bounds: list[Mapping[str, int]] = []
+    if field == "capability":  # where none is set there is no limit here; cpu and memory of zero count as not set
+        now = {name: most for name, most in now.items() if most or (name in capability and name not in (CPU, MEMORY))}
+    else:
+        bounds.append({name: most for name, most in capability.items() if most})
+    if field == "guarantee":
+        bounds.append(_left_to_guarantee(session, queue))
+    unit = {name: _unit_of(name) for name in now}
+    most = {name: min((bound.get(name, _ANY) - now[name]) // unit[name] for bound in (*bounds, {})) for name in now}
+    likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
+    return Dial("quota", queue.name, field, now, unit, likely, steps, partial(_with_amounts, session, queue, field))
+
+
+def _left_to_guarantee(session: Session, queue: Queue) -> Amounts:
+    """What the guarantees of the queues beside one leave of the cluster: more could not be kept."""
+    totals = zip(session.nodes.resources, session.nodes.total.tolist(), strict=True)
+    apart = [
+        one for one in session.queue_list if one not in session.lineage(queue) and queue not in session.lineage(one)
+    ]
+    return {name: total - sum(one.record.guarantee.get(name, 0) for one in apart) for name, total in totals}
+
+
+def _lowered(session: Session, queue: Queue, needs: _Needs) -> Dial:
+    """What is guaranteed to a queue of others, downwards."""
+    now = {name: queue.record.guarantee[name] for name in needs.own if queue.record.guarantee.get(name)}
+    unit = {name: -_unit_of(name) for name in now}
+    most = _steps(now, unit, {})
+    turned = partial(_with_amounts, session, queue, "guarantee")
+    return Dial("quota", queue.name, "guarantee", now, unit, _steps(needs.own, unit, most), most, turned)
+
+
+def _weight_dial(session: Session, queue: Queue) -> Dial:
+    """A queue's weight, up to a hundred times that of all queues together."""
+
+    def turned(amounts: Amounts) -> Snapshot:
+        return with_queue(session.snapshot, with_spec(queue.record.queue, weight=amounts[""]))
+
+    total, most = sum(max(one.weight, 1) for one in session.queue_list), {"": 2**31 - 1 - queue.weight}
+    unit, now = {"": 1}, {"": queue.weight}
+    likely, steps = _steps({"": total}, unit, most), _steps({"": 100 * total}, unit, most)
+    return Dial("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
+
+
+def _card_dials(session: Session, queue: Queue, needs: _Needs) -> list[Dial]:
+    """A queue's quota of cards by model; none where it cannot be read, since no number mends that."""
+    annotations = queue.record.queue.metadata.annotations
+    try:
+        quota = read_quota(annotations.get(QUOTA, "{}"))
+    except CardError:
+        return []
+    cards = cards_of(session.nodes.facts)
+    now = {card: quota.get(card, 0) for card in cards.names}
+
+    def turned(amounts: Amounts) -> Snapshot:
+        whole = {card: amount // MILLI for card, amount in {**quota, **amounts}.items()}
+        texts = {**annotations, QUOTA: json.dumps(whole)}
+        meta = msgspec.structs.replace(queue.record.queue.metadata, annotations=texts)
+        return with_queue(session.snapshot, msgspec.structs.replace(queue.record.queue, metadata=meta))
+
+    unit = dict.fromkeys(now, MILLI)
+    own, most = (sum(of.get(name, 0) for name in cards.resources) for of in (needs.own, needs.all))
+    likely, steps = (_steps(dict.fromkeys(now, amount), unit, {}) for amount in (own, most))
+    return [Dial("quota", queue.name, "card quota", now, unit, likely, steps if own else {}, turned)]
+
+
+def room_dial(session: Session, job: Job, row: int) -> Dial:
+    """A node's room, by no more than the largest node has: beyond that it is no longer about one node."""
+    facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
+    now = {name: int(facts.allocatable[row, column_of[name]]) for name in needs.own}
+    unit = {name: _unit_of(name) for name in now}
+    most = {name: int(session.nodes.largest[column_of[name]]) // unit[name] for name in now}
+    name = facts.names[row]
+
+    def turned(amounts: Amounts) -> Snapshot:
+        return with_room(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
+
+    likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
+    return Dial("room", name, "room", now, unit, likely, steps, turned)

@@ -1,0 +1,506 @@
+"""Why a pod was evicted: for whom, by which numbers, why it and not another one, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog.reader import OperationInfo
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.objects import Pod
+from vcd.model.words import counted, quantities_in_words
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Task
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GROUP_ANNOTATION
+from vcd.timetravel.explain import NotFound, group_named, group_of
+from vcd.timetravel.figures import QueueFigures
+from vcd.timetravel.history import History
+from vcd.timetravel.orders import Difference, table
+from vcd.timetravel.sentences import span_in_words, waits_in_words
+from vcd.timetravel.victims import Ask, Offer, VictimWatcher
+from vcd.timetravel.words import moment
+
+Fate = Literal["evicted", "spared", "not needed", "not asked"]
+
+SHOWN_CANDIDATES = 10
+"""How many rows of others the lines show."""
+
+
+class Candidate(msgspec.Struct, omit_defaults=True):
+    """Another pod that could have gone: of the same node, or, where a gang makes room, of those asked about for it.
+
+    ``place`` is its place among those that the plugins let go (0: it is none of them), ``fate`` what became of it,
+    ``plugin`` who spared it, ``why`` the reason in words.
+    """
+
+    pod: str
+    group: str
+    queue: str
+    priority: int
+    fate: Fate
+    place: int = 0
+    plugin: str = ""
+    why: str = ""
+
+
+class Eviction(msgspec.Struct, omit_defaults=True):
+    """One eviction of a pod, as its session decided it.
+
+    ``group`` and ``queue`` are the pod's own; ``for_pod``, ``for_group`` and ``for_queue`` whom it made room for (a
+    whole gang has no ``for_pod``); ``reason`` what the log says. ``queues`` holds the figures of both queues when the
+    plugins were asked, ``resources`` those that mattered. ``freed`` is what it held, ``asked`` and ``lacked`` what was
+    asked for and what of it the node had not, as quantities. ``place`` is its place among those that the plugins
+    ``let_go`` let go, ``chosen_before`` the next who did not have to, ``difference`` why. ``result`` is the API
+    server's answer to the call (empty: none yet), ``dropped`` why there was no call at all. ``came_back`` is the pod
+    that took its place, and ``bound_to`` that pod's node. ``text`` tells it in a sentence, ``why`` what else there is
+    to say.
+    """
+
+    pod: str
+    node: str
+    session: int
+    time: str
+    action: str
+    reason: str
+    group: str = ""
+    queue: str = ""
+    for_pod: str = ""
+    for_group: str = ""
+    for_queue: str = ""
+    resources: list[str] = []
+    queues: dict[str, QueueFigures] = {}
+    freed: dict[str, str] = {}
+    asked: dict[str, str] = {}
+    lacked: dict[str, str] = {}
+    place: int = 0
+    let_go: tuple[str, ...] = ()
+    chosen_before: str = ""
+    difference: Difference | None = None
+    candidates: list[Candidate] = []
+    result: str = ""
+    dropped: str = ""
+    came_back: str = ""
+    bound_to: str = ""
+    text: str = ""
+    why: list[str] = []
+
+    def lines(self) -> Iterator[str]:
+        """The sentence, what else there is to say, and the others in a table."""
+        yield f"{self.time}  session {self.session}: {self.pod} on {self.node} {self.text}"
+        yield from (f"  {line}" for line in self.why)
+        if self.candidates:
+            rows = _merged(self.candidates)
+            yield "  the others:"
+            head = ["pod", "job", "queue", "priority", "fate", "why"]
+            yield from (f"    {line}" for line in table(head, rows[:SHOWN_CANDIDATES]))
+            if len(rows) > SHOWN_CANDIDATES:
+                yield "    and more"
+
+
+def _merged(candidates: list[Candidate]) -> list[list[str]]:
+    """The rows of a table, one for those of a job that follow each other and share fate and reason."""
+    rows = []
+    alike = groupby(candidates, lambda one: (one.group, one.queue, one.priority, one.fate, one.plugin, one.why))
+    for (group, queue, priority, fate, plugin, why), of_kind in alike:
+        first, *more = [one.pod for one in of_kind]
+        pods = f"{first} and {len(more)} more" if more else first
+        rows.append([pods, group, queue, str(priority), fate, f"{plugin}: {why}" if plugin else why])
+    return rows
+
+
+class EvictionExplanation(msgspec.Struct):
+    """The evictions of a pod, or of a job's pods, in order. ``key`` is ``namespace/name``; ``until`` the time of the
+    last event that was looked at."""
+
+    kind: Literal["job", "pod"]
+    key: str
+    until: str
+    evictions: list[Eviction]
+
+    def lines(self) -> Iterator[str]:
+        """The explanation in sentences, with times in UTC."""
+        if not self.evictions:
+            yield f"{self.kind} {self.key}: no session evicted it up to {self.until}"
+            return
+        yield f"{self.kind} {self.key}: {counted(len(self.evictions), 'eviction')} up to {self.until}"
+        for eviction in self.evictions:
+            yield from eviction.lines()
+
+
+def explain_eviction(path: str | Path, name: str, namespace: str = "default") -> EvictionExplanation:
+    """Explain from a log why a pod, or pods of a job, were evicted.
+
+    ``name`` may be ``namespace/name``; a job is named as in ``explain``. Raises NotFound where there is neither, and
+    LogError for a file that cannot be used.
+    """
+    if "/" in name:
+        namespace, _, name = name.partition("/")
+    with LogReader(path) as reader:
+        history = History(reader)
+        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
+        kind, key, group = _subject(reader, oldest, namespace, name)
+        pods = [key] if kind == "pod" else _evicted_pods(reader, oldest, group)
+        found = [info for pod in pods for info in reader.operations_of(pod) if info.verb == "evict"]
+        found.sort(key=lambda info: (info.session, info.statement, info.operation))
+        later = _Later(history, group, found)
+        evictions: list[Eviction] = []
+        for number, of_session in groupby(found, key=lambda info: info.session):
+            evictions += _of_session(history, number, list(of_session))
+        for eviction, after in zip(evictions, later.follow(), strict=True):
+            _tell_aftermath(eviction, after)
+        return EvictionExplanation(kind, key, moment(reader.last_time()), evictions)
+
+
+# --- who is meant -----------------------------------------------------------------------------------------------------
+
+
+def _subject(
+    reader: LogReader, oldest: ClusterState, namespace: str, name: str
+) -> tuple[Literal["job", "pod"], str, str]:
+    """What a name means, as kind, key and the group's key: a pod first, else a job."""
+    key = f"{namespace}/{name}"
+    if key in oldest.tasks.row_of or next(reader.object_history("Pod", key), None) is not None:
+        return "pod", key, group_of(reader, oldest, key)
+    try:
+        group = group_named(reader, oldest, namespace, name)
+    except NotFound as error:
+        raise NotFound(f"{error}; no pod {key} either") from error
+    return "job", group, group
+
+
+def _evicted_pods(reader: LogReader, oldest: ClusterState, group: str) -> list[str]:
+    """The keys of a group's pods that sessions decided to evict."""
+    namespace = group.partition("/")[0] + "/"
+    keys: dict[str, None] = {}
+    for logged in reader.find(type="session"):
+        assert isinstance(logged.event, ev.SessionDecided)
+        for statement in ev.decode_plan(logged.event.plan).statements:
+            evicted = (one.key for one in statement.operations if one.verb == "evict")
+            keys.update((key, None) for key in evicted if key.startswith(namespace))
+    return [key for key in keys if group_of(reader, oldest, key) == group]
+
+
+# --- the session again ------------------------------------------------------------------------------------------------
+
+
+def _of_session(history: History, number: int, found: list[OperationInfo]) -> list[Eviction]:
+    """The evictions of one session: it is run again, and watched."""
+    record = history.reader.session(number)
+    plan = ev.decode_plan(record.plan)
+    stale = dict(record.stale)
+    watcher = VictimWatcher([info.key for info in found])
+    failed = ""
+    try:
+        history.rerun(number, watchers=(watcher,))
+    except LogError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+        failed = f"running the session again fails with {type(error).__name__}: {error}"
+    made_for = {
+        operation.key: (place, statement.group)
+        for place, statement in enumerate(plan.statements)
+        for operation in statement.operations
+        if operation.verb == "evict" and place not in stale
+    }
+    evictions = []
+    for info in found:
+        operation = plan.statements[info.statement].operations[info.operation]
+        eviction = Eviction(
+            info.key, info.node, number, moment(info.time), info.action, operation.reason, for_group=info.group
+        )
+        eviction.result, eviction.dropped = info.result or "", stale.get(info.statement, "")
+        if failed:
+            eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
+        else:
+            _work_out(eviction, watcher, made_for)
+        evictions.append(eviction)
+    return evictions
+
+
+def _work_out(eviction: Eviction, watcher: VictimWatcher, made_for: dict[str, tuple[int, str]]) -> None:
+    made = watcher.made.get(eviction.pod)
+    if made is None:
+        eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
+        eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
+        return
+    task, ask = made
+    eviction.group, eviction.queue = task.job.key, task.job.queue.name
+    eviction.freed = _without_pods(watcher.session.amounts(task.request.tolist()))
+    if ask is None:
+        wanted_by = " and ".join(watcher.wanted_by.get(eviction.pod, ()))
+        because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
+        eviction.text = f"evicted by {eviction.action}: {because}"
+        return
+    _fill(eviction, ask, watcher.session)
+    eviction.candidates = _candidates(eviction, ask, made_for)
+    _choose_next(eviction, ask)
+    eviction.text = _sentence(eviction, task, ask)
+    eviction.why += _details(eviction, ask)
+
+
+def _fill(eviction: Eviction, ask: Ask, session: Session) -> None:
+    """What was asked, for whom, and how the queues stood then."""
+    eviction.for_pod = "" if ask.asker is None else ask.asker.key
+    eviction.for_queue = ask.job.queue.name
+    eviction.place, eviction.let_go = ask.offers[eviction.pod].place, ask.let_go
+    eviction.asked, eviction.lacked = _without_pods(ask.asked), ask.lacked
+    eviction.queues = {name: ask.figures[name] for name in dict.fromkeys((eviction.for_queue, eviction.queue))}
+    names = list(_without_pods(ask.lacked) or _without_pods(ask.asked))
+    counted_names = {name for figures in eviction.queues.values() for have in figures.amounts.values() for name in have}
+    held = eviction.queues[eviction.queue].amounts.get("allocated", {})
+    cards = sorted(set(held) - set(session.nodes.resources))  # by model; a pod asks for them by their resource
+    eviction.resources = [name for name in names if name in counted_names] + cards
+
+
+def _without_pods(amounts: dict[str, str]) -> dict[str, str]:
+    return {name: amount for name, amount in amounts.items() if name != "pods"}
+
+
+def _candidates(eviction: Eviction, ask: Ask, made_for: dict[str, tuple[int, str]]) -> list[Candidate]:
+    """The others, those that may go first."""
+    mine = ask.offers[eviction.pod]
+    others = [offer for offer in ask.offers.values() if offer is not mine]
+    others.sort(key=lambda offer: (not offer.place, not offer.rank, offer.place, offer.rank))
+    return [_candidate(offer, mine, ask, made_for) for offer in others]
+
+
+def _candidate(offer: Offer, mine: Offer, ask: Ask, made_for: dict[str, tuple[int, str]]) -> Candidate:
+    found = Candidate(offer.key, offer.group, offer.queue, offer.priority, "not needed", offer.place, offer.plugin)
+    before = ask.differences.get((mine.key, offer.key))
+    first = f"{mine.key} goes first: {before}" if before else f"{mine.key} goes first"
+    if not offer.rank:
+        found.fate, found.why = "not asked", offer.rule
+    elif not offer.place:
+        found.fate = "spared"
+        found.why = f"{offer.rule}; {first}" if offer.alone and offer.rank > mine.rank else offer.rule
+    elif offer.key in made_for:
+        found.fate = "evicted"
+        statement, group = made_for[offer.key]
+        found.why = "goes, too" if statement == made_for.get(mine.key, (-1, ""))[0] else f"goes for {group}"
+    elif offer.place > mine.place:
+        found.why = first
+    elif not offer.helps:
+        found.why = "holds nothing of what the node lacks"
+    else:
+        found.why = "goes first, but the others make room enough"
+    return found
+
+
+def _choose_next(eviction: Eviction, ask: Ask) -> None:
+    """The next in order who could have gone and did not have to, else the next who was spared for what went first."""
+    later = [offer for offer in ask.offers.values() if offer.rank > ask.offers[eviction.pod].rank]
+    stayed = {one.pod for one in eviction.candidates if one.fate != "evicted"}
+    for other in [offer for offer in later if offer.place] + [offer for offer in later if offer.alone]:
+        if other.key in stayed:
+            eviction.chosen_before = other.key
+            eviction.difference = ask.differences.get((eviction.pod, other.key))
+            return
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _sentence(eviction: Eviction, task: Task, ask: Ask) -> str:
+    """``evicted by reclaim of queue b (deserved cpu 40, had 12) because queue a held cpu 61 over 40; ...``"""
+    theirs = eviction.for_queue
+    if eviction.queue != theirs:
+        words = f"evicted by {eviction.action} of queue {theirs}{_share_of(eviction)}{_because(eviction)}"
+    elif task.job is ask.job:
+        words = f"evicted by {eviction.action} for {eviction.for_pod or eviction.for_group} of its own job"
+    else:
+        priorities = f" (priority {ask.job.priority}, its own {task.job.priority})"
+        words = f"evicted by {eviction.action} for {eviction.for_group} of its own queue {theirs}{priorities}"
+    if not eviction.chosen_before:
+        return words
+    why = f": {eviction.difference.words}" if eviction.difference else ""
+    return f"{words}; chosen before {eviction.chosen_before}{why}"
+
+
+def _measure(figures: QueueFigures) -> str:
+    """What a queue's plugin measures it by: what it deserves, or, with cards, its quota; empty where none does."""
+    return next((series for series in ("deserved", "capability") if series in figures.amounts), "")
+
+
+def _share_of(eviction: Eviction) -> str:
+    """What the asking queue deserved and had: `` (deserved cpu 40, had 12)``."""
+    figures = eviction.queues[eviction.for_queue]
+    measure = _measure(figures)
+    parts = []
+    for name in eviction.resources:
+        had = figures.quantity("allocated", name)
+        parts.append(
+            f"{measure} {name} {figures.quantity(measure, name)}, had {had}" if measure else f"had {name} {had}"
+        )
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _because(eviction: Eviction) -> str:
+    """What the evicted pod's queue held: over its measure, where it was."""
+    figures = eviction.queues[eviction.queue]
+    measure = _measure(figures)
+    limits, allocated = figures.amounts.get(measure, {}), figures.amounts.get("allocated", {})
+    unlimited = float("inf") if measure == "capability" else 0
+    over = [name for name in eviction.resources if allocated.get(name, 0) > limits.get(name, unlimited)]
+    word = "over" if over else "of"
+    held = []
+    for name in over or eviction.resources:
+        limit = f" {word} {figures.quantity(measure, name)}" if measure else ""
+        held.append(f"{name} {figures.quantity('allocated', name)}{limit}")
+    joint = " because" if measure and over else ";"
+    return f"{joint} queue {eviction.queue} held {', '.join(held)}" if held else ""
+
+
+def _details(eviction: Eviction, ask: Ask) -> list[str]:
+    who = eviction.for_pod or f"job {eviction.for_group}"
+    wanted = f"{who} asked for {quantities_in_words(eviction.asked) or 'no resources'}"
+    if eviction.lacked:
+        wanted += f"; {eviction.node} lacked {quantities_in_words(eviction.lacked)} of it"
+    if ask.no_room:
+        wanted += f"; its queue: {ask.no_room}"
+    details = [f"{wanted}; this pod freed {quantities_in_words(eviction.freed) or 'nothing'}"]
+    if eviction.let_go:
+        places = sum(1 for offer in ask.offers.values() if offer.place)
+        details.append(f"{', '.join(eviction.let_go)} let it go, as number {eviction.place} of {places} in order")
+    if eviction.difference:
+        details.append(f"it went before {eviction.chosen_before}: {eviction.difference}")
+    return details
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _After:
+    """What became of an evicted pod; times in nanoseconds since the epoch, 0 where it did not happen."""
+
+    info: OperationInfo
+    gone: int = 0
+    came: int = 0
+    key: str = ""
+    uid: str = ""
+    bound: int = 0
+    node: str = ""
+    waiting: str = ""
+
+    def is_open(self, sequence: int) -> bool:
+        """Whether a pod that is new with an event may have come in its place."""
+        return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
+
+
+class _Later:
+    """What came of evictions: for each the pod of the same group that took its place, of its name, else the next new
+    one."""
+
+    def __init__(self, history: History, group: str, found: list[OperationInfo]) -> None:
+        self._history = history
+        self._group = group
+        self._evictions = [_After(info) for info in found]
+        self._start = 0
+        self._known: dict[str, str] = {}
+        """UIDs of the group's pods, by key."""
+        if found:
+            (first,) = history.reader.sessions(found[0].session, found[0].session)
+            self._start = first.head
+            self._known = _pods_of(history.state(first.head, jump=True), group)
+        self._names = set(self._known)
+        """Of all pods that the group ever had: who comes under one of these takes the place of that one."""
+
+    def follow(self) -> list[_After]:
+        """Look at the pods' events from the first eviction on."""
+        reader, (namespace, _, name) = self._history.reader, self._group.partition("/")
+        word = name.encode()
+        for logged in reader.find(kind="Pod", after=self._start) if self._evictions and name else ():
+            event = logged.event
+            if isinstance(event, ev.ObjectGone):
+                self._goes(event.key, logged)
+            elif isinstance(event, ev.ObjectPut) and event.payload is not None and word in event.payload:
+                pod = _pod_in(event, namespace, name)
+                if pod is not None:
+                    self._see(pod, logged)
+        if any(after.came and not after.bound for after in self._evictions):
+            state = self._history.state(reader.head(), jump=True)
+            waits = waits_in_words(state.waiting.get(self._group, ()))
+            for after in self._evictions:
+                if not after.bound and after.key in state.tasks.row_of:
+                    after.waiting = waits
+        return self._evictions
+
+    def _goes(self, key: str, logged: Logged) -> None:
+        self._known.pop(key, None)
+        for after in self._evictions:
+            if after.info.key == key and not after.gone and logged.sequence > after.info.sequence:
+                after.gone = logged.time
+
+    def _see(self, pod: Pod, logged: Logged) -> None:
+        key, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+        if self._known.get(key) != uid:
+            self._known[key] = uid
+            open_places = [after for after in self._evictions if after.is_open(logged.sequence)]
+            of_its_name = [after for after in open_places if after.info.key == key]
+            if key not in self._names:
+                of_its_name = of_its_name or open_places
+            self._names.add(key)
+            for after in of_its_name[:1]:
+                after.came, after.key, after.uid = logged.time, key, uid
+        for after in self._evictions if pod.spec.node_name else ():
+            if (after.key, after.uid) == (key, uid) and not after.bound:
+                after.bound, after.node = logged.time, pod.spec.node_name
+
+
+def _pods_of(state: ClusterState, group: str) -> dict[str, str]:
+    """The group's pods: UIDs by key."""
+    namespace, _, name = group.partition("/")
+    found = {}
+    for key in sorted(state.tasks.row_of):
+        pod = state.pod(key) if key.startswith(f"{namespace}/") else None
+        if pod is not None and pod.metadata.annotations.get(GROUP_ANNOTATION) == name:
+            found[key] = pod.metadata.uid
+    return found
+
+
+def _pod_in(event: ev.ObjectPut, namespace: str, name: str) -> Pod | None:
+    """The pod of an event, where it can be read and is of the group."""
+    assert event.payload is not None
+    try:
+        pod = decode_payload("Pod", event.payload)
+    except BadObject:
+        return None  # the state sets it aside, too: it is no task
+    if not isinstance(pod, Pod) or pod.metadata.namespace != namespace:
+        return None
+    return pod if pod.metadata.annotations.get(GROUP_ANNOTATION) == name else None
+
+
+def _tell_aftermath(eviction: Eviction, after: _After) -> None:
+    eviction.came_back, eviction.bound_to = after.key, after.node
+    if eviction.dropped:
+        eviction.text = f"was to be {eviction.text}"
+        eviction.why.append(f"it was dropped before any call: {eviction.dropped}")
+        return
+    if eviction.result not in ("", "done", "gone"):
+        eviction.why.append(f"the call: {eviction.result}")
+    elif not after.gone:
+        eviction.why.append("it is not gone yet" if eviction.result else "the API server has not answered yet")
+    if not after.came:
+        if after.gone:
+            eviction.why.append("nothing has come in its place")
+        return
+    name = "it came back" if after.key == eviction.pod else f"{after.key} came in its place"
+    words = f"{name} after {_since(after.came, after)}"
+    if after.bound:
+        words += f", and was bound to {after.node} {_since(after.bound, after)} after the eviction"
+    elif after.waiting:
+        words += f", and waits {after.waiting}"
+    eviction.why.append(words)
+
+
+def _since(time: int, after: _After) -> str:
+    return span_in_words(timedelta(microseconds=(time - after.info.time) // 1000))

@@ -1,0 +1,170 @@
+"""What is new in a cluster between two events of a log, in words and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.objects import Object, Pod
+from vcd.model.words import counted
+from vcd.state.cluster import ClusterState
+
+NAMED = 4
+"""How many of many things a line names; the data has them all."""
+
+_NOT_NEWS = {
+    "Node": ("status.capacity", "status.images", "metadata.resourceVersion"),
+    "PodGroup": ("status.", "metadata.resourceVersion"),
+    "Queue": ("status.allocated", "metadata.resourceVersion"),
+}
+"""Fields that a session does not look at, or that the scheduler itself writes, by kind: they are nothing new to it."""
+
+
+def some(names: Sequence[str], count: int = 0) -> str:
+    """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
+    more = max(count, len(names)) - len(names[:NAMED])
+    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more else "")
+
+
+class New(msgspec.Struct, omit_defaults=True):
+    """What is new about objects of a kind (or calls, answers, the configuration), those to which the same happened
+    together; ``details`` says of the first of them what exactly, ``count`` of how many where a key stands for more
+    than one."""
+
+    kind: str
+    what: str
+    keys: list[str]
+    details: list[str] = []
+    count: int = 0
+
+    def __str__(self) -> str:
+        words = f"{counted(self.count or len(self.keys), self.kind)} {self.what}"
+        return f"{words}: {some(self.details or self.keys, len(self.keys))}"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a state shows of the cluster: pods as UID and standing, everything else as objects by kind and key."""
+
+    pods: Mapping[str, tuple[str, str, Pod]] = field(default_factory=dict)
+    objects: Mapping[str, Mapping[str, Object]] = field(default_factory=dict)
+    bad: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    policy: str = ""
+    leader: tuple[int, bool] = (0, False)
+
+    @classmethod
+    def of(cls, state: ClusterState) -> Sight:
+        """The state changes when history goes on; this does not."""
+        pods = {}
+        for key, row in state.tasks.row_of.items():
+            pod = state.pods[row]
+            if pod is not None:
+                pods[key] = (pod.metadata.uid, _standing(pod, state.shown_nodes[row]), pod)
+        objects: dict[str, dict[str, Object]] = {kind: dict(known) for kind, known in state.others.items()}
+        objects["Node"] = {key: node.node for key, node in state.nodes.items()}
+        objects["PodGroup"] = {key: group.group for key, group in state.groups.items()}
+        objects["Queue"] = {key: queue.queue for key, queue in state.queues.items()}
+        policy = "" if state.policy is None else state.policy.digest
+        return cls(pods, objects, dict(state.bad), policy, (state.epoch, state.leading))
+
+
+def _standing(pod: Pod, node: str) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "being deleted"
+    standing = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}.get(pod.status.phase)
+    return standing or ("bound" if node else "pending")
+
+
+def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
+    """What is another than it was: configuration, leadership, objects by kind, pods by what became of them."""
+    if after.policy != before.policy:
+        yield New("configuration", "loaded", [after.policy[:16]])
+    if after.leader != before.leader:
+        epoch, leading = after.leader
+        yield New("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
+    for kind in sorted(before.objects.keys() | after.objects.keys()):
+        yield from _object_news(kind, before.objects.get(kind, {}), after.objects.get(kind, {}), after.bad)
+    yield from _pod_news(before, after)
+    bad = sorted(place for place, message in after.bad.items() if before.bad.get(place) != message)
+    if bad:
+        told = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
+        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], told[:NAMED])
+
+
+def _object_news(
+    kind: str, before: Mapping[str, Object], after: Mapping[str, Object], bad: Mapping[tuple[str, str], str]
+) -> Iterator[New]:
+    created = sorted(after.keys() - before.keys())
+    gone = sorted(key for key in before.keys() - after.keys() if (kind, key) not in bad)
+    if created:
+        yield New(kind, "created", created)
+    changed = {}
+    for key in sorted(after.keys() & before.keys()):
+        if before[key] is not after[key] and (fields := changed_fields(kind, before[key], after[key])):
+            changed[key] = f"{key} ({some(fields)})"
+    if changed:
+        yield New(kind, "changed", list(changed), list(changed.values())[:NAMED])
+    if gone:
+        yield New(kind, "gone", gone)
+
+
+def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
+    found: dict[str, list[str]] = {}
+    for key in sorted(before.pods.keys() | after.pods.keys()):
+        old, new = before.pods.get(key), after.pods.get(key)
+        if new is None and ("Pod", key) in after.bad:
+            continue
+        if old is not None and (new is None or new[0] != old[0]):
+            found.setdefault("gone", []).append(key)
+        if new is not None and (old is None or new[0] != old[0]):
+            found.setdefault("created" if new[1] == "pending" else f"new and {new[1]}", []).append(key)
+        elif new is not None and old is not None and new[1] != old[1]:
+            found.setdefault(new[1], []).append(key)
+        elif new is not None and old is not None and new[2] is not old[2] and new[2] != old[2]:
+            found.setdefault("changed", []).append(key)
+    for what, keys in sorted(found.items()):
+        yield New("Pod", what, keys)
+
+
+def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
+    """What is not as it was in an object, as ``status.allocatable.cpu 8 to 24``; not what the scheduler writes."""
+    old, new = dict(_flat(msgspec.to_builtins(before))), dict(_flat(msgspec.to_builtins(after)))
+    ignored = _NOT_NEWS.get(kind, ("metadata.resourceVersion",))
+    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+    return [
+        f"{path} {old.get(path, 'nothing')} to {new.get(path, 'nothing')}"
+        for path in paths
+        if not path.startswith(ignored)
+    ]
+
+
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """The leaves of nested mappings by their dotted paths; lists are leaves."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        yield path, msgspec.json.encode(value).decode()
+    else:
+        yield path, str(value)
+
+
+def news_of_calls(reader: LogReader, after: int, until: int) -> Iterator[New]:
+    """Outcomes and answers that came between two events; not those by which an imported log rebuilds a state."""
+    segments = reader.segments()
+    found: dict[tuple[str, str], list[str]] = {}
+    for type in ("outcome", "answer"):
+        for logged in reader.find(type=type, after=after, until=until):
+            event = logged.event
+            if isinstance(event, ev.OperationDone) and is_decision(segments, logged.sequence):
+                found.setdefault(("call", event.result), []).append(f"session {event.session}")
+            elif isinstance(event, ev.Answered):
+                found.setdefault(("answer", "came"), []).append(event.question)
+    for (kind, what), keys in sorted(found.items()):
+        yield New(kind, what, list(dict.fromkeys(keys)), count=len(keys))

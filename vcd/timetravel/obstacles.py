@@ -1,0 +1,496 @@
+"""What stands in a job's way at a session: who was served before it, and who holds what it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.model.quantity import format_resource, resource_value
+from vcd.model.requests import MEMORY
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.model.words import quantities_in_words
+from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.nodes import Ints, room_needed
+from vcd.scheduling.order import ordered_tasks
+from vcd.scheduling.plugin import Depends, Plugin, Vote
+from vcd.scheduling.plugins._card_nodes import cards_of
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.timetravel.explain import Kind
+from vcd.timetravel.history import History
+from vcd.timetravel.sentences import waits_in_words
+from vcd.timetravel.waits import Wait, wait_of
+from vcd.timetravel.words import moment
+
+SHOWN = 3
+"""How many nodes, jobs ahead and holders of each resource sentences name."""
+
+_KEPT = 20
+"""How many of each are kept for who reads the data."""
+
+_CARD = re.compile(
+    r"Queue <(?P<queue>[^>]*)> has insufficient <(?P<card>[^>]*)> quota: requested <(?P<asks>[^>]*)>, "
+    r"total would be <(?P<total>[^>]*)>, but capability is <(?P<limit>[^>]*)>"
+)
+"""How capacity-card tells a quota that is too small: its document fixes the words, and they alone hold the numbers."""
+
+_GONE = -1
+_UNASKED = int(np.iinfo(np.int64).min)
+"""What ``room_needed`` says of a resource that is not asked for."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A job that holds some of what lacks: ``pods`` pods, ``amounts`` by resource as quantities."""
+
+    job: str
+    queue: str
+    priority: int
+    pods: int
+    amounts: dict[str, str]
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A quota, or the bound of an admission, that the job runs into in one resource, as quantities.
+
+    ``bound`` says what the limit is ("capability", "deserved"; "limit" of the whole cluster, then ``queue`` is empty);
+    ``taken`` what counts against it already, ``own`` what of that are other pods of the job itself, which were taken
+    back since not enough of them had room; ``held_by`` the jobs of the queue (of the cluster) that hold most.
+    """
+
+    gate: str
+    plugin: str
+    queue: str
+    resource: str
+    bound: str
+    asks: str
+    taken: str
+    limit: str
+    own: str
+    held_by: list[Holder]
+
+    def text(self) -> str:
+        """``behind the capability of queue team-a (capacity): 38 of 40 cpu taken, asks 4; held by ...``."""
+        whose = f"the {self.bound} of {f'queue {self.queue}' if self.queue else 'the cluster'}"
+        whose = f"what queue {self.queue} deserves" if self.bound == "deserved" else whose
+        words = f"behind {whose} ({self.plugin}): {self.taken} of {self.limit} {self.resource} taken"
+        words += f" ({self.own} by its own pods)" if self.own else ""
+        words += f", asks {self.asks}" if self.asks else ""
+        held = _held_by(self.held_by, self.resource)
+        return f"{words}; {held}" if held else words
+
+
+class NearNode(msgspec.Struct, frozen=True):
+    """A node that all but its room would let take the pod: how many more such pods it has room for (``fits``), and of
+    the resources that lack for the next one what is free, what the node has in all, and what lacks, as quantities."""
+
+    name: str
+    fits: int
+    free: dict[str, str]
+    total: dict[str, str]
+    lacks: dict[str, str]
+    held_by: list[Holder]
+
+    def text(self) -> str:
+        """``node-7 with 6 of 8 nvidia.com/gpu, held by default/x (2 pods)``."""
+        room = ", ".join(f"{self.free[name]} of {self.total[name]} {name}" for name in self.lacks)
+        resource = next(iter(self.lacks), "")
+        held = _held_by(self.held_by, resource)
+        return f"{self.name} with {room} free" + (f", {held}" if held else "")
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """A job that was served before in the session: what it was given then of what lacks, as quantities by resource.
+
+    ``how`` is "admitted" (its minimum is reserved) or "placed"."""
+
+    job: str
+    queue: str
+    priority: int
+    how: Literal["admitted", "placed"]
+    pods: int
+    amounts: dict[str, str]
+
+    def text(self) -> str:
+        """``default/first (queue a, priority 0) was given cpu 4 for 2 pods``."""
+        what = quantities_in_words(self.amounts)
+        done = f"was given {what} for {self.pods} pod{'' if self.pods == 1 else 's'}"
+        done = done if self.how == "placed" else f"was admitted with {what}"
+        return f"{self.job} (queue {self.queue}, priority {self.priority}) {done}"
+
+
+class Obstacles(msgspec.Struct, frozen=True):
+    """What stands in the way of a job, or a pod of it, at a session; ``time`` is the session's (RFC 3339).
+
+    ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
+    such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
+    ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
+    """
+
+    kind: Kind
+    key: str
+    group: str
+    queue: str
+    session: int
+    time: str
+    waits: str
+    limits: list[Limit]
+    asks: dict[str, str]
+    wants: int
+    fits: int
+    nodes: list[NearNode]
+    ahead: list[Ahead]
+
+    def lines(self) -> Iterator[str]:
+        """The obstacles in sentences."""
+        yield f"{self.kind} {self.key} at session {self.session} ({self.time}) waits {self.waits}"
+        for limit in self.limits:
+            yield f"  {limit.text()}"
+        if self.nodes:
+            yield f"  {self.of_nodes()}"
+            yield from (f"    next: {node.text()}" for node in self.nodes[1:SHOWN])
+        for one in self.ahead[:SHOWN]:
+            yield f"  ahead of it: {one.text()}"
+        if len(self.ahead) > SHOWN:
+            yield f"  ahead of it: {len(self.ahead) - SHOWN} more jobs"
+
+    def of_nodes(self) -> str:
+        """``no node has 8 nvidia.com/gpu free (best: node-7 with 6 of 8 nvidia.com/gpu free, held by ...)``.
+
+        Empty where nodes are not the matter, or refuse the pod for other reasons than room.
+        """
+        if not self.nodes:
+            return ""
+        best = self.nodes[0]
+        asked = ", ".join(f"{self.asks.get(name, '0')} {name}" for name in best.lacks)
+        if self.fits:
+            room = f"{self.fits} of {self.wants} pods" if self.wants > 1 else "the pod"
+            return f"nodes have room for {room} that ask for {quantities_in_words(self.asks)} (next: {best.text()})"
+        return f"no node has {asked} free (best: {best.text()})"
+
+
+def _held_by(holders: list[Holder], resource: str) -> str:
+    shown = [f"{one.job} ({one.amounts.get(resource, '0')})" for one in holders[:SHOWN]]
+    more = f" and {len(holders) - SHOWN} more" if len(holders) > SHOWN else ""
+    return f"held by {', '.join(shown)}{more}" if shown else ""
+
+
+def obstacles(
+    path: str | Path, name: str, namespace: str = "default", session: int | None = None, kind: Kind = "job"
+) -> Obstacles:
+    """What stands in the way of a job or pod at a session of a log, by default the last one in which it waited.
+
+    Names are those that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and
+    LogError for a file that cannot be used.
+    """
+    with LogReader(path) as reader:
+        watcher = _Turns()
+        wait = wait_of(History(reader), kind, name, namespace, session, (watcher,))
+        return _told(wait, watcher, kind)
+
+
+def _told(wait: Wait, turns: _Turns, kind: Kind) -> Obstacles:
+    session, job = wait.session, wait.job
+    record = session.snapshot.groups[wait.group]
+    task = None if job is None else task_without_node(job, wait)
+    near = None if task is None else nearness(session, task)
+    nodes = [] if near is None else [_near_node(session, near, row) for row in near.rows[:_KEPT]]
+    limits = [] if job is None else [limit for reason in wait.reasons for limit in _limits(job, reason, turns)]
+    lacking = {one.resource: session.queues.get(one.queue) for one in limits}
+    lacking |= dict.fromkeys(name for node in nodes for name in node.lacks)
+    return Obstacles(
+        kind,
+        wait.pod or wait.group,
+        wait.group,
+        session.queue_name_of(record),
+        wait.record.session,
+        moment(wait.record.now),
+        waits_in_words(wait.reasons),
+        limits,
+        {} if task is None else {n: text for n, text in session.amounts(task.request).items() if n != "pods"},
+        0 if job is None else sum(one.status == TaskStatus.PENDING for one in job.pending()),
+        0 if near is None else int(near.fits[near.rows].sum()),
+        nodes,
+        [] if job is None else turns.ahead_of(job, lacking),
+    )
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def task_without_node(job: Job, wait: Wait) -> Task | None:
+    """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
+    named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
+    pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
+    if wait.pod:
+        return pending.get(wait.pod) if named else None
+    return next((pending[key] for key in named if key in pending), None)
+
+
+def pending_task(job: Job) -> Task | None:
+    """The first pod of a job that has no place at the end of a session."""
+    pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
+    return ordered_tasks(job.session, pending)[0] if pending else None
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """The nodes that all but their room would let take a task, as they are at the end of the session, with what is
+    being freed counted as free: ``rows`` those first to which least lacks for one more of it; per node of the session
+    ``fits`` how many more it takes, and per resource its ``room`` and what ``lacks``."""
+
+    rows: list[int]
+    fits: Ints
+    room: Ints
+    lacks: Ints
+
+
+def nearness(session: Session, task: Task) -> Nearness:
+    """How near nodes are to taking a task."""
+    usage = session.nodes.usage
+    room = usage.future_idle
+    may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
+    for predicate in session.evaluator.predicates:
+        if predicate.applies(task):  # those that look at usage are about room, too
+            passed = takes if predicate.depends & Depends.USAGE else may
+            passed &= predicate.mask(task, usage)
+    asked = task.request > 0
+    fits = np.maximum(room[asked] // task.request[asked][:, None], 0).min(axis=0) * takes
+    floor = room_needed(task.request)[:, None]
+    lacks = np.where(floor > _UNASKED, np.maximum(floor + task.request[:, None] * fits - room, 0), 0)
+    far = (lacks / np.maximum(task.request, 1)[:, None]).sum(axis=0)
+    rows = [row for row in np.argsort(far, kind="stable").tolist() if may[row] and far[row]]
+    return Nearness(rows, fits, room, lacks)
+
+
+def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
+    column_of, total = session.nodes.column_of, session.nodes.usage.allocatable
+    names = [name for name, column in column_of.items() if near.lacks[column, row]]
+
+    def told(values: Ints) -> dict[str, str]:
+        return {name: format_resource(name, int(values[column_of[name], row])) for name in names}
+
+    held_by = _holders(session, session.node(row).tasks, {name: _amount_of(session, name) for name in names})
+    name = session.nodes.facts.names[row]
+    return NearNode(name, int(near.fits[row]), told(near.room), told(total), told(near.lacks), held_by)
+
+
+# --- who holds --------------------------------------------------------------------------------------------------------
+
+
+def _amount_of(session: Session, resource: str) -> Callable[[Task], int]:
+    """How much of a resource, or of a model of card, a task takes where it is; in the session's units."""
+    return lambda task: _amount_on(session, resource, task, task.node)
+
+
+def _amount_on(session: Session, resource: str, task: Task, row: int) -> int:
+    """How much of a resource, or of a model of card, a task takes on a node."""
+    column = session.nodes.column_of.get(resource)
+    if column is not None:
+        return int(task.amounts[column])
+    cards, names = cards_of(session.nodes.facts), resource.split("|")
+    pairs = zip(cards.resources, cards.columns, strict=True)
+    return sum(int(task.amounts[at]) for name, at in pairs if cards.card_at(name, row) in names)
+
+
+def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Callable[[Task], int]]) -> list[Holder]:
+    """The jobs of tasks by what they hold of resources, the largest first."""
+    sums: dict[int, dict[str, int]] = {}
+    pods: dict[int, int] = {}
+    for task in tasks:
+        amounts = {name: amount for name, of in amount_of.items() if (amount := of(task))}
+        if amounts:
+            index = task.job.index
+            pods[index] = pods.get(index, 0) + 1
+            held = sums.setdefault(index, {})
+            for name, amount in amounts.items():
+                held[name] = held.get(name, 0) + amount
+    first = next(iter(amount_of), "")
+    order = sorted(sums, key=lambda index: (-sums[index].get(first, 0), session.job(index).key))
+    return [_holder(session.job(index), pods[index], sums[index]) for index in order[:_KEPT]]
+
+
+def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
+    texts = {name: format_resource(name, amount) for name, amount in amounts.items()}
+    return Holder(job.key, job.queue.name, job.priority, pods, texts)
+
+
+def _held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
+    """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
+    column = session.nodes.column_of.get(resource)
+    inside = {
+        one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
+    }
+    jobs = [job for job in session.all_jobs() if job.queue.index in inside]
+    if column is not None:  # spares a view of every task
+        jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
+        return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:_KEPT]]
+    placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
+    return _holders(session, placed, {resource: _amount_of(session, resource)})
+
+
+def _pods_with(job: Job, column: int) -> int:
+    return sum(task.status in ALLOCATED_STATUSES and task.amounts[column] > 0 for task in job.tasks())
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def _limits(job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
+    """The quotas that a reason says are short, resource by resource, in the order of its numbers."""
+    detail = reason.detail
+    bound = next((name for name in ("capability", "deserved", "limit") if _given(detail, name)), None)
+    if reason.gate in ("queue", "enqueue") and bound is not None:
+        session = job.session
+        queue = None if bound == "limit" else session.queues.get(detail.get("queue", ""), job.queue)
+        for resource in _given(detail, "asks") or _asked_of(job, _given(detail, bound)):
+            taken, asks = _taken(detail, resource), detail.get(f"asks {resource}", "")
+            limit = detail.get(f"{bound} {resource}", "0")
+            name = "" if queue is None else queue.name
+            held = _held_in(session, queue, resource)
+            own = turns.own_before(reason, resource)
+            yield Limit(reason.gate, reason.plugin, name, resource, bound, asks, taken, limit, own, held)
+    for found in _CARD.finditer(reason.reason):
+        yield _card_limit(job, reason, found, turns)
+
+
+def _given(detail: Mapping[str, str], word: str) -> list[str]:
+    """The resources of which a detail tells an amount under a word."""
+    return [name.removeprefix(f"{word} ") for name in detail if name.startswith(f"{word} ")]
+
+
+def _asked_of(job: Job, resources: list[str]) -> list[str]:
+    """Those of resources that a job's next pod asks for."""
+    task, column_of = pending_task(job), job.session.nodes.column_of
+    return [name for name in resources if task is not None and name in column_of and task.amounts[column_of[name]]]
+
+
+def _taken(detail: Mapping[str, str], resource: str) -> str:
+    """What counts against a limit without the job itself."""
+    after = detail.get(f"would hold {resource}")
+    if after is not None:
+        asks = resource_value(resource, detail.get(f"asks {resource}", "0"))
+        return format_resource(resource, max(resource_value(resource, after) - asks, 0))
+    return detail.get(f"allocated {resource}") or detail.get(f"admitted {resource}") or "0"
+
+
+def _card_limit(job: Job, reason: ev.Waiting, found: re.Match[str], turns: _Turns) -> Limit:
+    session, card = job.session, found["card"]
+    asks, total, limit = (_card_amount(card, found[group]) for group in ("asks", "total", "limit"))
+    texts = (format_resource(card, asks), format_resource(card, total - asks), format_resource(card, limit))
+    queue = session.queues.get(found["queue"], job.queue)
+    bound = "capability" if card in session.nodes.column_of else "card quota"
+    own, held = turns.own_before(reason, card), _held_in(session, queue, card)
+    return Limit(reason.gate, reason.plugin, queue.name, card, bound, *texts, own, held)
+
+
+def _card_amount(card: str, text: str) -> int:
+    """An amount of capacity-card's words: thousandths of cards and cpu, memory with its unit."""
+    return resource_value(card, text) if card == MEMORY else int(text)
+
+
+# --- who is ahead -----------------------------------------------------------------------------------------------------
+
+
+class _Turns(Plugin):
+    """Sees in which order jobs are admitted and given room, and has no opinion."""
+
+    name = "turns"
+
+    def __init__(self) -> None:
+        super().__init__(parse_arguments((), {}))
+
+    def open(self, session: Session) -> None:
+        """Keep the session; begin anew where it is decided once more without a plugin that failed."""
+        self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
+        self._admitted: list[Job] = []
+        self._asked: dict[int, int] = {}
+        """Before which admission a job was looked at, by the job's index."""
+        self._moves: list[tuple[Task, int]] = []
+        """Which task was placed on which row of the nodes, or taken from there."""
+        self._turns: dict[int, int] = {}
+        """Before which move a job's first turn came, by the job's index."""
+        self._turns_of_pods: dict[str, int] = {}
+
+    def job_enqueueable(self, job: Job) -> Vote:
+        """A job is looked at for admission."""
+        self._asked.setdefault(job.index, len(self._admitted))
+        return Vote.ABSTAIN
+
+    def job_enqueued(self, job: Job) -> None:
+        """A job was admitted."""
+        self._admitted.append(job)
+
+    def allocatable(self, queue: Queue, task: Task) -> None:
+        """A pod's turn has come."""
+        self._turns.setdefault(task.job.index, len(self._moves))
+        self._turns_of_pods.setdefault(task.key, len(self._moves))
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """A pod was placed."""
+        self._moves.append((task, row))
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """A placement was taken back, or a pod evicted."""
+        self._moves.append((task, _GONE))
+
+    def ahead_of(self, job: Job, lacking: Mapping[str, Queue | None]) -> list[Ahead]:
+        """The jobs served before a job that got some of what lacks, by resource, in a queue and those below it (None:
+        anywhere); all that did, where its turn never came."""
+        by_job: dict[int, list[Task]] = {}
+        for task, _ in self._placed_before(self._turns.get(job.index)):
+            if task.job is not job:
+                by_job.setdefault(task.job.index, []).append(task)
+        found = []
+        if job.is_pending():
+            found = [_admitted(one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
+        found += [_placed(tasks, lacking) for tasks in by_job.values()]
+        return [one for one in found if one.amounts]
+
+    def own_before(self, reason: ev.Waiting, resource: str) -> str:
+        """What other pods of a job had taken of a resource when the first pod of a reason was asked about, and do not
+        have at the end: a quantity, empty for nothing."""
+        if not reason.pods:
+            return ""
+        placed = self._placed_before(self._turns_of_pods.get(reason.pods[0], 0))
+        back = [
+            (task, row) for task, row in placed if task.job.key == reason.group and task.status == TaskStatus.PENDING
+        ]
+        amount = sum(_amount_on(task.job.session, resource, task, row) for task, row in back)
+        return format_resource(resource, amount) if amount else ""
+
+    def _placed_before(self, move: int | None) -> Iterable[tuple[Task, int]]:
+        """The pods that waited when the session began and had a node before a move (None: at the end), with its row."""
+        placed: dict[int, tuple[Task, int]] = {}
+        for task, row in self._moves[:move]:
+            if row < 0:
+                placed.pop(task.row, None)
+            elif self._waiting[task.row]:  # an eviction that is taken back places a pod, too
+                placed[task.row] = (task, row)
+        return placed.values()
+
+
+def _admitted(job: Job, lacking: Mapping[str, Queue | None]) -> Ahead:
+    minimum, column_of = job.record.min_resources or {}, job.session.nodes.column_of
+    names = [name for name, queue in lacking.items() if name in column_of and _is_in(job, queue)]
+    amounts = {name: format_resource(name, minimum[name]) for name in names if minimum.get(name)}
+    return Ahead(job.key, job.queue.name, job.priority, "admitted", 0, amounts)
+
+
+def _placed(tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
+    job = tasks[0].job
+    of = {name: _amount_of(job.session, name) for name, queue in lacking.items() if _is_in(job, queue)}
+    sums = {name: sum(amount(task) for task in tasks) for name, amount in of.items()}
+    amounts = {name: format_resource(name, amount) for name, amount in sums.items() if amount}
+    return Ahead(job.key, job.queue.name, job.priority, "placed", len(tasks), amounts)
+
+
+def _is_in(job: Job, queue: Queue | None) -> bool:
+    return queue is None or queue in job.session.lineage(job.queue)

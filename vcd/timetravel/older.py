@@ -1,0 +1,26 @@
+"""Logs that an older vcd wrote: read from a copy that is brought up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vcd.eventlog.store import migrated_copy
+
+
+@contextmanager
+def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
+    """A log of this version's schema to read in place of ``path``: the file itself, or a copy of it for as long as
+    the context lasts, of which ``note`` is told in a sentence. The file stays as it is. Raises LogError.
+    """
+    path = Path(path)
+    with TemporaryDirectory(prefix="vcd-") as folder:
+        copy = migrated_copy(path, Path(folder))
+        if copy is not None:
+            note(
+                f"note: event log {path} was written by an older vcd; a copy of it is read, in {folder};"
+                " `vcd log compact` brings the file itself up to date"
+            )
+        yield copy or path

@@ -1,0 +1,437 @@
+"""Who is served before whom, and by which plugin's word: the orders of a session, factor by factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.model.status import TaskStatus
+from vcd.model.words import counted, quantities_in_words
+from vcd.scheduling import guard
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import instances
+from vcd.scheduling.order import index_in_name
+from vcd.scheduling.outside import Remembered
+from vcd.scheduling.plugins._hierarchy import GRAIN, ONE
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Queue, Task
+from vcd.timetravel.explain import NotFound
+from vcd.timetravel.history import History
+from vcd.timetravel.words import moment
+
+SHOWN_JOBS = 20
+"""How many jobs of a queue the lines show."""
+
+_SECOND = 1_000_000_000
+_NO_DEADLINE = 1 << 63
+
+
+class Factor(msgspec.Struct, frozen=True):
+    """What one plugin says for an order: its values by name, as text. An earlier factor counts before a later one,
+    and so does an earlier value."""
+
+    plugin: str
+    values: dict[str, str]
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What puts one before another, seen from the one: ``higher priority (10 against 5)``. ``plugin`` says so; empty
+    where age or name decides, since no plugin tells the two apart."""
+
+    words: str
+    plugin: str = ""
+
+    def __str__(self) -> str:
+        return self.words + (f", says {self.plugin}" if self.plugin else "")
+
+
+class OrderedQueue(msgspec.Struct, omit_defaults=True):
+    """A queue's place: 1 is served first. ``waiting`` counts its jobs that wait; ``passed_over`` says why none of
+    them is tried, where that is so; ``before_next`` why it comes before the next one."""
+
+    position: int
+    name: str
+    waiting: int
+    created: str
+    factors: list[Factor]
+    passed_over: str = ""
+    before_next: Difference | None = None
+
+
+class OrderedJob(msgspec.Struct, omit_defaults=True):
+    """A waiting job's place in its queue: 1 is served first. ``pending`` counts its pods without a node."""
+
+    position: int
+    key: str
+    phase: str
+    pending: int
+    created: str
+    factors: list[Factor]
+    before_next: Difference | None = None
+
+
+class OrderExplanation(msgspec.Struct):
+    """The orders of a session as it began, before anything was placed; what is placed may move them.
+
+    ``jobs`` holds the waiting jobs by queue: those with pods without a node, and groups not admitted yet.
+    """
+
+    session: int
+    time: str
+    queues: list[OrderedQueue]
+    jobs: dict[str, list[OrderedJob]]
+
+    def lines(self) -> Iterator[str]:
+        """Tables, each with what puts its first before its second."""
+        yield f"session {self.session} at {self.time}, as it began: who is served before whom"
+        if not self.queues:
+            yield "no job waits in any queue"
+            return
+        yield from _queue_lines(self.queues)
+        for name, jobs in self.jobs.items():
+            yield ""
+            yield from _job_lines(name, jobs)
+
+
+def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:
+    """The order of the queues in which jobs wait, and of these jobs: of one queue, or of all.
+
+    ``session`` is the session's number, the last one unless given. Raises NotFound for a queue or session that is not
+    there, and LogError for a file that cannot be used.
+    """
+    with LogReader(path) as reader:
+        number = _session_number(reader, session)
+        found, time = session_at_start(History(reader), number)
+    if queue is not None and queue not in found.queues:
+        raise NotFound(
+            f"event log {path}: session {number} has no queue {queue}; there are {', '.join(sorted(found.queues))}"
+        )
+    waiting = _waiting(found)
+    queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]
+    queues.sort(key=found.queue_key)
+    shown = [one for one in queues if queue in (None, one.name)]
+    return OrderExplanation(
+        number,
+        moment(time),
+        _ordered_queues(found, queues, waiting),
+        {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in shown},
+    )
+
+
+def session_at_start(history: History, number: int) -> tuple[Session, int]:
+    """A logged session before its first action, without the plugins that it was decided without, and its time (ns).
+
+    Raises LogError for what the file does not hold or this version cannot read.
+    """
+    record = history.reader.session(number)
+    (info,) = history.reader.sessions(number, number)
+    snapshot, policy = history.snapshot(info, jump=True), history.policy(record)
+    left_out = sorted({guard.name_in(fault) for fault in ev.decode_plan(record.plan).faults})
+    session = Session(
+        snapshot,
+        policy,
+        instances(policy, left_out),
+        record.now,
+        record.seed,
+        Memory(),
+        outside=Remembered(record.asked),
+        left_out=left_out,
+    )
+    return session, record.now
+
+
+def _session_number(reader: LogReader, session: int | None) -> int:
+    number = reader.last_session() if session is None else session
+    if next(reader.sessions(number, number), None) is None:
+        known = [info.number for info in reader.sessions()]
+        there = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
+        raise NotFound(f"event log {reader.path}: session {number} is not in it; {there}")
+    return number
+
+
+def _waiting(session: Session) -> dict[int, list[Job]]:
+    """Jobs with pending pods, and groups not admitted yet, by the queue's index, each queue's in order."""
+    found: dict[int, list[Job]] = {}
+    for job in session.all_jobs():
+        if job.is_pending() or job.counts[TaskStatus.PENDING]:
+            found.setdefault(job.queue.index, []).append(job)
+    for jobs in found.values():
+        jobs.sort(key=session.job_key)
+    return found
+
+
+def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, list[Job]]) -> list[OrderedQueue]:
+    said = [sayings(session, "queue_order", queue) for queue in queues]
+    found = [
+        OrderedQueue(
+            position,
+            queue.name,
+            len(waiting.get(queue.index, [])),
+            age_in_words(queue.created),
+            [saying.factor() for saying in mine],
+            _passed_over(session, queue) if queue.index in waiting else "",
+        )
+        for position, (queue, mine) in enumerate(zip(queues, said, strict=True), 1)
+    ]
+    for place, ((one, mine), (other, theirs)) in enumerate(pairwise(zip(queues, said, strict=True))):
+        found[place].before_next = difference(mine, theirs) or by_age(one.created, other.created)
+    return found
+
+
+def _passed_over(session: Session, queue: Queue) -> str:
+    if not queue.is_open:
+        return f"queue is {queue.state}"
+    overused = session.overused(queue)
+    if overused is None:
+        return ""
+    plugin, refusal = overused
+    detail = quantities_in_words(refusal.detail)
+    return f"{refusal.reason} ({plugin}: {detail})" if detail else f"{refusal.reason} ({plugin})"
+
+
+def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
+    said = [sayings(session, "job_order", job) for job in jobs]
+    found = [
+        OrderedJob(
+            position,
+            job.key,
+            job.phase.text,
+            job.counts[TaskStatus.PENDING],
+            age_in_words(job.created),
+            [saying.factor() for saying in mine],
+        )
+        for position, (job, mine) in enumerate(zip(jobs, said, strict=True), 1)
+    ]
+    for place, ((one, mine), (other, theirs)) in enumerate(pairwise(zip(jobs, said, strict=True))):
+        found[place].before_next = difference(mine, theirs) or by_age(one.created, other.created)
+    return found
+
+
+# --- what plugins say -------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """One value of a plugin's key: its name, what it is called of the one that comes first and of the one that comes
+    last, and how it is shown."""
+
+    name: str
+    first: str
+    last: str
+    shown: Callable[[Any], str]
+
+
+class Saying(NamedTuple):
+    """A plugin's key for a queue, job or task at one of the points that order."""
+
+    point: str
+    plugin: str
+    key: Any
+
+    def values(self) -> list[tuple[Part, Any]]:
+        """The key value by value. A key longer than its known parts goes on with the last of them (capacity's ranks
+        of ancestors)."""
+        parts = _PARTS.get((self.point, self.plugin))
+        if parts is None:
+            return [(Part(self.plugin, "first", "last", _plain), self.key)]
+        if len(parts) == 1 or not isinstance(self.key, tuple):
+            return [(parts[0], self.key)]
+        return [(parts[min(place, len(parts) - 1)], value) for place, value in enumerate(self.key)]
+
+    def factor(self) -> Factor:
+        """The key as text."""
+        texts: dict[str, str] = {}
+        for part, value in self.values():
+            shown = part.shown(value)
+            texts[part.name] = f"{texts[part.name]} > {shown}" if part.name in texts else shown
+        return Factor(self.plugin, texts)
+
+
+def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
+    """What each plugin says at a point that orders, in the order in which they count."""
+    return [
+        Saying(point, plugin.name, method(*subject)) for plugin, method in chain.from_iterable(session.answering(point))
+    ]
+
+
+def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bool = False) -> Difference | None:
+    """What the first plugin that tells two apart says of the one, which comes before the other; None where none does.
+
+    ``last_first``: the larger key comes first, as with victims.
+    """
+    for mine, theirs in zip(one, other, strict=True):
+        if mine.key == theirs.key:
+            continue
+        for (part, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
+            if value != against:
+                words = part.last if last_first else part.first
+                return Difference(f"{words} ({part.shown(value)} against {part.shown(against)})", mine.plugin)
+        return Difference("last" if last_first else "first", mine.plugin)
+    return None
+
+
+def by_age(created: int, other: int, *, last_first: bool = False) -> Difference:
+    """Age and then name decide; ``created`` in seconds since the epoch."""
+    if created == other:
+        return Difference("comes later by name" if last_first else "comes first by name")
+    word = "created later" if last_first else "created earlier"
+    return Difference(f"{word} ({age_in_words(created)} against {age_in_words(other)})")
+
+
+def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Difference:
+    """Why one victim goes before another for a task of ``queue`` (see ``Questions.in_victim_order``). ``indexed``: the
+    names of all who were offered with them end in an index."""
+    mine, theirs = one.job.queue, other.job.queue
+    if mine is not theirs:
+        nearer = _differing(session, "victim_queue_order", (mine, queue), (theirs, queue))
+        served = _differing(session, "queue_order", (mine,), (theirs,), last_first=True)
+        return nearer or served or by_age(mine.created, theirs.created, last_first=True)
+    if one.job is not other.job:
+        found = _differing(session, "job_order", (one.job,), (other.job,), last_first=True)
+        if found is not None:
+            return found
+    found = _differing(session, "task_order", (one,), (other,), last_first=True)
+    if found is not None:
+        return found
+    if indexed and (index := index_in_name(one.name)) != (against := index_in_name(other.name)):
+        return Difference(f"higher index in its name ({index} against {against})")
+    return by_age(one.created, other.created, last_first=True)
+
+
+def _differing(
+    session: Session, point: str, one: tuple[Any, ...], other: tuple[Any, ...], *, last_first: bool = False
+) -> Difference | None:
+    return difference(sayings(session, point, *one), sayings(session, point, *other), last_first=last_first)
+
+
+def age_in_words(created: int) -> str:
+    """A creation time in seconds since the epoch; empty where the object has none."""
+    return f"{moment(created * _SECOND)[:-5]}Z" if created else ""
+
+
+# --- how values read --------------------------------------------------------------------------------------------------
+
+
+def _negated(value: int) -> str:
+    return str(-value)
+
+
+def _share(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _deadline(value: int) -> str:
+    return moment(value) if value < _NO_DEADLINE else "none"
+
+
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _gang(value: int) -> str:
+    return ("broken", "without room", "has its minimum")[value]
+
+
+def _capacity_share(value: tuple[float, bool]) -> str:
+    share, deserves_nothing = value
+    return f"{share:.4g}{' (deserves nothing)' if deserves_nothing else ''}"
+
+
+def _place_in_hierarchy(value: Any) -> str:
+    """drf's place of a queue from the top: the share by weight at each step; empty where the hierarchy is off."""
+    steps = getattr(value, "standing", ())
+    return " > ".join(f"{_share(share * GRAIN / ONE)}{' saturated' if saturated else ''}" for saturated, share in steps)
+
+
+def _plain(value: Any) -> str:
+    """The key of a plugin that is not known here."""
+    if isinstance(value, (bool, int, str)):
+        return str(value)
+    if isinstance(value, float):
+        return _share(value)
+    if isinstance(value, tuple):
+        return "/".join(map(_plain, value))
+    return type(value).__name__
+
+
+_PRIORITY = Part("priority", "higher priority", "lower priority", _negated)
+_SHARE = Part("share", "smaller share", "larger share", _share)
+_PARTS: dict[tuple[str, str], tuple[Part, ...]] = {
+    ("queue_order", "proportion"): (_PRIORITY, _SHARE),
+    ("queue_order", "capacity-card"): (_PRIORITY, _SHARE),
+    ("queue_order", "capacity"): (
+        _PRIORITY,
+        Part("parent", "has no children", "has children", _yes_or_no),
+        Part("borrows", "stays within what it deserves", "borrows", _yes_or_no),
+        Part("share", "smaller share", "larger share", _capacity_share),
+    ),
+    ("queue_order", "drf"): (Part("hierarchy", "first in the tree", "last in the tree", _place_in_hierarchy),),
+    ("victim_queue_order", "capacity"): (Part("ancestors", "nearer in the tree", "farther in the tree", _negated),),
+    ("job_order", "priority"): (_PRIORITY,),
+    ("job_order", "gang"): (Part("gang", "its gang goes first", "its gang goes last", _gang),),
+    ("job_order", "drf"): (_SHARE,),
+    ("job_order", "sla"): (Part("deadline", "earlier deadline", "later deadline", _deadline),),
+    ("job_order", "tdm"): (Part("preemptable", "not preemptable", "preemptable", _yes_or_no),),
+    ("task_order", "priority"): (_PRIORITY,),
+}
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Rows under a head, columns aligned; an empty column is left out."""
+    body = list(rows)
+    kept = [place for place in range(len(head)) if any(row[place] for row in body)]
+    widths = [max(len(row[place]) for row in (head, *body)) for place in kept]
+    for row in (head, *body):
+        yield "  ".join(row[place].ljust(width) for place, width in zip(kept, widths, strict=True)).rstrip()
+
+
+def _columns(factors: Iterable[Factor]) -> list[str]:
+    """A plugin's name where it has one value, else plugin and value."""
+    return [
+        factor.plugin if len(factor.values) == 1 else f"{factor.plugin}.{name}"
+        for factor in factors
+        for name in factor.values
+    ]
+
+
+def _texts(factors: Iterable[Factor]) -> list[str]:
+    return [text for factor in factors for text in factor.values.values()]
+
+
+def _queue_lines(queues: list[OrderedQueue]) -> Iterator[str]:
+    head = ["#", "queue", "waiting", *_columns(queues[0].factors), "created", "passed over"]
+    rows = [
+        [str(one.position), one.name, str(one.waiting), *_texts(one.factors), one.created, one.passed_over]
+        for one in queues
+    ]
+    yield from table(head, rows)
+    yield from _first_before_second("queue", [(one.name, one.before_next) for one in queues])
+
+
+def _job_lines(queue: str, jobs: list[OrderedJob]) -> Iterator[str]:
+    yield f"queue {queue}: {counted(len(jobs), 'job')} waiting" if jobs else f"queue {queue}: no job waits"
+    if not jobs:
+        return
+    head = ["#", "job", "phase", "pending", *_columns(jobs[0].factors), "created"]
+    rows = [
+        [str(one.position), one.key, one.phase, str(one.pending), *_texts(one.factors), one.created]
+        for one in jobs[:SHOWN_JOBS]
+    ]
+    yield from table(head, rows)
+    if len(jobs) > SHOWN_JOBS:
+        yield f"and {len(jobs) - SHOWN_JOBS} more"
+    yield from _first_before_second("job", [(one.key, one.before_next) for one in jobs])
+
+
+def _first_before_second(noun: str, ordered: list[tuple[str, Difference | None]]) -> Iterator[str]:
+    if len(ordered) > 1:
+        (first, why), (second, _) = ordered[:2]
+        yield f"{noun} {first} comes before {second}: {why}"

@@ -1,0 +1,496 @@
+"""A queue over the time of a log: what it had and was owed, who waited in it for what, who was evicted for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog import LogReader, SessionInfo
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.objects import Object
+from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.model.words import counted
+from vcd.state.cluster import ClusterState
+from vcd.timetravel.explain import NotFound
+from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.history import History
+from vcd.timetravel.news import changed_fields, some
+from vcd.timetravel.sentences import span_in_words, waits_in_words
+from vcd.timetravel.sessions import EvictedPod, evicted_by, kinds_of, queue_in
+from vcd.timetravel.words import moment
+
+SAMPLES = 40
+"""How many sessions are decided again for the figures, the last one aside."""
+
+_LONGEST = 5
+"""How many jobs are listed that waited longest, and how many evictions that were last."""
+_SECOND = 1e9
+
+
+class QueueEdit(msgspec.Struct):
+    """The queue was created, changed or deleted by somebody: when, and in which fields."""
+
+    time: str
+    text: str
+
+
+class QueueSpan(msgspec.Struct, omit_defaults=True):
+    """A time in which the queue's figures stayed as they were, from one session to the next that had others.
+
+    ``sessions`` are the first and the last that were looked at in it. ``standing`` tells the figures by resource;
+    ``figures`` are those of the first session, None while the queue was not there. ``overused``: it had something, and
+    its plugin gave it nothing more, since that is all it deserves.
+    """
+
+    start: str
+    seconds: float
+    sessions: tuple[int, int]
+    standing: list[str]
+    overused: bool = False
+    figures: QueueFigures | None = None
+
+
+class WaitedFor(msgspec.Struct):
+    """A reason for which jobs of the queue waited: ``seconds`` of all ``jobs`` together, and of ``longest`` alone."""
+
+    reason: str
+    seconds: float
+    jobs: int
+    longest: str
+    longest_seconds: float
+
+
+class WaitingJob(msgspec.Struct, omit_defaults=True):
+    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says."""
+
+    group: str
+    seconds: float
+    still: bool = False
+    waiting: str = ""
+
+
+class QueueExplanation(msgspec.Struct, omit_defaults=True):
+    """One queue from session ``first`` to session ``last``, over ``seconds``; times are RFC 3339.
+
+    ``spans`` come from ``sampled`` sessions that were decided again, and so does ``overused_seconds``; ``reasons``,
+    ``longest`` and the evictions from the records of all sessions. ``waited`` jobs waited at some time,
+    ``waiting`` do at the end. A gang's missing minimum is counted as a reason only where there is no other.
+    ``evictions`` are those of the queue's pods, ``evictions_for`` those that made room for its jobs. ``now`` tells in
+    sentences how it stands at the end, ``notes`` what could not be told.
+    """
+
+    queue: str
+    first: int
+    last: int
+    start: str
+    until: str
+    seconds: float
+    sessions: int
+    sampled: int
+    edits: list[QueueEdit]
+    spans: list[QueueSpan]
+    overused_seconds: float
+    waited: int
+    waiting: int
+    reasons: list[WaitedFor]
+    longest: list[WaitingJob]
+    evictions: list[EvictedPod]
+    evictions_for: list[EvictedPod]
+    now: list[str]
+    notes: list[str] = []
+
+    def lines(self) -> Iterator[str]:
+        """The explanation in sentences, with times in UTC."""
+        yield f"queue {self.queue}, sessions {self.first} to {self.last}, {_seconds(self.seconds)} until {self.until}"
+        yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
+        yield f"figures, by deciding {self.sampled} of {counted(self.sessions, 'session')} again:"
+        yield from self._spans()
+        if self.overused_seconds:
+            yield f"  overused for {_seconds(self.overused_seconds)} of {_seconds(self.seconds)}"
+        yield from self._waits()
+        yield from _eviction_lines("evicted from it", self.evictions)
+        yield from _eviction_lines("evicted for it", self.evictions_for)
+        yield from (f"note: {note}" for note in self.notes)
+        yield f"at session {self.last}, {self.until}:"
+        yield from (f"  {sentence}" for sentence in self.now)
+
+    def _spans(self) -> Iterator[str]:
+        state = ""
+        for span in self.spans:
+            known, state = state, span.standing[0]
+            words = [*span.standing[state == known :], *(["overused"] if span.overused else [])]
+            told = "; ".join(words) or "nothing allocated, nothing asked for"
+            yield f"  {span.start}  {_seconds(span.seconds):<12}  {told}"
+
+    def _waits(self) -> Iterator[str]:
+        if not self.waited:
+            yield "none of its jobs waited"
+            return
+        yield f"{counted(self.waited, 'job')} waited, {self.waiting:,} at the end, all together:"
+        for one in self.reasons:
+            who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {_seconds(one.longest_seconds)}"
+            yield f"  {_seconds(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
+        yield "waited longest:"
+        for job in self.longest:
+            yield f"  {job.group} {_seconds(job.seconds)}" + (f", and still waits {job.waiting}" if job.still else "")
+
+
+def explain_queue(
+    path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int = SAMPLES
+) -> QueueExplanation:
+    """Explain a queue from session ``first`` to session ``last`` of a log (None: from its beginning, to its end).
+
+    Waits and evictions are folded from all sessions of the range; for the figures at most ``samples`` of them and the
+    last one are decided again. Raises NotFound when there is no such queue or session, naming those there are, and
+    LogError for a file that cannot be used.
+    """
+    with LogReader(path) as reader:
+        infos = _sessions(reader, first, last)
+        history = History(reader)
+        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
+        record = oldest.queues.get(name)
+        known = None if record is None else record.queue
+        if known is None and next(reader.object_history("Queue", name), None) is None:
+            raise NotFound(_no_queue(reader, oldest, name))
+        edits = list(
+            _edits(reader, name, known, reader.oldest() if first is None else infos[0].head, infos[-1].sequence)
+        )
+        return _explained(history, name, infos, edits, samples)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _sessions(reader: LogReader, first: int | None, last: int | None) -> list[SessionInfo]:
+    infos = list(reader.sessions(first, last))
+    if infos:
+        return infos
+    kept = list(reader.sessions())
+    there = f"; it has sessions {kept[0].number} to {kept[-1].number}" if kept else ""
+    asked = f" from {first or 1} to {last or 'the end'}" if kept else ""
+    raise NotFound(f"event log {reader.path}: it has no sessions{asked}{there}")
+
+
+def _no_queue(reader: LogReader, oldest: ClusterState, name: str) -> str:
+    keys = {str(key) for _, _, _, kind, key, _ in reader.cursor("columns") if kind == "Queue"}.union(oldest.queues)
+    there = f"there is {some(sorted(keys))}" if keys else "there is none"
+    return f"event log {reader.path}: no queue {name} is in it; {there}"
+
+
+# --- the queue's own object -------------------------------------------------------------------------------------------
+
+
+def _edits(reader: LogReader, name: str, known: Object | None, after: int, until: int) -> Iterator[QueueEdit]:
+    """What was done to the queue between two events; ``known`` is how it was when the log begins."""
+    for logged in reader.object_history("Queue", name):
+        if logged.sequence > until:
+            return
+        text = ""
+        event = logged.event
+        if isinstance(event, ev.ObjectPut) and event.payload is not None:
+            try:
+                shown = decode_payload("Queue", event.payload)
+            except BadObject as error:
+                text = f"set aside: {error}"
+            else:
+                text = "created" if known is None else ", ".join(changed_fields("Queue", known, shown))
+                known = shown
+        elif isinstance(event, ev.ObjectBad):
+            text = f"set aside: {event.message}"
+        elif isinstance(event, ev.ObjectGone):
+            known, text = None, "deleted"
+        if text and logged.sequence > after:
+            yield QueueEdit(moment(logged.time), text)
+
+
+# --- waits ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _JobWait:
+    """How long a job waited, in ns, and by reason; while it waits, since when (event and time) and for what."""
+
+    total: int = 0
+    by_reason: Counter[str] = field(default_factory=Counter)
+    sequence: int = 0
+    since: int = 0
+    waits: tuple[ev.Waiting, ...] = ()
+
+
+class _Waits:
+    """The waits of a queue's jobs, folded from what all sessions say changed."""
+
+    def __init__(self, queue: str, gone: dict[str, list[tuple[int, int]]]) -> None:
+        self._queue = queue
+        self._gone = gone
+        self._open: set[str] = set()
+        self.jobs: dict[str, _JobWait] = {}
+
+    def see(self, info: SessionInfo, state: ClusterState, changes: Iterable[ev.Waiting]) -> None:
+        """A session: who left before it, who waits as it begins, and what it says of whom."""
+        self.leave(info.sequence, info.time, state)
+        for group in state.waiting:
+            if group not in self._open and queue_in(state, group) == self._queue:
+                self.set(group, info.head, info.time, state.waiting[group])
+        named: dict[str, list[ev.Waiting]] = {}
+        for waiting in changes:
+            named.setdefault(waiting.group, []).append(waiting)
+        for group, reasons in named.items():
+            if group in self._open or queue_in(state, group) == self._queue:
+                self.set(group, info.sequence, info.time, tuple(one for one in reasons if one.gate))
+
+    def set(self, group: str, sequence: int, time: int, waits: tuple[ev.Waiting, ...]) -> None:
+        """From now on a group waits for this, or for nothing."""
+        if not waits and group not in self._open:
+            return
+        job = self.jobs.setdefault(group, _JobWait())
+        if job.waits and time > job.since:
+            job.total += time - job.since
+            job.by_reason.update(dict.fromkeys(_reasons(job.waits), time - job.since))
+        job.sequence, job.since, job.waits = sequence, time, waits
+        if waits:
+            self._open.add(group)
+        else:
+            self._open.discard(group)
+
+    def leave(self, sequence: int, time: int, state: ClusterState) -> None:
+        """Groups that are gone or in another queue wait here no longer, nor do those of which the state says so: where
+        another replica's log goes on, nobody said that they stopped. A deletion has a time of its own."""
+        stay = {group for group in self._open if group in state.waiting and queue_in(state, group) == self._queue}
+        for group in sorted(self._open - stay):
+            gone = (at for number, at in self._gone.get(group, ()) if self.jobs[group].sequence < number <= sequence)
+            self.set(group, sequence, next(gone, time), ())
+
+    def finish(self, time: int) -> None:
+        """Count what is still waited for up to a time, without an end to it; forget who did not wait for any time."""
+        for group in sorted(self._open):
+            self.set(group, self.jobs[group].sequence, time, self.jobs[group].waits)
+        self.jobs = {group: job for group, job in self.jobs.items() if job.total or job.waits}
+
+    def by_reason(self) -> list[WaitedFor]:
+        """Time by reason, the longest first."""
+        found: dict[str, dict[str, int]] = {}
+        for group, job in sorted(self.jobs.items()):
+            for reason, length in job.by_reason.items():
+                found.setdefault(reason, {})[group] = length
+        told = []
+        for reason, lengths in sorted(found.items()):
+            longest = max(lengths, key=lambda group: lengths[group])
+            total = sum(lengths.values()) / _SECOND
+            told.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
+        return sorted(told, key=lambda one: -one.seconds)
+
+    def longest(self) -> list[WaitingJob]:
+        """The jobs that waited longest."""
+        jobs = sorted(self.jobs.items(), key=lambda item: (-item[1].total, item[0]))[:_LONGEST]
+        return [
+            WaitingJob(group, job.total / _SECOND, bool(job.waits), waits_in_words(job.waits)) for group, job in jobs
+        ]
+
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+        return len(self._open)
+
+
+def _reasons(waits: Sequence[ev.Waiting]) -> list[str]:
+    """What a wait is counted for: the gang's minimum only where nothing else says why it is missing."""
+    return kinds_of(one for one in waits if one.gate != "gang") or kinds_of(waits)
+
+
+def _deletions(reader: LogReader, after: int) -> dict[str, list[tuple[int, int]]]:
+    """When groups were deleted: event and time, by key."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for logged in reader.find(kind="PodGroup", type="gone", after=after):
+        if isinstance(logged.event, ev.ObjectGone):
+            found.setdefault(logged.event.key, []).append((logged.sequence, logged.time))
+    return found
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+class _Samples:
+    """The queue's figures in sessions that were decided again, merged while they say the same."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._starts: list[int] = []
+        self.spans: list[QueueSpan] = []
+        self.failed: list[str] = []
+        self.count = 0
+
+    def take(self, history: History, info: SessionInfo) -> None:
+        """Decide a session again and look at the queue."""
+        try:
+            _, session = history.rerun(info.number, jump=False)
+        except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+            self.failed.append(f"deciding session {info.number} again fails with {type(error).__name__}: {error}")
+            return
+        self.count += 1
+        figures = queue_figures(session).get(self._queue)
+        overused = _is_overused(figures)
+        standing = ["the queue is not there"] if figures is None else [_state(figures), *_amounts(figures)]
+        last = self.spans[-1] if self.spans else None
+        if last is not None and (last.standing, last.overused) == (standing, overused):
+            last.sessions = (last.sessions[0], info.number)
+            return
+        self._starts.append(info.time)
+        self.spans.append(QueueSpan(moment(info.time), 0.0, (info.number, info.number), standing, overused, figures))
+
+    def finish(self, time: int) -> None:
+        """The last span ends; each lasted until the next began."""
+        ends = [*self._starts, time][1:]
+        for span, start, end in zip(self.spans, self._starts, ends, strict=True):
+            span.seconds = (end - start) / _SECOND
+
+
+def _chosen(infos: Sequence[SessionInfo], samples: int) -> frozenset[int]:
+    """The numbers of at most so many sessions, evenly spaced, and of the last."""
+    count = min(samples, len(infos))
+    return frozenset({infos[i * len(infos) // count].number for i in range(count)} | {infos[-1].number})
+
+
+def _is_overused(figures: QueueFigures | None) -> bool:
+    """Plugins call a queue overused that deserves nothing and has nothing; nobody else would."""
+    return figures is not None and figures.overused and any(figures.amounts.get("allocated", {}).values())
+
+
+def _state(figures: QueueFigures) -> str:
+    return f"{figures.state}, weight {figures.weight}" + (f", under {figures.parent}" if figures.parent else "")
+
+
+def _amounts(figures: QueueFigures) -> list[str]:
+    """``allocated 38 of 40 cpu deserved, requested 44, guarantee 10, capability 60``, for each resource."""
+    named: set[str] = set()
+    for series in ("allocated", "request", "deserved", "guarantee", "capability"):
+        amounts = figures.amounts.get(series, {})
+        named.update(name for name, value in amounts.items() if value or series == "capability")
+    if PODS not in figures.amounts.get("capability", {}):
+        named.discard(PODS)  # every pod asks for one of them, and nothing limits that
+    first = [name for name in (CPU, MEMORY) if name in named]
+    return [_amount(figures, name) for name in (*first, *sorted(named.difference(first)))]
+
+
+def _amount(figures: QueueFigures, resource: str) -> str:
+    allocated = figures.quantity("allocated", resource)
+    if "deserved" in figures.amounts:
+        words = [f"allocated {allocated} of {figures.quantity('deserved', resource)} {resource} deserved"]
+    else:
+        words = [f"allocated {allocated} {resource}"]
+    amounts = figures.amounts
+    if amounts.get("request", {}).get(resource, 0) != amounts.get("allocated", {}).get(resource, 0):
+        words.append(f"requested {figures.quantity('request', resource)}")
+    if amounts.get("guarantee", {}).get(resource):
+        words.append(f"guarantee {figures.quantity('guarantee', resource)}")
+    if resource in amounts.get("capability", {}):
+        words.append(f"capability {figures.quantity('capability', resource)}")
+    return ", ".join(words)
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def _explained(
+    history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int
+) -> QueueExplanation:
+    """The sessions one after the other: the state is folded once, and stands at the head of each in its turn."""
+    reader = history.reader
+    chosen = _chosen(infos, samples)
+    waits, figures = _Waits(name, _deletions(reader, infos[0].head)), _Samples(name)
+    evictions: list[EvictedPod] = []
+    evictions_for: list[EvictedPod] = []
+    for number, info in enumerate(infos):
+        state = history.state(info.head, jump=not number)
+        plan = _accepted(reader.session(info.number))
+        waits.see(info, state, plan.waiting)
+        for one in (each for statement in plan.statements for each in evicted_by(statement, info, state)):
+            if one.queue == name:
+                evictions.append(one)
+            if one.for_queue == name:
+                evictions_for.append(one)
+        if info.number in chosen:
+            figures.take(history, info)
+    end = _end(history, infos[-1], waits)
+    figures.finish(end)
+    return QueueExplanation(
+        name, infos[0].number, infos[-1].number, moment(infos[0].time), moment(end),
+        seconds=(end - infos[0].time) / _SECOND,
+        sessions=len(infos),
+        sampled=figures.count,
+        edits=edits,
+        spans=figures.spans,
+        overused_seconds=sum(span.seconds for span in figures.spans if span.overused),
+        waited=len(waits.jobs),
+        waiting=waits.waiting,
+        reasons=waits.by_reason(),
+        longest=waits.longest(),
+        evictions=evictions,
+        evictions_for=evictions_for,
+        now=_now(name, figures.spans, waits),
+        notes=figures.failed,
+    )  # fmt: skip
+
+
+def _accepted(record: ev.SessionDecided) -> ev.Plan:
+    """A session's plan without the statements that were dropped."""
+    plan, stale = ev.decode_plan(record.plan), dict(record.stale)
+    kept = tuple(statement for number, statement in enumerate(plan.statements) if number not in stale)
+    return msgspec.structs.replace(plan, statements=kept)
+
+
+def _end(history: History, info: SessionInfo, waits: _Waits) -> int:
+    """The time up to which what the last session left counts: the next session's, or that of the log's last event."""
+    reader = history.reader
+    following = next(reader.sessions(info.number + 1, None, 1), None)
+    head, time = (reader.head(), reader.last_time()) if following is None else (following.head, following.time)
+    time = max(time, info.time)
+    waits.leave(head, time, history.state(head))
+    waits.finish(time)
+    return time
+
+
+def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
+    """How the queue stands at the end."""
+    told = []
+    figures = spans[-1].figures if spans else None
+    if spans and figures is None:
+        told.append(f"queue {name} is not there")
+    elif figures is not None:
+        share = "" if figures.share is None else f", share {figures.share:.3g}"
+        overused = "; it is overused: it has all it deserves, and gets nothing more" if _is_overused(figures) else ""
+        told.append(f"queue {name} is {_state(figures)}{share}{overused}")
+        told += _amounts(figures) or ["it has nothing, and nobody asks for anything"]
+    still = sorted(((job.total, group) for group, job in waits.jobs.items() if job.waits), reverse=True)
+    if still:
+        length, group = still[0]
+        reasons = waits_in_words(waits.jobs[group].waits)
+        told.append(
+            f"{counted(len(still), 'job')} waiting, longest {group} for {_seconds(length / _SECOND)}: {reasons}"
+        )
+    else:
+        told.append("no job waits in it")
+    return told
+
+
+def _seconds(seconds: float) -> str:
+    return span_in_words(timedelta(seconds=seconds))
+
+
+def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str]:
+    """Who from whom by which action, counted, and the last of them one by one."""
+    if not evictions:
+        return
+    yield f"{counted(len(evictions), 'pod')} {title}:"
+    pairs = Counter((one.action, one.queue or "none", one.for_queue or "none") for one in evictions)
+    for (action, loser, winner), count in pairs.most_common():
+        yield f"  {counted(count, 'pod')} of queue {loser} by {action} for queue {winner}"
+    for one in evictions[-_LONGEST:]:
+        reason = f" ({one.reason})" if one.reason else ""
+        yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"

@@ -1,0 +1,512 @@
+"""What a session found new, what it decided and what became of it, and how it differs from the ones beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from vcd.eventlog import LogReader, SessionInfo
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.quantity import format_resource
+from vcd.model.words import counted, quantities_in_words
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.session import Session
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GROUP_ANNOTATION
+from vcd.timetravel.explain import NotFound
+from vcd.timetravel.figures import queue_figures
+from vcd.timetravel.history import History
+from vcd.timetravel.news import New, Sight, news_of_calls, news_of_objects, some
+from vcd.timetravel.sentences import span_in_words, waits_in_words
+from vcd.timetravel.story import WaitingBoard
+from vcd.timetravel.words import moment, operation_in_words, status_in_words
+
+_SHOWN = 12
+"""How many entries of a list become lines."""
+
+Waits = tuple[ev.Waiting, ...]
+
+
+class EvictedPod(msgspec.Struct, omit_defaults=True):
+    """A pod that a session chose to evict, its group and queue, and for which group and queue it had to go.
+
+    ``group`` and ``queue`` are empty where the pod is in none that is known.
+    """
+
+    session: int
+    time: str
+    action: str
+    pod: str
+    node: str
+    group: str
+    queue: str
+    for_group: str
+    for_queue: str
+    reason: str = ""
+
+
+class Decided(msgspec.Struct, omit_defaults=True):
+    """A statement: what one action decided for one group, all or none of it.
+
+    ``binds`` and ``held`` (room for pods that wait for what leaves) give pods their nodes. ``dropped`` says why the
+    statement no longer held when it was to be carried out; nothing of it was done then. ``outcomes`` counts the
+    calls by their last result, ``failures`` tells of those that were not done.
+    """
+
+    statement: int
+    action: str
+    group: str
+    queue: str
+    binds: dict[str, str] = {}
+    held: dict[str, str] = {}
+    evictions: list[EvictedPod] = []
+    dropped: str = ""
+    outcomes: dict[str, int] = {}
+    failures: list[str] = []
+
+
+class WaitChange(msgspec.Struct, omit_defaults=True):
+    """What a group waited for before a session, and what after it; nothing when it did not wait."""
+
+    group: str
+    was: Waits = ()
+    now: Waits = ()
+
+    def __str__(self) -> str:
+        if not self.now:
+            return f"{self.group} waits for nothing any more; before {waits_in_words(self.was)}"
+        before = f"; before {waits_in_words(self.was)}" if self.was else ""
+        return f"{self.group} waits {'' if self.was else 'from now on '}{waits_in_words(self.now)}{before}"
+
+
+class QueueChange(msgspec.Struct, omit_defaults=True):
+    """What the jobs of a queue had before and after a session, and what the queue deserved in it, as quantities.
+
+    ``deserved`` is None where no plugin counts it.
+    """
+
+    queue: str
+    before: dict[str, str]
+    after: dict[str, str]
+    deserved: dict[str, str] | None = None
+
+    def __str__(self) -> str:
+        words = f"{self.queue}: allocated {quantities_in_words(self.after) or 'nothing'}"
+        if self.before != self.after:
+            words += f" (before {quantities_in_words(self.before) or 'nothing'})"
+        owed = None if self.deserved is None else quantities_in_words(self.deserved) or "nothing"
+        return words if owed is None else f"{words}, deserved {owed}"
+
+
+class Contrast(msgspec.Struct, omit_defaults=True):
+    """How another session differs: operations and waits (without their numbers) that only one of the two has.
+
+    ``seconds`` lie between them; ``configuration`` tells that the other was decided by another one.
+    """
+
+    session: int
+    seconds: float
+    configuration: bool = False
+    operations_here: list[str] = []
+    operations_there: list[str] = []
+    waits_here: list[str] = []
+    waits_there: list[str] = []
+
+    def lines(self, here: int) -> Iterator[str]:
+        """The differences, each with the session that has it."""
+        if self.configuration:
+            yield f"session {self.session} was decided by another configuration"
+        for number, operations, waits in (
+            (here, self.operations_here, self.waits_here),
+            (self.session, self.operations_there, self.waits_there),
+        ):
+            yield from _shortened([f"only session {number}: {text}" for text in (*operations, *waits)])
+
+
+class SessionExplanation(msgspec.Struct, omit_defaults=True):
+    """One session.
+
+    ``time`` is when it was logged, ``now`` the time it was decided for (RFC 3339); ``head`` the last event it saw, and
+    ``meanwhile`` how many came while it decided. ``previous`` and ``next`` are the sessions beside it, None at the
+    ends of the log. ``waiting`` tells what changed in who waits for what, ``still`` counts the groups that wait after
+    it by reason. ``again`` is empty when the session comes out the same today, else says what happens instead;
+    ``queues`` needs that it can be decided again.
+    """
+
+    session: int
+    time: str
+    now: str
+    head: int
+    epoch: int
+    policy: str
+    news: list[New]
+    decided: list[Decided]
+    admitted: list[str]
+    phases: list[str]
+    waiting: list[WaitChange]
+    still: dict[str, int]
+    queues: list[QueueChange]
+    meanwhile: int = 0
+    faults: list[str] = []
+    outside: list[str] = []
+    more: bool = False
+    again: str = ""
+    previous: Contrast | None = None
+    next: Contrast | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The explanation in sentences, with times in UTC."""
+        yield f"session {self.session} at {self.now}, decided from event {self.head} (epoch {self.epoch})"
+        since = "since the log begins" if self.previous is None else _since(self.previous)
+        yield from _section(f"new {since}:", map(str, self.news), "nothing that a scheduler looks at")
+        if self.meanwhile:
+            yield f"{counted(self.meanwhile, 'event')} came while it was decided"
+        yield from _section("decided:", self._decisions(), "to bind, evict and hold nothing")
+        yield from _section("groups:", self.phases)
+        yield from _section("plugins that failed, and what was decided without them:", self.faults)
+        yield from _section("asked the world outside:", self.outside)
+        yield from _section("changed in who waits for what:", map(str, self.waiting))
+        still = [f"{counted(count, 'group')} at {reason}" for reason, count in self.still.items()]
+        yield from _section("waiting after it:", still, "nobody")
+        yield from _section("queues:", map(str, self.queues))
+        if self.again:
+            yield self.again
+        for name, contrast in (("before", self.previous), ("after", self.next)):
+            if contrast is not None:
+                title = f"against session {contrast.session}, {_seconds(contrast.seconds)} {name}:"
+                yield from _section(title, contrast.lines(self.session), "the same")
+
+    def _decisions(self) -> Iterator[str]:
+        for one in self.decided:
+            yield from _statement_lines(one)
+        if self.admitted:
+            yield f"{counted(len(self.admitted), 'group')} admitted: {some(self.admitted)}"
+        if self.more:
+            yield "the bound on placements was reached: the next session goes on with the rest"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _seconds(seconds: float) -> str:
+    return span_in_words(timedelta(seconds=seconds))
+
+
+def _since(previous: Contrast) -> str:
+    return f"since session {previous.session}, {_seconds(previous.seconds)} before"
+
+
+def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
+    """A title and its lines; in one line when there are none, and nothing at all without words for that."""
+    shown = list(lines)
+    if shown:
+        yield title
+        yield from (f"  {line}" for line in shown)
+    elif otherwise:
+        yield f"{title} {otherwise}"
+
+
+def _shortened(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        yield f"... and {len(lines) - _SHOWN:,} more"
+
+
+def _statement_lines(one: Decided) -> Iterator[str]:
+    who = f"{one.action} for {one.group}" + (f" of queue {one.queue}" if one.queue else "")
+    if one.binds:
+        yield f"{who}: bind {some([f'{pod} to {node}' for pod, node in one.binds.items()])}"
+    if one.held:
+        yield f"{who}: hold room for {some([f'{pod} on {node}' for pod, node in one.held.items()])}"
+    for reason in dict.fromkeys(eviction.reason for eviction in one.evictions):
+        gone = [f"{each.pod} from {each.node}" for each in one.evictions if each.reason == reason]
+        yield f"{who}: evict {some(gone)}" + (f" ({reason})" if reason else "")
+    if one.dropped:
+        yield f"  dropped whole before any call: {one.dropped}"
+    elif one.outcomes:
+        results = ", ".join(f"{count} {result}" for result, count in one.outcomes.items())
+        yield f"  of {counted(sum(one.outcomes.values()), 'call')}: {results}"
+        yield from (f"    {failure}" for failure in one.failures)
+
+
+# --- decisions --------------------------------------------------------------------------------------------------------
+
+
+def queue_in(state: ClusterState, group: str) -> str:
+    """The queue that a group is in as of a state; empty where there is no such group."""
+    record = state.groups.get(group)
+    return "" if record is None else record.group.spec.queue or state.settings.default_queue
+
+
+def group_in(state: ClusterState, pod: str) -> str:
+    """The group that a pod is in as of a state; empty where it names none or is not there."""
+    row = state.tasks.row_of.get(pod)
+    shown = None if row is None else state.pods[row]
+    name = "" if shown is None else shown.metadata.annotations.get(GROUP_ANNOTATION, "")
+    return f"{pod.partition('/')[0]}/{name}" if name else ""
+
+
+def evicted_by(statement: ev.Statement, info: SessionInfo, state: ClusterState) -> list[EvictedPod]:
+    """The evictions of a statement; ``state`` is the one that its session was decided from."""
+    wanted = queue_in(state, statement.group)
+    found = []
+    for one in statement.operations:
+        if one.verb == "evict":
+            group = group_in(state, one.key)
+            place = (one.key, one.node, group, queue_in(state, group))
+            found.append(
+                EvictedPod(
+                    info.number, moment(info.time), statement.action, *place, statement.group, wanted, one.reason
+                )
+            )
+    return found
+
+
+def _decided(reader: LogReader, info: SessionInfo, record: ev.SessionDecided, state: ClusterState) -> list[Decided]:
+    plan, stale = ev.decode_plan(record.plan), dict(record.stale)
+    outcomes = _outcomes(reader, info, plan, stale)
+    found = []
+    for number, statement in enumerate(plan.statements):
+        decided = Decided(number, statement.action, statement.group, queue_in(state, statement.group))
+        decided.binds = {one.key: one.node for one in statement.operations if one.verb == "bind"}
+        decided.held = {one.key: one.node for one in statement.operations if one.verb == "pipeline"}
+        decided.evictions = evicted_by(statement, info, state)
+        decided.dropped = stale.get(number, "")
+        if not decided.dropped:
+            _add_outcomes(decided, statement, outcomes)
+        found.append(decided)
+    return found
+
+
+def _outcomes(
+    reader: LogReader, info: SessionInfo, plan: ev.Plan, stale: Mapping[int, str]
+) -> dict[tuple[int, int], ev.OperationDone]:
+    """The last outcome of each call of a session; the log is read no further than until all are known."""
+    open_calls = {
+        (number, position)
+        for number, statement in enumerate(plan.statements)
+        for position, operation in enumerate(statement.operations)
+        if number not in stale and operation.verb != "pipeline"
+    }
+    found: dict[tuple[int, int], ev.OperationDone] = {}
+    if not open_calls:
+        return found
+    segments = reader.segments()
+    for logged in reader.find(type="outcome", after=info.sequence):
+        done = logged.event
+        if not isinstance(done, ev.OperationDone) or done.session != info.number:
+            continue
+        if is_decision(segments, logged.sequence):
+            found[done.statement, done.operation] = done
+            if done.result != "unknown":
+                open_calls.discard((done.statement, done.operation))
+            if not open_calls:
+                break
+    return found
+
+
+def _add_outcomes(
+    decided: Decided, statement: ev.Statement, outcomes: Mapping[tuple[int, int], ev.OperationDone]
+) -> None:
+    results: Counter[str] = Counter()
+    failed: dict[str, list[str]] = {}
+    for position, operation in enumerate(statement.operations):
+        if operation.verb == "pipeline":
+            continue
+        done = outcomes.get((decided.statement, position))
+        result = "without an answer yet" if done is None else str(done.result)
+        results[result] += 1
+        if done is not None and done.result != "done":
+            failed.setdefault(f"{result}: {done.detail}" if done.detail else result, []).append(operation.key)
+    decided.outcomes = dict(sorted(results.items()))
+    decided.failures = [f"{text} ({some(pods)})" for text, pods in failed.items()]
+
+
+# --- waits and queues -------------------------------------------------------------------------------------------------
+
+
+def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
+    """Reasons without their numbers, each once: ``queue (proportion): queue is overused``."""
+    named = (
+        f"{one.gate} ({one.plugin}): {one.reason}" if one.plugin not in ("", one.gate) else f"{one.gate}: {one.reason}"
+        for one in waits
+        if one.gate
+    )
+    return list(dict.fromkeys(named))
+
+
+def _waits_after(before: Mapping[str, Waits], plan: ev.Plan) -> dict[str, Waits]:
+    board = WaitingBoard(one for waits in before.values() for one in waits)
+    board.fold(plan.waiting)
+    groups = sorted(before.keys() | {one.group for one in plan.waiting})
+    return {group: board.of(group) for group in groups if board.of(group)}
+
+
+def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
+    pairs = ((group, before.get(group, ()), after.get(group, ())) for group in sorted(before.keys() | after.keys()))
+    return [WaitChange(group, was, now) for group, was, now in pairs if was != now]
+
+
+def _queues(session: Session) -> list[QueueChange]:
+    """The queues whose jobs have or had something, or ask for something."""
+    before, after = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
+    names = session.nodes.resources
+    for job in session.all_jobs():
+        then = session.jobs.allocated[job.index].tolist()
+        before.update({(job.queue.index, name): value for name, value in zip(names, then, strict=True)})
+        after.update({(job.queue.index, name): value for name, value in zip(names, job.allocated, strict=True)})
+    found = []
+    for name, figures in queue_figures(session).items():
+        index = session.queues[name].index
+        was, own = ({each: amounts[index, each] for each in names} for amounts in (before, after))
+        if any(was.values()) or any(own.values()) or any(figures.amounts.get("request", {}).values()):
+            deserved = figures.amounts.get("deserved")
+            owed = None if deserved is None else _quantities(deserved)
+            found.append(QueueChange(name, _quantities(was), _quantities(own), owed))
+    return found
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: format_resource(name, value) for name, value in sorted(amounts.items()) if value}
+
+
+# --- a session and those beside it ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What a session is compared by: its accepted operations in words, and who waits at what after it."""
+
+    info: SessionInfo
+    operations: list[str]
+    waits: list[str]
+
+    @classmethod
+    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits]) -> _Beside:
+        stale = dict(record.stale)
+        statements = enumerate(ev.decode_plan(record.plan).statements)
+        accepted = [one for number, one in statements if number not in stale]
+        operations = [operation_in_words(one) for statement in accepted for one in statement.operations]
+        kinds = [f"{group} waits at {kind}" for group, reasons in waits.items() for kind in kinds_of(reasons)]
+        return cls(info, operations, kinds)
+
+    def against(self, other: _Beside) -> Contrast:
+        """How another session differs from this one."""
+        return Contrast(
+            other.info.number,
+            abs(other.info.now - self.info.now) / 1e9,
+            other.info.policy != self.info.policy,
+            *_only(self.operations, other.operations),
+            *_only(self.waits, other.waits),
+        )
+
+
+def _only(here: Sequence[str], there: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What only one of two lists has, in its order."""
+    ours, theirs = set(here), set(there)
+    return [one for one in here if one not in theirs], [one for one in there if one not in ours]
+
+
+def explain_session(path: str | Path, number: int | str = 0) -> SessionExplanation:
+    """Explain a session of a log: what was new to it, what it decided, what became of it, and how the sessions before
+    and after it differ.
+
+    ``number`` 0 or "last" is the last session. Raises NotFound when there is no such session, naming those there are,
+    and LogError for a file that cannot be used.
+    """
+    with LogReader(path) as reader:
+        infos = list(reader.sessions())
+        index = _index_of(reader, infos, number)
+        before = infos[index - 1] if index else None
+        after = infos[index + 1] if index + 1 < len(infos) else None
+        return _explained(History(reader), before, infos[index], after)
+
+
+def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str) -> int:
+    """Where a session is in the list of all."""
+    where = f"event log {reader.path}:"
+    if not infos:
+        raise NotFound(f"{where} it has no sessions")
+    wanted = str(number)
+    if wanted in ("0", "last"):
+        return len(infos) - 1
+    for index, info in enumerate(infos):
+        if str(info.number) == wanted:
+            return index
+    kept = f"it has sessions {infos[0].number} to {infos[-1].number}"
+    raise NotFound(f"{where} no session {wanted} is in it; {kept}, and the last is also called last")
+
+
+def _explained(
+    history: History, before: SessionInfo | None, info: SessionInfo, after: SessionInfo | None
+) -> SessionExplanation:
+    reader = history.reader
+    previous = None if before is None else _beside(history, before)
+    start = _start(reader, before, info)
+    seen = Sight.of(history.state(start, jump=True)) if start else Sight()
+    state = history.state(info.head, jump=True)
+    news = [*news_of_objects(seen, Sight.of(state)), *news_of_calls(reader, start, info.head)]
+    record = reader.session(info.number)
+    plan = ev.decode_plan(record.plan)
+    known = dict(state.waiting)
+    waits = _waits_after(known, plan)
+    here = _Beside.of(info, record, waits)
+    explanation = SessionExplanation(
+        info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
+        decided=_decided(reader, info, record, state),
+        admitted=[one.key for one in plan.groups if one.phase == "Inqueue" and one.was in ("", "Pending")],
+        phases=[status_in_words(one) for one in plan.groups],
+        waiting=_wait_changes(known, waits),
+        still=dict(Counter(kind for reasons in waits.values() for kind in kinds_of(reasons)).most_common()),
+        queues=[],
+        meanwhile=info.sequence - info.head - 1,
+        faults=list(plan.faults),
+        outside=_asked(record),
+        more=plan.more,
+    )  # fmt: skip
+    _decide_again(history, explanation, record)
+    explanation.previous = None if previous is None else here.against(previous)
+    explanation.next = None if after is None else here.against(_beside(history, after))
+    return explanation
+
+
+def _start(reader: LogReader, before: SessionInfo | None, info: SessionInfo) -> int:
+    """The last event that is not new to a session: what the one before it saw, or the beginning of the log."""
+    return min(reader.oldest(), info.head) if before is None else before.head
+
+
+def _beside(history: History, info: SessionInfo) -> _Beside:
+    record = history.reader.session(info.number)
+    known = dict(history.state(info.head, jump=True).waiting)
+    return _Beside.of(info, record, _waits_after(known, ev.decode_plan(record.plan)))
+
+
+def _asked(record: ev.SessionDecided) -> list[str]:
+    """The questions to the world outside, counted, and the errors it answered with."""
+    if not record.asked:
+        return []
+    errors = Counter(one.error for one in record.asked if one.error)
+    return [
+        f"{counted(len(record.asked), 'question')}, {len(record.asked) - sum(errors.values())} answered",
+        *(f"{count} failed: {error}" for error, count in errors.items()),
+    ]
+
+
+def _decide_again(history: History, explanation: SessionExplanation, record: ev.SessionDecided) -> None:
+    """The queues as the session counted them, and whether it comes out the same today."""
+    try:
+        _, session = history.rerun(record.session)
+    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+        explanation.again = f"running the session again fails with {type(error).__name__}: {error}"
+        return
+    explanation.queues = _queues(session)
+    if ev.encode_plan(plan_of(session)) != record.plan:
+        explanation.again = (
+            "it comes out otherwise today, and the queues are of that plan: vcd replay tells the difference"
+        )

@@ -1,0 +1,334 @@
+"""The search for a change that lets a job in: each trial is the session decided again on a changed snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.model.objects import PriorityClass
+from vcd.model.status import READY_STATUSES
+from vcd.model.words import counted
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import decide
+from vcd.scheduling.outside import Remembered
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job
+from vcd.state.snapshot import Snapshot
+from vcd.timetravel.changes import Change, What, with_priority, without_jobs
+from vcd.timetravel.dials import Dial, quota_dials, room_dial
+from vcd.timetravel.obstacles import nearness, pending_task, task_without_node
+from vcd.timetravel.waits import Wait
+
+NODES_TRIED = 8
+"""How many of the nearest nodes are tried with more room."""
+
+ONE_BY_ONE = 30
+"""How many running jobs are tried one by one where it does not help that all of them go."""
+
+STEP_BY_STEP = 4
+"""How many steps are tried one after the other before they grow: a little may help where more lets others in."""
+
+HIGHEST_PRIORITY = 1_000_000_000
+"""The highest value that a PriorityClass of a user may have; those above are the system's."""
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What the session decides with a change: pods of the job bound, and those that wait for room that is being freed,
+    with their nodes; of other jobs the pods that are bound only then, no longer bound, or evicted only then.
+    ``admitted``: the group, which has no pods yet, is let in."""
+
+    bound: dict[str, str]
+    held: dict[str, str]
+    admitted: bool
+    others_bound: dict[str, str]
+    others_not_bound: list[str]
+    evicted: list[str]
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What was tried: which kind of change, of what, and in how many decisions."""
+
+    what: What
+    of: str
+    decisions: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A change that lets the job in."""
+
+    change: Change
+    snapshot: Snapshot
+    dial: Dial | None = None
+    counts: Mapping[str, int] | None = None
+
+
+class Trials:
+    """Decides the session of a wait on changed snapshots, and says whether the job is let in."""
+
+    def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
+        self.most = most
+        self.decisions = 0
+        self.exhausted = False
+        self._wait = wait
+        self._policy = policy
+        self._memory = Memory()
+        self._base = wait.plan
+        job = wait.job
+        self._has_pods = job is not None and bool(job.pending())
+        held = _places(self._base, wait, "pipeline")
+        self._holds_count = not held  # who has room promised already is let in only when bound
+        self._needed = len(_places(self._base, wait, "bind")) + 1
+        if job is not None and not wait.pod:
+            columns = wait.session.jobs
+            ready = columns.counts[job.index, list(READY_STATUSES)].sum() + columns.best_effort_pending[job.index]
+            self._needed = max(self._needed, job.min_available - int(ready))
+
+    def lets_in(self, snapshot: Snapshot) -> bool:
+        """Whether the job is let in; False, undecided, once too many were tried."""
+        if self.decisions >= self.most:
+            self.exhausted = True
+            return False
+        return self._is_let_in(self._decide(snapshot, self._memory))
+
+    def effect(self, snapshot: Snapshot) -> Effect:
+        """What is decided on a changed snapshot, without any memory of the trials before."""
+        wait, plan = self._wait, self._decide(snapshot, None)
+        assert self._is_let_in(plan), "a decision that depends on what was tried before"
+        before, after = _binds(self._base), _binds(plan)
+        mine = _places(plan, wait, "bind")
+        return Effect(
+            mine,
+            _places(plan, wait, "pipeline"),
+            not self._has_pods,
+            {pod: node for pod, node in after.items() if pod not in before and pod not in mine},
+            sorted(pod for pod in before if pod not in after),
+            sorted(_evicted(plan) - _evicted(self._base)),
+        )
+
+    def _decide(self, snapshot: Snapshot, memory: Memory | None) -> ev.Plan:
+        self.decisions += 1
+        record = self._wait.record
+        return decide(
+            snapshot,
+            self._policy,
+            record.now,
+            record.seed,
+            memory,
+            outside=Remembered(record.asked),
+            interrupted=record.interrupted,
+        )
+
+    def _is_let_in(self, plan: ev.Plan) -> bool:
+        wait = self._wait
+        if not self._has_pods:
+            return any(status.key == wait.group and status.phase != "Pending" for status in plan.groups)
+        count = len(_places(plan, wait, "bind"))
+        count += len(_places(plan, wait, "pipeline")) if self._holds_count else 0
+        return count >= self._needed
+
+
+def _places(plan: ev.Plan, wait: Wait, verb: ev.Verb) -> dict[str, str]:
+    """The job's pods, or the one that is asked about, that a plan binds or lets wait for room, with their nodes."""
+    return {
+        operation.key: operation.node
+        for statement in plan.statements
+        if statement.group == wait.group
+        for operation in statement.operations
+        if operation.verb == verb and wait.pod in ("", operation.key)
+    }
+
+
+def _binds(plan: ev.Plan) -> dict[str, str]:
+    operations = (operation for statement in plan.statements for operation in statement.operations)
+    return {operation.key: operation.node for operation in operations if operation.verb == "bind"}
+
+
+def _evicted(plan: ev.Plan) -> set[str]:
+    operations = (operation for statement in plan.statements for operation in statement.operations)
+    return {operation.key for operation in operations if operation.verb == "evict"}
+
+
+class Search:
+    """Looks for the smallest change, kind by kind, in at most ``most`` decisions."""
+
+    def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
+        self.trials = Trials(wait, policy, most)
+        self.tried: list[Tried] = []
+        self._wait = wait
+        self._session = wait.session
+        self._snapshot = wait.session.snapshot
+
+    def run(self, kinds: Iterable[What]) -> Found | None:
+        """The first of the kinds of change that works, with its smallest amount."""
+        job = self._wait.job
+        if job is None:
+            return None
+        looks = {"quota": self._quotas, "room": self._rooms, "priority": self._priorities, "job": self._jobs_gone}
+        return next((found for kind in kinds if (found := looks[kind](job)) is not None), None)
+
+    def _note(self, what: What, of: str, since: int) -> None:
+        self.tried.append(Tried(what, of, self.trials.decisions - since))
+
+    # --- quotas -------------------------------------------------------------------------------------------------------
+
+    def _quotas(self, job: Job) -> Found | None:
+        for queue, dials in quota_dials(self._session, job):
+            since, found = self.trials.decisions, None
+            for dial in dials:
+                found = self._smallest(dial)
+                if found is not None:
+                    break
+            if dials:
+                self._note("quota", f"quotas of queue {queue}", since)
+            if found is not None:
+                return found
+        return None
+
+    # --- rooms --------------------------------------------------------------------------------------------------------
+
+    def _rooms(self, job: Job) -> Found | None:
+        """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
+        task = task_without_node(job, self._wait) or pending_task(job)
+        if task is None:
+            return None
+        since, best = self.trials.decisions, None
+        rows = nearness(self._session, task).rows[:NODES_TRIED]
+        for row in rows:
+            dial = room_dial(self._session, job, row)
+            if best is None:
+                best = self._smallest(dial)
+            elif best.counts is not None and len(best.counts) == 1:
+                best = self._with_less(dial, best.counts) or best
+        self._note("room", f"room of {counted(len(rows), 'node')}", since)
+        return best
+
+    def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> Found | None:
+        """The dial where it needs less of the one resource than another one did."""
+        ((name, count),) = counts.items()
+        if count < 2 or dial.steps.get(name, 0) < count - 1 or not self.trials.lets_in(dial.at({name: count - 1})):
+            return None
+        fewest = self._fewest(lambda steps: dial.at({name: steps}), 0, count - 1)
+        return Found(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
+
+    # --- priorities ---------------------------------------------------------------------------------------------------
+
+    def _priorities(self, job: Job) -> Found | None:
+        """The lowest priority that works, and the lowest class there is that gives one."""
+        since, values = self.trials.decisions, _priorities_above(self._session, job)
+        found = None
+
+        def turned(steps: int) -> Snapshot:
+            return with_priority(self._snapshot, job.key, values[steps])
+
+        if values and self.trials.lets_in(turned(len(values) - 1)):
+            at = self._fewest(turned, -1, len(values) - 1)
+            before, after = {"": str(job.priority)}, {"": str(values[at])}
+            change = Change("priority", job.key, "priority", before, after, self._class_from(job, values[at]))
+            found = Found(change, turned(at))
+        self._note("priority", f"priorities up to {values[-1]}" if values else "no higher priority", since)
+        return found
+
+    def _class_from(self, job: Job, value: int) -> str:
+        """The lowest PriorityClass of at least a value, where it lets the job in, too; empty where there is none."""
+        classes = sorted((one.value, one.metadata.name) for one in _classes(self._session) if one.value >= value)
+        if not classes or classes[0][0] > HIGHEST_PRIORITY:
+            return ""
+        least, name = classes[0]
+        if least > value and not self.trials.lets_in(with_priority(self._snapshot, job.key, least)):
+            return ""
+        return f"PriorityClass {name}" + (f" has {least}" if least > value else "")
+
+    # --- running jobs -------------------------------------------------------------------------------------------------
+
+    def _jobs_gone(self, job: Job) -> Found | None:
+        """One job after the other: the lowest priority first, then the fewest pods, then the youngest."""
+        since = self.trials.decisions
+        running = [one for one in self._session.all_jobs() if one is not job and _had_room(self._session, one)]
+        running.sort(key=lambda one: (one.priority, one.task_count, -one.created, one.key))
+        gone = self._first_gone([one.key for one in running])
+        for one in running[:ONE_BY_ONE] if gone is None else ():  # others may come in where all of them go
+            if self.trials.lets_in(without_jobs(self._snapshot, [one.key])):
+                gone = one.key
+                break
+        self._note("job", f"{counted(len(running), 'running job')} gone", since)
+        return None if gone is None else Found(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
+
+    def _first_gone(self, keys: list[str]) -> str | None:
+        """The first of some jobs whose going lets the job in. Where it does not help that all of them go, none is
+        tried."""
+        if not keys or not self.trials.lets_in(without_jobs(self._snapshot, keys)):
+            return None
+        if len(keys) == 1:
+            return keys[0]
+        half = len(keys) // 2
+        return self._first_gone(keys[:half]) or self._first_gone(keys[half:])
+
+    # --- amounts ------------------------------------------------------------------------------------------------------
+
+    def _smallest(self, dial: Dial) -> Found | None:
+        """The smallest turn of a dial that works: of one resource, where that is enough, else of as few as need be.
+
+        As much as the job needs itself is tried first: more may let others in, who take the room. Where neither that
+        nor the most there could be works, nothing between them is tried.
+        """
+        for most in (dial.likely, dial.steps) if dial.likely != dial.steps else (dial.steps,):
+            if most and self.trials.lets_in(dial.at(most)):
+                return self._less(dial, most)
+        return None
+
+    def _less(self, dial: Dial, most: Mapping[str, int]) -> Found:
+        """The smallest turn of a dial, of ``most`` known to work at most."""
+        counts = dict(most)
+        alone = (name for name in most if self.trials.lets_in(dial.at({name: most[name]})))
+        first = next(alone, None) if len(most) > 1 else None
+        if first is not None:
+            counts = {first: most[first]}
+        for name in list(counts):
+            low = 0 if len(counts) == 1 else -1  # with the others turned, this one may not be needed at all
+            counts[name] = self._fewest(partial(_turned, dial, dict(counts), name), low, counts[name])
+        counts = {name: count for name, count in counts.items() if count}
+        return Found(dial.change(counts), dial.at(counts), dial, counts)
+
+    def _fewest(self, at: Callable[[int], Snapshot], low: int, high: int) -> int:
+        """The fewest steps that work, where ``high`` are known to and ``low`` are known not to."""
+        width, first = 1, low
+        while low + width < high:
+            if self.trials.lets_in(at(low + width)):
+                high = low + width
+                break
+            low += width
+            width = 1 if low - first < STEP_BY_STEP else width * 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.trials.lets_in(at(middle)):
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
+    return dial.at({**counts, name: steps})
+
+
+def _had_room(session: Session, job: Job) -> bool:
+    """Whether a job held something as the session began."""
+    return bool(session.jobs.allocated[job.index].any())
+
+
+def _priorities_above(session: Session, job: Job) -> list[int]:
+    """The priorities above a job's that can matter: those of other jobs, one more than these, and of classes."""
+    known = {one.priority for one in session.all_jobs() if one is not job}
+    known |= {value + 1 for value in known} | {one.value for one in _classes(session)}
+    return sorted(value for value in known if job.priority < value <= HIGHEST_PRIORITY)
+
+
+def _classes(session: Session) -> list[PriorityClass]:
+    objects = session.snapshot.others.get("PriorityClass", {}).values()
+    return [one for one in objects if isinstance(one, PriorityClass)]

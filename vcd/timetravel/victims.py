@@ -1,0 +1,265 @@
+"""Who was asked to go, and who was let go by whom: a session is run again, and each plugin is asked for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from vcd.model.status import TaskStatus
+from vcd.model.words import quantities_in_words
+from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.eviction import immune_rows, placed_tasks
+from vcd.scheduling.order import index_in_name
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.session import Session
+from vcd.scheduling.views import Job, Task
+from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.orders import Difference, goes_before
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Who of some tasks may go, in their order, and by which plugins' leave; who spared each of the others, by key: the
+    plugin, and its rule in words."""
+
+    left: list[Task]
+    let_go: tuple[str, ...]
+    spared: dict[str, tuple[str, str]]
+
+
+def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], without: Plugin | None = None) -> Verdict:
+    """What ``Questions.victims`` answers, with each plugin's part in it; ``without`` is not asked."""
+    tiers = [[pair for pair in tier if pair[0] is not without] for tier in session.answering(point)]
+    protecting = [plugin for plugin, _ in chain.from_iterable(tiers) if plugin.protects]
+    spared: dict[str, tuple[str, str]] = {}
+    for tier in tiers:
+        left, let_go = tasks, list[str]()
+        spared_here: dict[str, tuple[str, str]] = {}
+        for plugin, method in tier:
+            answer = method(asker, left) if left else None
+            if answer is not None:
+                spared_here |= _blame(plugin, point, left, answer)
+                left = answer
+                let_go.append(plugin.name)
+        if not let_go:
+            continue
+        for plugin in protecting:
+            if left and all(plugin is not one for one, _ in tier):
+                answer = plugin.unprotected(point, asker, left)
+                spared_here |= _blame(plugin, point, left, answer)
+                left = answer
+                let_go.append(plugin.name)
+        spared = spared_here
+        if left:
+            return Verdict(left, tuple(let_go), spared)
+    return Verdict([], (), spared)
+
+
+def _blame(plugin: Plugin, point: str, before: list[Task], after: list[Task]) -> dict[str, tuple[str, str]]:
+    """Whom a plugin took off a list, with the first sentence of what it says of itself at the point."""
+    rows = {task.row for task in after}
+    said = (getattr(type(plugin), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
+    return {task.key: (plugin.name, rule) for task in before if task.row not in rows}
+
+
+@dataclass(slots=True)
+class Offer:
+    """A pod that could have gone. ``rank`` is its place in the order in which it was offered (0: it was not, ``rule``
+    says why), ``place`` that among those that the plugins let go (0: none of them). ``plugin`` spared it, by ``rule``;
+    ``alone`` it would have gone: it was spared for what goes before it. ``helps``: it holds some of what the node
+    lacks."""
+
+    key: str
+    group: str
+    queue: str
+    priority: int
+    rank: int = 0
+    place: int = 0
+    plugin: str = ""
+    rule: str = ""
+    alone: bool = False
+    helps: bool = True
+
+
+@dataclass(slots=True)
+class Ask:
+    """A question about victims for ``asker`` of ``job`` (no asker: for the whole gang), as things were when it was put.
+
+    ``offers`` by key in the order in which they would go; ``figures`` of all queues; what was ``asked`` for and what
+    of it the node ``lacked``, as quantities; ``no_room`` why the asker's queue had none, where that is so;
+    ``differences`` why the first of two pods goes before the second.
+    """
+
+    job: Job
+    asker: Task | None
+    offers: dict[str, Offer]
+    let_go: tuple[str, ...]
+    figures: dict[str, QueueFigures]
+    asked: dict[str, str]
+    lacked: dict[str, str]
+    no_room: str = ""
+    differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
+
+
+class VictimWatcher(Plugin):
+    """Sees who is asked about and who goes, and has no opinion.
+
+    After the session ``made`` holds, for each watched pod that is evicted in the end, the pod's task and the question
+    that led to it, None where nobody was asked; ``wanted_by`` the plugins that want a watched pod elsewhere of
+    themselves.
+    """
+
+    name = "watcher"
+
+    def __init__(self, pods: Collection[str]) -> None:
+        super().__init__(parse_arguments((), {}))
+        self._pods = frozenset(pods)
+        self._asks: dict[str, Ask] = {}
+        self._gang: tuple[Any, dict[str, Offer]] = (None, {})
+        self._figures: tuple[int, dict[str, QueueFigures]] = (-1, {})
+        self._immune: frozenset[int] | None = None
+        self.made: dict[str, tuple[Task, Ask | None]] = {}
+        self.wanted_by: dict[str, list[str]] = {}
+
+    def open(self, session: Session) -> None:
+        """Keep the session."""
+        self.session = session
+
+    # --- what is asked ------------------------------------------------------------------------------------------------
+
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> None:
+        """Somebody is to go for a task of the same queue."""
+        self._see_one("preemptable", preemptor, tasks)
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> None:
+        """Somebody is to go for a task of another queue."""
+        self._see_one("reclaimable", reclaimer, tasks)
+
+    def unified_evictable(self, context: Any, tasks: list[Task]) -> None:
+        """Somebody is to go for a gang: bundle after bundle is asked about, in one context."""
+        job = getattr(context, "job", None)
+        if job is None:
+            return  # an action of somebody else's asks in its own words
+        if self._gang[0] is not context:
+            self._gang = (context, {})
+        verdict = verdict_on(self.session, "unified_evictable", context, tasks, self)
+        offers = self._gang[1]
+        offers |= _offers(verdict, tasks, offers)
+        watched = [task for task in tasks if task.key in self._pods]
+        if watched:
+            asked = self.session.amounts(self.session.jobs.pending[job.index].tolist())
+            ask = Ask(job, None, offers, verdict.let_go, self._figures_now(), asked, {})
+            self._asks.update((task.key, ask) for task in watched)
+
+    def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
+        """Plugins may want somebody elsewhere."""
+        for plugin, method in chain.from_iterable(self.session.answering("victim_tasks")):
+            if plugin is not self:
+                for key in sorted({task.key for task in method(tasks)} & self._pods):
+                    self.wanted_by.setdefault(key, []).append(plugin.name)
+        return ()
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """A watched pod goes, unless it is a placement that is taken back."""
+        if task.key in self._pods and task.status == TaskStatus.RELEASING:
+            self.made[task.key] = task, self._asks.get(task.key)
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """An eviction is taken back."""
+        self.made.pop(task.key, None)
+
+    # --- how things are then ------------------------------------------------------------------------------------------
+
+    def _see_one(self, point: str, asker: Task, tasks: list[Task]) -> None:
+        watched = [task for task in tasks if task.key in self._pods]
+        if not watched:
+            return
+        session, node = self.session, watched[0].node
+        verdict = verdict_on(session, point, asker, tasks, self)
+        offers = _offers(verdict, tasks, {})
+        room = session.nodes.usage.room_of(node)
+        short = asker.floor > room
+        for task in tasks:
+            offers[task.key].helps = not short.any() or bool((task.request[short] > 0).any())
+            if task.key in verdict.spared:
+                offers[task.key].alone = bool(verdict_on(session, point, asker, [task], self).left)
+        refusal = session.allocatable(asker.job.queue, asker)
+        ask = Ask(
+            asker.job,
+            asker,
+            offers,
+            verdict.let_go,
+            self._figures_now(),
+            session.amounts(asker.request.tolist()),
+            session.amounts(((asker.request - room) * short).tolist()),
+            "" if refusal is None else f"{refusal[1].reason} ({quantities_in_words(refusal[1].detail)})",
+        )
+        self._compare(ask, watched, tasks)
+        self._add_not_asked(ask.offers, asker, point, node)
+        self._asks.update((task.key, ask) for task in watched)
+
+    def _figures_now(self) -> dict[str, QueueFigures]:
+        if self._figures[0] != self.session.changes:
+            self._figures = (self.session.changes, queue_figures(self.session))
+        return self._figures[1]
+
+    def _compare(self, ask: Ask, watched: list[Task], tasks: list[Task]) -> None:
+        """Note why each watched pod goes before or after each of the others: at once, since keys move."""
+        indexed = all(index_in_name(task.name) is not None for task in tasks)
+        rank = {task.row: number for number, task in enumerate(tasks)}
+        for mine in watched:
+            for other in tasks:
+                if other is not mine:
+                    first, second = (mine, other) if rank[mine.row] < rank[other.row] else (other, mine)
+                    why = goes_before(self.session, first, second, ask.job.queue, indexed=indexed)
+                    ask.differences[first.key, second.key] = why
+
+    def _add_not_asked(self, offers: dict[str, Offer], asker: Task, point: str, node: int) -> None:
+        """Add those on a node that were not even offered."""
+        session = self.session
+        if self._immune is None:
+            self._immune = immune_rows(session)
+        placed = placed_tasks(session)
+        tasks = [session.task(row) for row in placed.rows[placed.nodes == node].tolist()]
+        for task in sorted(tasks, key=lambda task: task.key):
+            if task.key not in offers and task.status in (TaskStatus.BOUND, TaskStatus.RUNNING):
+                offers[task.key] = _offer(task)
+                offers[task.key].rule = _why_not_asked(task, asker, point, task.row in self._immune)
+
+
+def _offers(verdict: Verdict, tasks: list[Task], before: dict[str, Offer]) -> dict[str, Offer]:
+    """What was offered, after what was offered ``before`` in the same search."""
+    gone = sum(1 for offer in before.values() if offer.place)
+    places = {task.key: number for number, task in enumerate(verdict.left, gone + 1)}
+    found = {}
+    for rank, task in enumerate(tasks, len(before) + 1):
+        offer = found[task.key] = _offer(task)
+        offer.rank = rank
+        offer.place = places.get(task.key, 0)
+        offer.plugin, offer.rule = verdict.spared.get(task.key, ("", ""))
+    return found
+
+
+def _offer(task: Task) -> Offer:
+    return Offer(task.key, task.job.key, task.job.queue.name, task.job.priority)
+
+
+def _why_not_asked(task: Task, asker: Task, point: str, immune: bool) -> str:
+    """By the rules of the actions preempt and reclaim."""
+    if not task.preemptable:
+        return "says that it may not be preempted"
+    if immune:
+        return "took the place of an evicted pod"
+    if asker.best_effort and not task.best_effort:
+        return "is not best-effort, as the one that wants room is"
+    queue = task.job.queue
+    if point == "reclaimable":
+        if queue is asker.job.queue:
+            return f"is of queue {queue.name} itself"
+        return "does not run yet" if queue.reclaimable else f"queue {queue.name} is not reclaimable"
+    if queue is not asker.job.queue:
+        return f"is of another queue, {queue.name}"
+    return "is of the job itself" if task.job is asker.job else "is of another job"

@@ -1,0 +1,320 @@
+"""A simulated cluster: a workload arrives, the core decides, what is bound runs its time, what went comes again."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from statistics import median
+
+import msgspec
+
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+from vcd.model.objects import PodStatus
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import plugins
+from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.whatif.measure import Measure
+from vcd.timetravel.whatif.runtimes import RunTimes
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+
+PERIOD = SECOND
+"""What happens within one period is decided on together, as vc-scheduler's does."""
+UNKNOWN_RUN = 3600 * SECOND
+"""How long work runs of which nothing at all is known."""
+_IDLE_WAKES = 60
+_WAKE = 60 * SECOND
+_OVER = ("Succeeded", "Failed")
+
+Do = Callable[[], None]
+Length = Callable[[Unit, int], int]
+"""How long a unit runs in all (ns), when it has run so long already."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
+    passed over."""
+
+    unit: Unit
+    attempt: int = 0
+    uid: str = ""
+    present: bool = False
+    node: str = ""
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Gang:
+    """A group in the simulation."""
+
+    life: GroupLife
+    pieces: list[_Piece] = field(default_factory=list)
+    admitted: bool = False
+    present: bool = False
+
+
+class SimulatedCluster:
+    """One run of a workload under a configuration.
+
+    ``length`` says how long a unit runs; by default as long as it ran in the log, else as long as ``run_times`` expects
+    of what ran before it. Everything is deterministic: the same input gives the same run.
+    """
+
+    def __init__(
+        self,
+        work: Workload,
+        policy: Policy,
+        measure: Measure,
+        run_times: RunTimes,
+        *,
+        seed: int = 0,
+        period: int = PERIOD,
+        length: Length | None = None,
+        until: int | None = None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.state = ClusterState()
+        self.measure = measure
+        self.now = work.begin
+        self._work = work
+        self._policy = policy
+        self._run_times = run_times
+        self._length = length or self._expected
+        self._seed = seed
+        self._period = period
+        self._until = until
+        self._progress = progress
+        self._maker = SnapshotMaker(self.state)
+        self._memory = Memory()
+        self._leaving = int(median(work.leaving)) if work.leaving else 0
+        self._agenda: list[tuple[int, int, Do]] = []
+        self._order = 0
+        self._dirty = True
+        self._timed = any(plugins()[option.name].timed for tier in policy.tiers for option in tier)
+        self._pieces = [_Piece(unit) for unit in work.units]
+        self._of_key: dict[str, _Piece] = {}
+        self._gangs = {key: _Gang(life) for key, life in work.groups.items()}
+        for piece in self._pieces:
+            if piece.unit.group in self._gangs:
+                self._gangs[piece.unit.group].pieces.append(piece)
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let time pass until nothing is left to happen, or ``until``."""
+        self._begin()
+        idle = 0
+        while True:
+            if self._dirty and (not self._agenda or self._agenda[0][0] > self.now):
+                idle = 0 if self._decide() else idle
+                continue
+            if not self._agenda:
+                if not (self._timed and self._waits() and idle < _IDLE_WAKES):
+                    break
+                idle += 1
+                self.now, self._dirty = self.now + _WAKE, True
+            else:
+                due = self._agenda[0][0]
+                if self._timed and due > self.now + _WAKE and self._waits():
+                    self.now, self._dirty = self.now + _WAKE, True
+                else:
+                    # what happens within a period is seen together, at its end
+                    self.now = max(self.now, -(-due // self._period) * self._period)
+            if self._until is not None and self.now > self._until:
+                self.now = self._until
+                break
+            while self._agenda and self._agenda[0][0] <= self.now:
+                heapq.heappop(self._agenda)[2]()
+            self._progress(self.now)
+        self.measure.close(self.now)
+
+    def _begin(self) -> None:
+        work = self._work
+        self._happen(ev.PolicyLoaded(self._policy.digest, self._policy.text, work.settings.as_text()))
+        for event in work.base:
+            self._change(event)
+        for time, event in work.changes:
+            self._at(time, partial(self._change, event))
+        for gang in self._gangs.values():
+            self._at(gang.life.arrived, partial(self._group_comes, gang))
+        for piece in self._pieces:
+            if piece.unit.delay is None or piece.unit.group not in self._gangs:
+                self._at(piece.unit.arrived, partial(self._comes, piece))
+
+    def _at(self, time: int, do: Do) -> None:
+        self._order += 1
+        heapq.heappush(self._agenda, (time, self._order, do))
+
+    def _happen(self, event: ev.Event) -> None:
+        self.state.apply(self.state.sequence + 1, event)
+        self._dirty = True
+
+    def _waits(self) -> bool:
+        return any(piece.present and not piece.node and not piece.over for piece in self._pieces)
+
+    # --- what comes and goes ------------------------------------------------------------------------------------------
+
+    def _change(self, event: ev.Event) -> None:
+        self._happen(event)
+        if isinstance(event, ev.ObjectPut) and event.kind == "Node" and event.key in self.state.nodes:
+            self.measure.node(self.now, event.key, self.state.nodes[event.key].allocatable)
+        elif isinstance(event, ev.ObjectGone) and event.kind == "Node":
+            self.measure.node(self.now, event.key, {})
+            for piece in [one for one in self._of_key.values() if one.node == event.key]:
+                self._leaves(piece)
+
+    def _group_comes(self, gang: _Gang) -> None:
+        gang.present = True
+        self._happen(ev.ObjectPut("PodGroup", gang.life.key, "", encode_payload(gang.life.group)))
+        self.measure.group(self.now, gang.life, self._work.queue_of(gang.life.key))
+
+    def _comes(self, piece: _Piece) -> None:
+        unit = piece.unit
+        if unit.node and unit.node not in self.state.nodes:
+            piece.over = True  # it was on a node that was gone already
+            return
+        piece.present, piece.uid = True, unit.uid if not piece.attempt else f"{unit.uid}~{piece.attempt}"
+        self._of_key[unit.key] = piece
+        self.measure.unit(self.now, unit, self._work.queue_of(unit.group))
+        if unit.node and not piece.attempt:
+            self._starts(piece, unit.node, self.now - (unit.bound or self.now))
+            return
+        self._show(piece, "", "Pending")
+        if unit.bound is None and unit.ended is not None:
+            self._at(unit.ended, partial(self._withdrawn, piece))
+
+    def _withdrawn(self, piece: _Piece) -> None:
+        """Its owner gave up waiting, then as now."""
+        if piece.present and not piece.node:
+            self._ends(piece, "Failed")
+
+    def _show(self, piece: _Piece, node: str, phase: str) -> None:
+        pod, unit = piece.unit.pod, piece.unit
+        created = pod.metadata.creation_timestamp
+        if piece.attempt or unit.delay is not None:
+            created = _stamp(self.now)
+        shown = msgspec.structs.replace(
+            pod,
+            metadata=msgspec.structs.replace(pod.metadata, uid=piece.uid, creation_timestamp=created),
+            spec=msgspec.structs.replace(pod.spec, node_name=node),
+            status=PodStatus(phase=phase, start_time=_stamp(self.now) if node else None),
+        )
+        self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
+
+    def _starts(self, piece: _Piece, node: str, elapsed: int) -> None:
+        piece.node = node
+        piece.attempt += 1
+        attempt = piece.attempt
+        self._show(piece, node, "Running")
+        self.measure.starts(self.now, piece.unit, node)
+        rest = max(0, self._length(piece.unit, elapsed) - elapsed)
+        phase = "Failed" if piece.unit.ending == "failed" else "Succeeded"
+        self._at(self.now + rest, partial(self._ends_by_itself, piece, phase, attempt))
+
+    def _ends_by_itself(self, piece: _Piece, phase: str, attempt: int) -> None:
+        if piece.attempt == attempt:
+            self._ends(piece, phase)
+
+    def _leaves_as_asked(self, piece: _Piece, attempt: int) -> None:
+        if piece.attempt == attempt:
+            self._leaves(piece)
+
+    def _expected(self, unit: Unit, elapsed: int) -> int:
+        if unit.run is not None:
+            return unit.run
+        known = 0 if unit.bound is None else self._work.end - unit.bound
+        estimate = self._run_times.estimate(unit.pod, max(elapsed, known))
+        return max(known, UNKNOWN_RUN) if estimate is None else estimate.median
+
+    def _ends(self, piece: _Piece, phase: str) -> None:
+        self.measure.ends(self.now, piece.unit, piece.node)
+        self._show(piece, piece.node, phase)
+        piece.over, piece.node = True, ""
+        piece.attempt += 1
+        gang = self._gangs.get(piece.unit.group)
+        if gang is None:
+            self._removed(piece)
+        elif all(one.over for one in gang.pieces):
+            for one in gang.pieces:
+                self._removed(one)
+            gang.present = False
+            self._happen(ev.ObjectGone("PodGroup", gang.life.key))
+
+    def _removed(self, piece: _Piece) -> None:
+        if piece.present:
+            piece.present = False
+            del self._of_key[piece.unit.key]
+            self._happen(ev.ObjectGone("Pod", piece.unit.key))
+
+    def _leaves(self, piece: _Piece) -> None:
+        """An evicted pod is gone, and its controller makes another one."""
+        self.measure.leaves(self.now, piece.unit, piece.node)
+        piece.node = ""
+        piece.attempt += 1
+        self._removed(piece)
+        self._comes(piece)
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> bool:
+        """One session, carried out; whether anything came of it."""
+        self._dirty = False
+        snapshot = self._maker.snapshot()
+        session = run(snapshot, self._policy, self.now, self._seed, self._memory)
+        plan = plan_of(session)
+        self.measure.session(self.now, {name: record.queue.spec.weight for name, record in self.state.queues.items()})
+        if plan == ev.Plan():
+            return False
+        self.state.apply(
+            self.state.sequence + 1,
+            ev.SessionDecided(
+                self.state.session + 1,
+                snapshot.sequence,
+                self._policy.digest,
+                self.now,
+                self._seed,
+                1,
+                {},
+                ev.encode_plan(plan),
+            ),
+        )
+        acted = False
+        for statement in plan.statements:
+            for operation in statement.operations:
+                acted |= operation.verb != "pipeline"
+                self._carry_out(operation, statement.action)
+        self._admit(plan.groups)
+        self._dirty = self._dirty or plan.more
+        return acted
+
+    def _carry_out(self, operation: ev.Operation, action: str) -> None:
+        piece = self._of_key[operation.key]
+        if operation.verb == "bind":
+            self._starts(piece, operation.node, 0)
+        elif operation.verb == "evict":
+            self.measure.evicted(self.now, piece.unit, action)
+            attempt = piece.attempt = piece.attempt + 1
+            self._at(self.now + self._leaving, partial(self._leaves_as_asked, piece, attempt))
+
+    def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
+        """Let pods come that their controllers make once their group is admitted."""
+        for status in groups:
+            gang = self._gangs.get(status.key)
+            if gang is None or gang.admitted or status.phase == "Pending":
+                continue
+            gang.admitted = True
+            for piece in gang.pieces:
+                if piece.unit.delay is not None:
+                    self._at(self.now + piece.unit.delay, partial(self._comes, piece))
+
+
+def _stamp(time: int) -> str:
+    return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

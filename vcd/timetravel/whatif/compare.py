@@ -1,0 +1,320 @@
+"""A history's workload run again under other configurations or on another cluster, and what became of it each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.objects import Node
+from vcd.model.requests import names_in_order
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import read_policy
+from vcd.state.records import NodeRecord
+from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
+from vcd.timetravel.whatif.edits import Edits, edited
+from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
+from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
+from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+
+RECORDED = "recorded"
+BASELINE = "baseline"
+_NAMED_JOBS = 20
+
+Points = list[tuple[float, float]]
+"""Seconds since the beginning, and the average over the span that begins then."""
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How long jobs waited from their coming until they had their minimum of pods on nodes, in seconds; ``never`` did
+    not have it in this run. None: no job did."""
+
+    jobs: int
+    never: int
+    median: float | None
+    p95: float | None
+    mean: float | None
+
+
+class Run(msgspec.Struct):
+    """What became of the workload in one run.
+
+    ``utilisation`` is the part of each resource that was used on average, and so are other averages, until the last pod
+    came or was given a node (``busy_seconds``); amounts of GPUs are whole cards. ``lost_hours`` are the pod-hours that
+    evicted pods had run for. ``courses`` over the same time, by name: ``waiting`` and ``running`` pods, ``free GPUs``,
+    ``free GPUs on empty nodes``, ``fairness`` (Jain's index of the queues' dominant shares by weight while several want
+    room, 1 is even), ``RESOURCE used`` and ``QUEUE: RESOURCE`` as parts of the cluster.
+    """
+
+    name: str
+    what: str
+    waits: Waits
+    queues: dict[str, Waits]
+    utilisation: dict[str, float]
+    evictions: dict[str, int]
+    lost_hours: float
+    sessions: int
+    busy_seconds: float
+    seconds: float
+    """From the beginning to the end of the last pod."""
+    gpus: float
+    free_gpus: float
+    free_gpus_on_empty_nodes: float
+    fairness: float | None
+    """None of what was recorded: it is told by sessions."""
+    courses: dict[str, Points]
+    jobs: dict[str, tuple[str, float | None]]
+    """Each job's queue and wait in seconds (None: it never started)."""
+
+
+class Shift(msgspec.Struct, frozen=True):
+    """A job whose wait is another in a run than in the baseline, in seconds (None: it never started)."""
+
+    run: str
+    job: str
+    queue: str
+    baseline: float | None
+    wait: float | None
+
+
+class Comparison(msgspec.Struct):
+    """Runs of one log's workload: first as it was recorded, then simulated as it was (the baseline), then otherwise.
+
+    ``accuracy`` says how well run times are estimated where the log does not hold them (None: nothing ended);
+    ``estimated`` of how many pods that was. ``notes`` say what could not be as it was.
+    """
+
+    file: str
+    begin: int
+    end: int
+    pods: int
+    runs: list[Run]
+    shifts: list[Shift]
+    accuracy: Accuracy | None
+    estimated: int
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a workload: ``conf`` is a configuration's text (None: the one that the log began with)."""
+
+    name: str
+    conf: str | None = None
+    edits: Edits = field(default_factory=Edits)
+    seed: int = 0
+
+    @property
+    def words(self) -> str:
+        """What is other than it was."""
+        parts = [self.edits.words, "another configuration" if self.conf is not None else ""]
+        return ", ".join([*filter(None, parts), *([f"seed {self.seed}"] if self.seed else [])]) or "as it was"
+
+
+def whatif(
+    path: str | Path,
+    variants: Sequence[Variant],
+    *,
+    period: int = PERIOD,
+    gpu: str = GPU,
+    progress: Callable[[str, float], None] = lambda _, __: None,
+) -> Comparison:
+    """Run a log's workload as it was, and under each variant.
+
+    ``period`` (ns): what happens within one is decided on together. ``progress`` is told the name of a run and the part
+    of the log's time that it is through. Raises LogError, PolicyError, EditError.
+    """
+    with LogReader(path) as reader:
+        work = workload_of(reader)
+    policies = [read_policy(variant.conf if variant.conf is not None else work.policy) for variant in variants]
+    works = [edited(work, variant.edits) for variant in variants]  # all errors come before the first long run
+    runs = [recorded(work, gpu), simulated(work, Variant(BASELINE), period, gpu, progress)]
+    runs += [simulated(each, variant, period, gpu, progress) for each, variant in zip(works, variants, strict=True)]
+    return Comparison(
+        file=str(path),
+        begin=work.begin,
+        end=work.end,
+        pods=len(work.units),
+        runs=runs,
+        shifts=_shifts(runs),
+        accuracy=accuracy(work),
+        estimated=sum(unit.run is None for unit in work.units),
+        notes=_notes(work, [read_policy(work.policy), *policies]),
+    )
+
+
+def simulated(
+    work: Workload,
+    variant: Variant,
+    period: int = PERIOD,
+    gpu: str = GPU,
+    progress: Callable[[str, float], None] = lambda _, __: None,
+) -> Run:
+    """One run of a workload that the variant's edits are made in already."""
+    measure = Measure(work.begin, gpu)
+    span = max(1, work.end - work.begin)
+    cluster = SimulatedCluster(
+        work,
+        read_policy(variant.conf if variant.conf is not None else work.policy),
+        measure,
+        RunTimes.of(work),
+        seed=variant.seed,
+        period=period,
+        progress=lambda now: progress(variant.name, min(1.0, (now - work.begin) / span)),
+    )
+    cluster.run()
+    return run_of(variant.name, variant.words, measure)
+
+
+def recorded(work: Workload, gpu: str = GPU) -> Run:
+    """What became of the workload in the log itself."""
+    measure = Measure(work.begin, gpu)
+    for _, do in sorted(_happened(work, measure), key=lambda one: one[0]):
+        do()
+    measure.evictions.update(work.evictions)
+    measure.lost = sum(end - start for unit in work.units for start, end, _ in unit.earlier)
+    measure.close(work.end)
+    return run_of(RECORDED, "as the log has it", measure)
+
+
+def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
+    """What a measure is to be told, with the times; at one time in this order."""
+    for time, event in [*((work.begin, event) for event in work.base), *work.changes]:
+        if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind == "Node":
+            yield time, partial(measure.node, time, event.key, _room(event))
+    for life in work.groups.values():
+        yield life.arrived, partial(measure.group, life.arrived, life, work.queue_of(life.key))
+    for unit in work.units:
+        yield unit.arrived, partial(measure.unit, unit.arrived, unit, work.queue_of(unit.group))
+    for unit in work.units:
+        for start, end, node in unit.earlier:
+            yield max(start, unit.arrived), partial(measure.starts, max(start, unit.arrived), unit, node)
+            yield end, partial(measure.leaves, end, unit, node)
+            yield end, partial(measure.unit, end, unit, work.queue_of(unit.group))
+        if unit.bound is not None:
+            yield (
+                max(unit.bound, unit.arrived),
+                partial(measure.starts, max(unit.bound, unit.arrived), unit, unit.place),
+            )
+    for unit in work.units:
+        if unit.ended is not None:
+            yield unit.ended, partial(measure.ends, unit.ended, unit, unit.place if unit.bound is not None else "")
+
+
+def _room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
+    """What a node may give from now on; nothing of one that is gone or that nobody can read."""
+    if isinstance(event, ev.ObjectGone) or event.payload is None:
+        return {}
+    try:
+        node = decode_payload("Node", event.payload)
+        assert isinstance(node, Node)
+        return NodeRecord.of(node).allocatable
+    except BadObject:
+        return {}
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def run_of(name: str, what: str, measure: Measure) -> Run:
+    """A measured run as plain values."""
+    jobs = sorted(measure.jobs.values(), key=lambda job: job.key)
+    whole = 1000  # scalars are counted in thousandths
+    until = measure.busy_until
+    courses = {
+        "waiting": _points(measure.waiting, until),
+        "running": _points(measure.running, until),
+        "free GPUs": _points(measure.free_gpus, until, whole),
+        "free GPUs on empty nodes": _points(measure.free_on_empty_nodes, until, whole),
+        "fairness": _points(measure.fairness, until) if measure.sessions else [],
+    }
+    for resource in names_in_order(measure.used):
+        total = measure.capacity[resource].mean(until) if resource in measure.capacity else 0.0
+        if resource == "pods" or not total:
+            continue
+        courses[f"{resource} used"] = _points(measure.used[resource], until, total)
+        for queue, held in sorted(measure.queues.items()):
+            if resource in held.used:
+                courses[f"{queue or '(no queue)'}: {resource}"] = _points(held.used[resource], until, total)
+    return Run(
+        name=name,
+        what=what,
+        waits=_waits(jobs),
+        queues={
+            queue: _waits([job for job in jobs if job.queue == queue]) for queue in sorted({j.queue for j in jobs})
+        },
+        utilisation=measure.utilisation(),
+        evictions=dict(sorted(measure.evictions.items())),
+        lost_hours=measure.lost / SECOND / 3600,
+        sessions=measure.sessions,
+        busy_seconds=(until - measure.begin) / SECOND,
+        seconds=(measure.closed - measure.begin) / SECOND,
+        gpus=measure.capacity[measure.gpu].mean(until) / whole if measure.gpu in measure.capacity else 0.0,
+        free_gpus=measure.free_gpus.mean(until) / whole,
+        free_gpus_on_empty_nodes=measure.free_on_empty_nodes.mean(until) / whole,
+        fairness=measure.fairness.mean(until) if measure.sessions else None,
+        courses=courses,
+        jobs={job.key: (job.queue, None if job.wait is None else job.wait / SECOND) for job in jobs},
+    )
+
+
+def _waits(jobs: Sequence[JobRun]) -> Waits:
+    known = [job.wait for job in jobs if job.wait is not None]
+    middle, late = quantile(known, 0.5), quantile(known, 0.95)
+    return Waits(
+        jobs=len(jobs),
+        never=len(jobs) - len(known),
+        median=None if middle is None else middle / SECOND,
+        p95=None if late is None else late / SECOND,
+        mean=fmean(known) / SECOND if known else None,
+    )
+
+
+def _points(course: Course, until: int, unit: float = 1.0) -> Points:
+    points = course.points(until)
+    return [((time - points[0][0]) / SECOND, value / unit) for time, value in points]
+
+
+def _shifts(runs: Sequence[Run]) -> list[Shift]:
+    """The jobs of each run that wait most otherwise than in the baseline; who never starts comes first."""
+    baseline = next(run for run in runs if run.name == BASELINE)
+    found = []
+    for run in runs:
+        if run.name in (RECORDED, BASELINE):
+            continue
+        shifts = []
+        for job, (queue, wait) in run.jobs.items():
+            before = baseline.jobs.get(job, (queue, None))[1]
+            if wait != before:
+                shifts.append(Shift(run.name, job, queue, before, wait))
+        shifts.sort(key=lambda shift: (-_by_how_much(shift), shift.job))
+        found.extend(shifts[:_NAMED_JOBS])
+    return found
+
+
+def _by_how_much(shift: Shift) -> float:
+    if shift.baseline is None or shift.wait is None:
+        return float("inf")
+    return abs(shift.wait - shift.baseline)
+
+
+def _notes(work: Workload, policies: Iterable[Policy]) -> list[str]:
+    """How far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
+    names = {option.name for policy in policies for tier in policy.tiers for option in tier}
+    estimated = sum(unit.run is None for unit in work.units)
+    how_well = accuracy(work)
+    notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
+    if how_well is not None:
+        notes.append(how_well.words)
+    if "extender" in names:
+        notes.append("the extender is not asked: each of its verbs goes as if nobody answered")
+    if "usage" in names:
+        notes.append("usage is what the log recorded, though other pods would have used other nodes")
+    return notes

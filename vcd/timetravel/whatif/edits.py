@@ -1,0 +1,200 @@
+"""Changes to a workload's cluster: a field set, an object left out, objects added."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import yaml
+
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
+from vcd.model.kinds import KINDS
+from vcd.model.manifests import defaulted, flatten
+from vcd.model.objects import PodGroup
+from vcd.timetravel.whatif.workload import GroupLife, Workload
+
+_SET = re.compile(
+    r"(?P<kind>[A-Za-z]+)/(?P<key>[^=]+?)\.(?P<path>(?:spec|status|metadata|value)\b[^=]*)=(?P<value>.*)", re.DOTALL
+)
+_STEP = re.compile(r"\.?(?:\[(?P<quoted>[^\]]+)\]|(?P<plain>[^.\[\]]+))")
+_LOST_KINDS = ("Pod", "PodGroup")
+
+
+class EditError(ValueError):
+    """A change that cannot be made; the message says which, why, and how to write it."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One field of one object: ``queue/a.spec.weight=4``. ``text`` is what was written."""
+
+    text: str
+    kind: str
+    key: str
+    path: tuple[str, ...]
+    value: Any
+
+
+@dataclass(frozen=True)
+class Edits:
+    """What is other than it was: fields set, objects left out (kind, key), manifests added at the beginning."""
+
+    fields: tuple[Assignment, ...] = ()
+    without: tuple[tuple[str, str], ...] = ()
+    added: tuple[Any, ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.without or self.added)
+
+    @property
+    def words(self) -> str:
+        """In a few words."""
+        parts = [assignment.text for assignment in self.fields]
+        parts += [f"without {kind.lower()}/{key}" for kind, key in self.without]
+        return ", ".join([*parts, *([f"{len(self.added)} objects added"] if self.added else [])])
+
+
+def read_edits(fields: Iterable[str] = (), without: Iterable[str] = (), added: Sequence[Any] = ()) -> Edits:
+    """Edits as they are written on a command line. Raises EditError."""
+    return Edits(tuple(map(_assignment, fields)), tuple(map(_named, without)), tuple(added))
+
+
+def _assignment(text: str) -> Assignment:
+    found = _SET.fullmatch(text)
+    if found is None:
+        raise EditError(
+            f"{text!r} is no change of a field: write it like queue/a.spec.weight=4, a key with dots in brackets:"
+            " queue/a.metadata.annotations[volcano.sh/card.quota]='{\"A100\": 8}'"
+        )
+    try:
+        value = yaml.safe_load(found["value"])
+    except yaml.YAMLError as error:
+        raise EditError(f"{text!r}: the value is not YAML: {error}") from error
+    path = tuple(step["quoted"] or step["plain"] for step in _STEP.finditer(found["path"]))
+    if "annotations" in path[-2:-1] or "labels" in path[-2:-1]:
+        value = found["value"]  # these are texts, whatever they look like
+    return Assignment(text, _kind(found["kind"], text), found["key"], path, value)
+
+
+def _named(text: str) -> tuple[str, str]:
+    kind, slash, key = text.partition("/")
+    if not (slash and key):
+        raise EditError(f"{text!r} names no object: write it like node/gpu-7")
+    return _kind(kind, text), key
+
+
+def _kind(name: str, text: str) -> str:
+    known = {kind.lower(): kind for kind in KINDS}
+    if name.lower() not in known:
+        raise EditError(f"{text!r}: {name} is no kind that is read; there are {', '.join(sorted(known))}")
+    return known[name.lower()]
+
+
+# --- making them ------------------------------------------------------------------------------------------------------
+
+
+def edited(work: Workload, edits: Edits) -> Workload:
+    """A workload with some things other than they were. Raises EditError for what is not in it, or is refused."""
+    for kind, key in edits.without:
+        _check_known(work, kind, key)
+    gone = frozenset(edits.without)
+    result = replace(
+        work,
+        groups={key: life for key, life in work.groups.items() if ("PodGroup", key) not in gone},
+        units=[unit for unit in work.units if not gone & {("Pod", unit.key), ("PodGroup", unit.group)}],
+        base=[event for event in work.base if not _is_of(event, gone)],
+        changes=[(time, event) for time, event in work.changes if not _is_of(event, gone)],
+    )
+    for assignment in edits.fields:
+        _check_known(work, assignment.kind, assignment.key)
+        changed = _assigned(result, assignment)
+        if changed == result:
+            raise EditError(
+                f"{assignment.text!r} changes nothing: the field has that value already, or no scheduler reads it"
+            )
+        result = changed
+    return replace(result, base=[*result.base, *map(_added, flatten(edits.added))])
+
+
+def _assigned(work: Workload, assignment: Assignment) -> Workload:
+    if assignment.kind == "PodGroup":
+        return replace(work, groups={key: _with_group(life, assignment) for key, life in work.groups.items()})
+    if assignment.kind == "Pod":
+        units = [
+            replace(unit, pod=_set(unit.pod, "Pod", assignment)) if unit.key == assignment.key else unit
+            for unit in work.units
+        ]
+        return replace(work, units=units)
+    return replace(
+        work,
+        base=[_with(event, assignment) for event in work.base],
+        changes=[(time, _with(event, assignment)) for time, event in work.changes],
+    )
+
+
+def _check_known(work: Workload, kind: str, key: str) -> None:
+    if kind == "PodGroup":
+        known = set(work.groups)
+    elif kind == "Pod":
+        known = {unit.key for unit in work.units}
+    else:
+        events = (*work.base, *(event for _, event in work.changes))
+        known = {event.key for event in events if isinstance(event, ev.ObjectPut) and event.kind == kind}
+    if key not in known:
+        shown = ", ".join(sorted(known)[:10]) or "none"
+        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+        raise EditError(f"there is no {kind} {key} in the log; there are {shown}{more}")
+
+
+def _is_of(event: ev.Event, gone: frozenset[tuple[str, str]]) -> bool:
+    return isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) and (event.kind, event.key) in gone
+
+
+def _with(event: ev.Event, assignment: Assignment) -> ev.Event:
+    if not isinstance(event, ev.ObjectPut) or event.payload is None:
+        return event
+    if (event.kind, event.key) != (assignment.kind, assignment.key):
+        return event
+    try:
+        obj = decode_payload(event.kind, event.payload)
+    except BadObject as error:
+        raise EditError(f"{assignment.text!r}: {error}") from error
+    return ev.ObjectPut(event.kind, event.key, "", encode_payload(_set(obj, event.kind, assignment)))
+
+
+def _with_group(life: GroupLife, assignment: Assignment) -> GroupLife:
+    if life.key != assignment.key:
+        return life
+    group = _set(life.group, "PodGroup", assignment)
+    assert isinstance(group, PodGroup)
+    return replace(life, group=group)
+
+
+def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
+    """The object with one field set; maps on the way are made where they are not there."""
+    manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(obj))
+    at = manifest
+    for step in assignment.path[:-1]:
+        at = at.setdefault(step, {})
+        if not isinstance(at, dict):
+            raise EditError(f"{assignment.text!r}: {step} holds no fields that could be set")
+    at[assignment.path[-1]] = assignment.value
+    try:
+        _, changed, _ = from_manifest({**manifest, "kind": kind})
+    except BadObject as error:
+        raise EditError(f"{assignment.text!r}: {error}") from error
+    return changed
+
+
+def _added(manifest: Any) -> ev.Event:
+    try:
+        kind, obj, _ = from_manifest(defaulted(manifest))
+    except BadObject as error:
+        raise EditError(f"an added object cannot be used: {error}") from error
+    if kind in _LOST_KINDS:
+        raise EditError(f"{kind} {obj.key} cannot be added to the cluster: ask with --submit what becomes of it")
+    return ev.ObjectPut(kind, obj.key, "", encode_payload(obj))

@@ -1,0 +1,275 @@
+"""What a run of a cluster came to: waits, use, evictions, fairness, and their course over time."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from vcd.timetravel.whatif.workload import GroupLife, Unit
+
+GPU = "nvidia.com/gpu"
+SPANS = 240
+"""Into how many spans the time is cut where a course is shown."""
+
+Amounts = Mapping[str, int]
+
+
+class Course:
+    """The course of a value over time: exact, step by step."""
+
+    def __init__(self, begin: int) -> None:
+        self._times = array("q", [begin])
+        self._values = array("d", [0.0])
+
+    @property
+    def value(self) -> float:
+        """The present value."""
+        return self._values[-1]
+
+    def set(self, time: int, value: float) -> None:
+        """From ``time`` (ns) on it has another value."""
+        if value == self._values[-1]:
+            return
+        if time == self._times[-1]:
+            self._values[-1] = value
+        else:
+            self._times.append(time)
+            self._values.append(value)
+
+    def add(self, time: int, change: float) -> None:
+        """From ``time`` (ns) on it is more, or less."""
+        self.set(time, self._values[-1] + change)
+
+    def mean(self, until: int) -> float:
+        """The average from the beginning until a time."""
+        return self._between(self._times[0], until)
+
+    def points(self, until: int) -> list[tuple[int, float]]:
+        """The beginning of each of some equal spans (ns), and the average over it."""
+        begin = self._times[0]
+        width = max(1, -(-(until - begin) // SPANS))
+        return [(start, self._between(start, min(start + width, until))) for start in range(begin, until, width)]
+
+    def _between(self, start: int, end: int) -> float:
+        """The average between two times; the value where they are one."""
+        place = max(0, bisect_right(self._times, start) - 1)
+        if end <= start:
+            return self._values[place]
+        total, at = 0.0, start
+        while at < end:
+            last = place + 1 == len(self._times)
+            until = end if last else min(end, self._times[place + 1])
+            total += self._values[place] * (until - at)
+            at, place = until, place + 1
+        return total / (end - start)
+
+
+class JobRun(msgspec.Struct, omit_defaults=True):
+    """What became of a job (a group, or a pod without one). Times are ns since the epoch; ``started`` is when it first
+    had its minimum of pods on nodes, ``ended`` when the last of its pods ended; None: not in this run."""
+
+    key: str
+    queue: str
+    arrived: int
+    minimum: int = 1
+    started: int | None = None
+    ended: int | None = None
+    pods: int = 0
+    evictions: int = 0
+    wait: int | None = None
+    """``started`` less ``arrived``; of one that never started None."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Pods of a job that run, and that are over."""
+
+    running: int = 0
+    over: int = 0
+
+
+@dataclass
+class _Queue:
+    """What a queue holds and how many of its pods wait, over time."""
+
+    used: dict[str, Course] = field(default_factory=dict)
+    waiting: int = 0
+
+
+class Measure:
+    """Listens to a simulated cluster. ``gpu`` is the resource whose whole free cards are counted."""
+
+    def __init__(self, begin: int, gpu: str = GPU) -> None:
+        self.begin = begin
+        self.gpu = gpu
+        self.jobs: dict[str, JobRun] = {}
+        self.evictions: Counter[str] = Counter()
+        """By action."""
+        self.lost: int = 0
+        """Pod-nanoseconds that evicted pods had run for."""
+        self.sessions = 0
+        self.capacity: dict[str, Course] = {}
+        self.used: dict[str, Course] = {}
+        self.waiting = Course(begin)
+        self.running = Course(begin)
+        self.free_gpus = Course(begin)
+        self.free_on_empty_nodes = Course(begin)
+        """GPUs of nodes none of whose GPUs is used."""
+        self.fairness = Course(begin)
+        """Jain's index of the queues' dominant shares by weight, while several want room; 1 is even."""
+        self.queues: dict[str, _Queue] = {}
+        self.closed = begin
+        self.busy_until = begin
+        """When the last pod came or was given a node: after that, work only ends, and says nothing of the scheduler."""
+        self._counts: dict[str, _Counts] = {}
+        self._queue_of: dict[str, str] = {}
+        self._since: dict[str, int] = {}
+        self._nodes: dict[str, Amounts] = {}
+        self._gpus_used: Counter[str] = Counter()
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def node(self, time: int, name: str, allocatable: Amounts) -> None:
+        """A node has this room from now on; none: it is gone."""
+        before = self._nodes.get(name, {})
+        for resource in sorted(before.keys() | allocatable.keys()):
+            change = allocatable.get(resource, 0) - before.get(resource, 0)
+            self.capacity.setdefault(resource, Course(self.begin)).add(time, change)
+        free = self._gpus_of(name)
+        self._nodes[name] = dict(allocatable)
+        self._recount(time, name, free)
+
+    def group(self, time: int, life: GroupLife, queue: str) -> None:
+        """A job came."""
+        self.jobs[life.key] = JobRun(life.key, queue, time, max(1, life.group.spec.min_member))
+
+    def unit(self, time: int, unit: Unit, queue: str) -> None:
+        """A pod came, or came again, and wants a node."""
+        self.busy_until = time
+        key = unit.group if unit.group in self.jobs else unit.key
+        job = self.jobs.setdefault(key, JobRun(key, queue, time))
+        if unit.key not in self._queue_of:
+            job.pods += 1
+        self._queue_of[unit.key] = queue
+        self.waiting.add(time, 1)
+        self._of(queue).waiting += 1
+
+    def starts(self, time: int, unit: Unit, node: str) -> None:
+        """A pod is on a node."""
+        self._since[unit.key] = self.busy_until = time
+        self._use(time, unit, node, 1)
+        job, counts = self._job(unit)
+        counts.running += 1
+        if job.started is None and counts.running + counts.over >= min(job.minimum, max(1, job.pods)):
+            job.started, job.wait = time, time - job.arrived
+
+    def ends(self, time: int, unit: Unit, node: str) -> None:
+        """A pod ended, or was given up while it waited (no node)."""
+        job, counts = self._job(unit)
+        counts.over += 1
+        if node:
+            counts.running -= 1
+            self._use(time, unit, node, -1)
+        else:
+            self.waiting.add(time, -1)
+            self._of(self._queue_of[unit.key]).waiting -= 1
+        if counts.over == job.pods:
+            job.ended = time
+
+    def evicted(self, time: int, unit: Unit, action: str) -> None:
+        """A pod is asked to go."""
+        self.evictions[action] += 1
+        self.lost += time - self._since[unit.key]
+        self._job(unit)[0].evictions += 1
+
+    def leaves(self, time: int, unit: Unit, node: str) -> None:
+        """A pod is gone before its time; it comes again (``unit``)."""
+        self._job(unit)[1].running -= 1
+        self._use(time, unit, node, -1)
+
+    def session(self, time: int, weights: Mapping[str, int]) -> None:
+        """A session was decided; ``weights`` are the queues'."""
+        self.sessions += 1
+        self.fairness.set(time, self._evenness(weights))
+
+    def close(self, time: int) -> None:
+        """Nothing more happens."""
+        self.closed = time
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+
+    def _job(self, unit: Unit) -> tuple[JobRun, _Counts]:
+        key = unit.group if unit.group in self.jobs else unit.key
+        return self.jobs[key], self._counts.setdefault(key, _Counts())
+
+    def _of(self, queue: str) -> _Queue:
+        return self.queues.setdefault(queue, _Queue())
+
+    def _use(self, time: int, unit: Unit, node: str, sign: int) -> None:
+        name = self._queue_of[unit.key]
+        queue = self._of(name)
+        for resource, amount in unit.requests.items():
+            for courses in (self.used, queue.used):
+                courses.setdefault(resource, Course(self.begin)).add(time, sign * amount)
+        self.running.add(time, sign)
+        if sign > 0:
+            self.waiting.add(time, -1)
+            queue.waiting -= 1
+        gpus = unit.requests.get(self.gpu, 0)
+        if gpus:
+            free = self._gpus_of(node)
+            self._gpus_used[node] += sign * gpus
+            self._recount(time, node, free)
+
+    def _gpus_of(self, node: str) -> tuple[int, int]:
+        """Free GPUs of a node, and again where none of them is used."""
+        has = self._nodes.get(node, {}).get(self.gpu, 0)
+        left = max(0, has - self._gpus_used[node])
+        return left, left if left == has else 0
+
+    def _recount(self, time: int, node: str, before: tuple[int, int]) -> None:
+        after = self._gpus_of(node)
+        if after != before:
+            self.free_gpus.add(time, after[0] - before[0])
+            self.free_on_empty_nodes.add(time, after[1] - before[1])
+
+    def _evenness(self, weights: Mapping[str, int]) -> float:
+        shares = []
+        waits = False
+        for name, queue in self.queues.items():
+            used = max((self._share(resource, course) for resource, course in queue.used.items()), default=0.0)
+            if used or queue.waiting:
+                shares.append(used / max(1, weights.get(name, 1)))
+                waits |= queue.waiting > 0
+        squares = sum(share * share for share in shares)
+        if not waits or len(shares) < 2 or not squares:
+            return 1.0
+        return float(sum(shares)) ** 2 / (len(shares) * squares)
+
+    def _share(self, resource: str, used: Course) -> float:
+        total = self.capacity.get(resource)
+        return used.value / total.value if total is not None and total.value and resource != "pods" else 0.0
+
+    def utilisation(self) -> dict[str, float]:
+        """The part of each resource that was used on average."""
+        until = self.busy_until
+        totals = {name: course.mean(until) for name, course in sorted(self.capacity.items())}
+        return {
+            name: self.used[name].mean(until) / total for name, total in totals.items() if total and name in self.used
+        }
+
+
+def quantile(values: Iterable[int], share: float) -> float | None:
+    """A quantile of values, between neighbours where it falls between two; None of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    position = share * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

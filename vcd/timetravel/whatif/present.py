@@ -1,0 +1,176 @@
+"""A cluster as a log shows it at a moment, and its work as it goes on from there when nothing more comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from vcd.eventlog import LogError, LogReader
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+from vcd.model.manifests import GROUP_NAME
+from vcd.model.objects import Container, Object, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from vcd.model.quantity import format_resource
+from vcd.model.requests import PODS, pod_requests
+from vcd.model.status import Phase
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GroupRecord, seconds_of
+from vcd.timetravel.history import History
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod
+
+_STAYS = ("DaemonSet", "Node")
+"""Owners of pods that run as long as their node does."""
+
+
+@dataclass
+class Present:
+    """The state after event ``sequence`` (to be folded on), the time (ns), and the last session before it."""
+
+    state: ClusterState
+    sequence: int
+    now: int
+    session: int
+
+    @property
+    def conf(self) -> str | None:
+        """The configuration in force; None: none was loaded yet."""
+        return None if self.state.policy is None else self.state.policy.text
+
+    @property
+    def whole_second(self) -> int:
+        """The time at which simulated time can begin: all of it is in whole seconds."""
+        return -(-self.now // SECOND) * SECOND
+
+
+def present(reader: LogReader, session: int | None) -> Present:
+    """How things stood after a session, or (None) stand after the last event. Raises LogError."""
+    if session is None:
+        sequence, now = reader.head(), reader.last_time()
+        if not sequence:
+            raise LogError(f"event log {reader.path}: it is empty")
+    else:
+        now = reader.session(session).now
+        (info,) = reader.sessions(session, session)
+        sequence = info.sequence
+    state = History(reader).state(sequence, jump=True)
+    return Present(state, sequence, now, state.session)
+
+
+class GoingOn:
+    """Makes the workload that a state holds: what runs ends some time, what waits is to be placed."""
+
+    def __init__(self, reader: LogReader, here: Present, past: Workload) -> None:
+        """``past`` is what the log shows up to then."""
+        self._reader = reader
+        self._state = here.state
+        self._begin = here.whole_second
+        self._bound = {unit.key: unit.bound for unit in past.units if unit.ended is None}
+        self._past = past
+        self.without_pods: list[str] = []
+        """Groups that have no pods yet: their minimum is taken for them."""
+
+    def workload(self) -> Workload:
+        """Everything comes at the beginning, and nothing after it."""
+        state, begin = self._state, self._begin
+        work = Workload(begin, begin, None, state.settings, leaving=list(self._past.leaving))
+        work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in _fixed(state)]
+        work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]
+        peopled = set()
+        for key in sorted(state.tasks.row_of):
+            pod = state.pod(key)
+            if pod is None:
+                continue
+            group = pod.metadata.annotations.get(GROUP_NAME, "")
+            unit = self._unit(key, pod, f"{pod.metadata.namespace}/{group}" if group else "")
+            if unit is not None:
+                peopled.add(unit.group)
+                work.units.append(unit)
+            elif not self._leaves(key, pod):
+                peopled.add(f"{pod.metadata.namespace}/{group}")
+                work.base.append(ev.ObjectPut("Pod", key, "", encode_payload(pod)))
+        for key, record in sorted(state.groups.items()):
+            waits = record.phase is Phase.PENDING
+            work.groups[key] = GroupLife(key, record.group, begin, waits, None if waits else begin)
+            if key not in peopled and record.phase in (Phase.PENDING, Phase.INQUEUE):
+                work.units.extend(self._meant(record))
+        return work
+
+    def _unit(self, key: str, pod: Pod, group: str) -> Unit | None:
+        """A pod as work; None where it has ended, leaves, or is nobody's to place or to end."""
+        owner = next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
+        intent = self._state.intents.get(key)
+        node = intent.node if intent is not None and intent.verb == "bind" else pod.spec.node_name
+        gone = self._leaves(key, pod)
+        comes_again = gone and self._is_evicted(key, pod, group)
+        stays = owner in _STAYS and group not in self._state.groups  # in no group, so that nobody evicts it either
+        if pod.status.phase in ("Succeeded", "Failed") or stays or (gone and not comes_again):
+            return None
+        if comes_again:
+            node = ""
+        names = self._state.settings.scheduler_names
+        if not node and (not group or (names and pod.spec.scheduler_name not in names)):
+            return None
+        requests = pod_requests(pod.spec)
+        unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._begin, node=node, place=node)
+        if node:
+            unit.bound = unit.first_bound = self._since(key, pod)
+        return unit
+
+    def _leaves(self, key: str, pod: Pod) -> bool:
+        intent = self._state.intents.get(key)
+        return pod.metadata.deletion_timestamp is not None or (intent is not None and intent.verb == "evict")
+
+    def _is_evicted(self, key: str, pod: Pod, group: str) -> bool:
+        """Whether it leaves because the scheduler asked for it: its controller makes another one."""
+        evicted = self._state.evicted.get(group)
+        return key in self._state.intents or (evicted is not None and pod.metadata.uid in evicted.gone)
+
+    def _since(self, key: str, pod: Pod) -> int:
+        """When it came on its node: as the log saw it, else as it was decided, else as the pod says."""
+        bound = self._bound.get(key)
+        if bound is None:
+            binds = [one.time for one in self._reader.operations_of(key) if one.verb == "bind"]
+            bound = max((time for time in binds if time <= self._begin), default=None)
+        if bound is None and pod.status.start_time:
+            try:
+                bound = seconds_of(pod.status.start_time) * SECOND
+            except ValueError:
+                bound = None  # a time that nobody can read is as good as none
+        return self._begin if bound is None else min(bound, self._begin)
+
+    def _meant(self, record: GroupRecord) -> Iterator[Unit]:
+        """The pods that a group's minimum speaks of, alike: its controller makes them once it is admitted."""
+        group, members = record.group, record.group.spec.min_member
+        if not record.min_resources or members < 1:
+            return
+        self.without_pods.append(group.key)
+        names = self._state.settings.scheduler_names
+        requests: dict[str, str | int | float] = {
+            name: format_resource(name, -(-amount // members))
+            for name, amount in record.min_resources.items()
+            if name != PODS
+        }
+        spec = PodSpec(
+            scheduler_name=names[0] if names else "",
+            containers=(Container(resources=ResourceRequirements(requests)),),
+            priority_class_name=group.spec.priority_class_name,
+        )
+        for index in range(members):
+            name = f"{group.metadata.name}-{index}"
+            meta = ObjectMeta(
+                name,
+                group.metadata.namespace,
+                f"{group.metadata.uid}-{index}",
+                creation_timestamp=group.metadata.creation_timestamp,
+                annotations={GROUP_NAME: group.metadata.name},
+            )
+            pod = Pod(meta, spec)
+            yield Unit(pod.key, meta.uid, group.key, pod, pod_requests(spec), self._begin)
+
+
+def _fixed(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
+    """What a state holds beside groups and pods."""
+    yield from (("Node", key, record.node) for key, record in sorted(state.nodes.items()))
+    yield from (("Queue", key, record.queue) for key, record in sorted(state.queues.items()))
+    for kind, objects in sorted(state.others.items()):
+        yield from ((kind, key, obj) for key, obj in sorted(objects.items()))

@@ -1,0 +1,217 @@
+"""How long work will run, estimated from what ran before it: the product-limit estimate of Kaplan and Meier.
+
+Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import groupby
+from math import log
+from statistics import median
+
+import msgspec
+
+from vcd.model.objects import Pod
+from vcd.model.requests import pod_requests
+from vcd.state.records import GROUP_ANNOTATION, task_role
+from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+
+ENOUGH = 5
+"""Work of one class that must have ended before the class speaks for itself."""
+LOW, HIGH = 0.1, 0.9
+"""The quantiles between which four of five runs are expected to lie."""
+
+_MOST = 0.99
+"""Quantiles above it are taken for it: tails that no run has shown yet have no end."""
+
+_NUMBER = re.compile(r"[-._]([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+)(?=[-._]|$)")
+_TEMPLATE_HASH = "pod-template-hash"
+_IMPLIED_GROUP = "podgroup-"
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """How long a piece of work will run in all, in ns: the median, and the bounds of four in five. ``of`` says in words
+    by which work it was estimated, ``count`` how much of that ended."""
+
+    median: int
+    low: int
+    high: int
+    of: str
+    count: int
+
+
+class Accuracy(msgspec.Struct, frozen=True):
+    """How far estimates made from the earlier half of a log's ended work are from the later half.
+
+    Runs ``learned`` from and ``tested`` on; the median of the ratio of the greater to the smaller of estimate and truth
+    (1 is perfect), and the share of runs that lay within their bounds (0.8 is meant).
+    """
+
+    learned: int
+    tested: int
+    median_ratio: float
+    within_bounds: float
+
+    @property
+    def words(self) -> str:
+        """In a sentence."""
+        return (
+            f"learnt on the {self.learned:,} runs that ended first, estimates are off by a factor of"
+            f" {self.median_ratio:.2f} in the median of the {self.tested:,} others, and {self.within_bounds:.0%} of"
+            " these lie within their bounds (80% are meant)"
+        )
+
+
+class _Curve:
+    """The share of work that still runs after some time.
+
+    Up to the last end it is the product-limit estimate. Beyond all that was seen it goes on as the exponential through
+    its last point (Brown, Hollander and Kotz); where it came to nothing, what still runs is as likely as not to run as
+    long again.
+    """
+
+    def __init__(self, runs: Iterable[tuple[int, bool]]) -> None:
+        known = sorted(run for run in runs if run[0] or run[1])  # one that was not watched at all says nothing
+        self.count = sum(ended for _, ended in known)
+        self._times: list[int] = []
+        self._left: list[float] = []
+        share, at_risk = 1.0, len(known)
+        for time, same in groupby(known, key=lambda run: run[0]):
+            outcomes = [ended for _, ended in same]
+            if any(outcomes):
+                share *= 1 - sum(outcomes) / at_risk
+                self._times.append(time)
+                self._left.append(share)
+            at_risk -= len(outcomes)
+        self._longest = known[-1][0] if known else 0
+
+    def quantile(self, share: float, elapsed: int) -> int:
+        """The time by which a share (0 to 1) of the work that outlived ``elapsed`` has ended, from its beginning.
+
+        At least one run must have ended.
+        """
+        share = min(share, _MOST)
+        begun = bisect_right(self._times, elapsed) if elapsed else 0  # what has not run yet may end at once
+        alive = self._left[begun - 1] if begun else 1.0
+        last = self._left[-1]
+        if alive <= 0:
+            return round(elapsed / (1 - share))
+        if elapsed > self._longest:
+            return round(elapsed + self._longest * log(1 - share) / log(last))
+        wanted = alive * (1 - share) * (1 + 1e-12)
+        for time, left in zip(self._times[begun:], self._left[begun:], strict=True):
+            if left <= wanted:
+                return time
+        return round(self._longest * log(wanted) / log(last))
+
+
+class RunTimes:
+    """Estimates run times: by the most specific class of work of which enough has ended."""
+
+    def __init__(self, runs: Iterable[tuple[Unit, int, bool]]) -> None:
+        """``runs`` are units with how long they ran (ns), and whether they ended then or only were not watched on."""
+        grouped: dict[Hashable, list[tuple[int, bool]]] = {}
+        for unit, length, ended in runs:
+            for key, _ in _classes(unit.pod):
+                grouped.setdefault(key, []).append((length, ended))
+        self._curves = {key: _Curve(found) for key, found in grouped.items()}
+
+    @classmethod
+    def of(cls, work: Workload) -> RunTimes:
+        """Learnt from all that a log shows."""
+        return cls(_known_at(work.end, work))
+
+    def estimate(self, pod: Pod, elapsed: int = 0) -> Estimate | None:
+        """How long a pod will run that has run for ``elapsed`` (ns); None where nothing ever ended."""
+        found = self._curve_of(pod)
+        if found is None:
+            return None
+        curve, words = found
+        middle, low, high = (curve.quantile(share, elapsed) for share in (0.5, LOW, HIGH))
+        return Estimate(middle, low, high, words, curve.count)
+
+    def draw(self, pod: Pod, elapsed: int, uniform: float) -> int | None:
+        """One of the lengths (ns) that a pod may run which has run for ``elapsed``: the one that a share ``uniform`` (0
+        to 1) of its class does not reach beyond; None where nothing ever ended."""
+        found = self._curve_of(pod)
+        return None if found is None else found[0].quantile(uniform, elapsed)
+
+    def _curve_of(self, pod: Pod) -> tuple[_Curve, str] | None:
+        """The most specific class of which enough ended, else of which anything did, with words for it."""
+        found: tuple[_Curve, str] | None = None
+        for key, words in _classes(pod):
+            curve = self._curves.get(key)
+            if curve is not None and curve.count:
+                if curve.count >= ENOUGH:
+                    return curve, words
+                found = found or (curve, words)
+        return found
+
+
+def accuracy(work: Workload) -> Accuracy | None:
+    """How well run times are estimated, on the log itself: learnt from what was known when half of the runs that ended
+    had done so, tried on those that ended later, as far as each had come by then.
+
+    None where not at least two runs ended, at different times.
+    """
+    runs = sorted(_ended(work), key=lambda one: (one[2], one[0].key))
+    cut = _half_time([ended for _, _, ended in runs])
+    if cut is None:
+        return None
+    model = RunTimes(_known_at(cut, work))
+    later = [(unit, run, max(0, run - (ended - cut))) for unit, run, ended in runs if ended > cut]
+    ratios, within = [], 0
+    for unit, run, elapsed in later:
+        estimate = model.estimate(unit.pod, elapsed)
+        assert estimate is not None  # at least one run had ended by then
+        smaller, greater = sorted((max(run, SECOND), max(estimate.median, SECOND)))
+        ratios.append(greater / smaller)
+        within += estimate.low <= run <= estimate.high
+    return Accuracy(len(runs) - len(later), len(later), median(ratios), within / len(later))
+
+
+def _ended(work: Workload) -> Iterator[tuple[Unit, int, int]]:
+    """Units that ran, with how long, and when they ended."""
+    for unit in work.units:
+        if unit.run is not None and unit.ended is not None:
+            yield unit, unit.run, unit.ended
+
+
+def _half_time(ends: list[int]) -> int | None:
+    """When half of them had ended, something being left to end later; None where there is no such time."""
+    earlier = [time for time in ends if time < ends[-1]]
+    return ends[(len(ends) - 1) // 2] if earlier[(len(ends) - 1) // 2 :] else earlier[-1] if earlier else None
+
+
+def _known_at(time: int, work: Workload) -> Iterator[tuple[Unit, int, bool]]:
+    for unit in work.units:
+        if unit.bound is not None and unit.bound <= time:
+            until = time if unit.ended is None else min(time, unit.ended)
+            yield unit, until - unit.bound, until == unit.ended
+
+
+def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
+    """The classes of work that a pod is in, the most specific first, with words for each."""
+    space = pod.metadata.namespace
+    requests = tuple(sorted((key, value) for key, value in pod_requests(pod.spec).items() if key != "pods"))
+    named = f"{space}/{_NUMBER.sub('', _name_of(pod))}*"
+    return [
+        (("named", named, task_role(pod), requests), f"work named {named} that asks for the same"),
+        (("named", named), f"work named {named}"),
+        (("asks", space, requests), f"work of namespace {space} that asks for the same"),
+        (("namespace", space), f"work of namespace {space}"),
+        (("all",), "all work"),
+    ]
+
+
+def _name_of(pod: Pod) -> str:
+    """The name that its user gave: of the workload that owns it, else of its group, else its own."""
+    meta = pod.metadata
+    owner = next((owner.name for owner in meta.owner_references if owner.controller), "")
+    if owner:
+        return owner.removesuffix(f"-{meta.labels.get(_TEMPLATE_HASH, '')}")
+    group = meta.annotations.get(GROUP_ANNOTATION, "")
+    return meta.name if not group or group.startswith(_IMPLIED_GROUP) else group

@@ -1,0 +1,97 @@
+"""Many what-ifs at once: over configurations and seeds, on this machine's processors or an engine's workers."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vcd.eventlog import LogReader
+from vcd.scheduling.registry import read_policy
+from vcd.timetravel.whatif.cluster import PERIOD
+from vcd.timetravel.whatif.compare import Run, Variant, simulated
+from vcd.timetravel.whatif.edits import edited
+from vcd.timetravel.whatif.measure import GPU
+from vcd.timetravel.whatif.workload import workload_of
+
+_CONNECT = 5
+"""Seconds in which an engine's scheduler has to answer."""
+
+
+class Sweep(msgspec.Struct):
+    """The runs of a sweep, in the order in which their variants were given."""
+
+    file: str
+    runs: list[Run]
+
+
+def variants_of(confs: Sequence[tuple[str, str | None]], seeds: Iterable[int], template: Variant) -> list[Variant]:
+    """Each configuration (name and text) with each seed; all else is the template's."""
+    seeds = list(seeds)
+    return [
+        Variant(f"{name} seed {seed}" if len(seeds) > 1 else name, text, template.edits, seed)
+        for (name, text), seed in itertools.product(confs, seeds)
+    ]
+
+
+def sweep(
+    path: str | Path,
+    variants: Sequence[Variant],
+    *,
+    jobs: int | None = None,
+    period: int = PERIOD,
+    gpu: str = GPU,
+    scheduler: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Sweep:
+    """Run a log's workload under each variant.
+
+    ``jobs`` processes work at once (None: one for each processor); with ``scheduler``, the address of a Dask scheduler,
+    its workers do, and must be able to read ``path``. ``progress`` is told the name of each run that is done. Raises
+    LogError, PolicyError, EditError before the first run, and ModuleNotFoundError where Dask is not installed.
+    """
+    with LogReader(path) as reader:
+        work = workload_of(reader)
+    for variant in variants:
+        read_policy(variant.conf if variant.conf is not None else work.policy)
+        edited(work, variant.edits)
+    runs: dict[int, Run] = {}
+    with _executor(jobs, scheduler) as executor:
+        futures = {executor.submit(_one, str(path), one, period, gpu): place for place, one in enumerate(variants)}
+        try:
+            for future in as_completed(futures):
+                place = futures[future]
+                runs[place] = future.result()
+                progress(variants[place].name)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+    return Sweep(str(path), [runs[place] for place in sorted(runs)])
+
+
+def _one(path: str, variant: Variant, period: int, gpu: str) -> Run:
+    """One run, in a worker."""
+    with LogReader(path) as reader:
+        work = workload_of(reader)
+    return simulated(edited(work, variant.edits), variant, period, gpu)
+
+
+@contextmanager
+def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
+    if scheduler is None:
+        # spawn: a fork would copy the threads' locks of whoever calls
+        with ProcessPoolExecutor(jobs or len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as executor:
+            yield executor
+    else:
+        engine: Any = importlib.import_module("distributed")  # an extra, which few need
+        with engine.Client(scheduler, timeout=_CONNECT) as client, client.get_executor() as executor:
+            yield executor

@@ -1,0 +1,340 @@
+"""What a log's users asked for and how long it ran, freed from what the scheduler of then made of it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from vcd.eventlog import Logged, LogReader
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload, encode_payload
+from vcd.model.objects import Object, Pod, PodGroup, PodGroupStatus, PodStatus, Queue, QueueStatus
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import pod_requests
+from vcd.model.status import Phase, phase_of
+from vcd.state.cluster import ClusterState
+from vcd.state.records import GROUP_ANNOTATION, Settings, seconds_of, task_role
+from vcd.timetravel.history import History
+
+SECOND = 1_000_000_000
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Unit:
+    """A piece of work: a pod, with all that took its place after it was evicted or deleted.
+
+    Times are ns since the epoch. ``pod`` is the pod as it was asked for, without a node. ``delay`` is how long after
+    its group's admission it was made, None where it came by itself, at ``arrived``. ``node`` is where it was when the
+    log first saw it, ``place`` where it was last. ``bound`` is its last bind, ``first_bound`` its first; ``ending`` how
+    it ended: succeeded, failed, or deleted ("": it has not). ``ours``: this scheduler is to place it. ``requests`` are
+    its amounts by resource, ``earlier`` what came to nothing: from when to when it was on which node.
+    """
+
+    key: str
+    uid: str
+    group: str
+    pod: Pod
+    requests: dict[str, int]
+    arrived: int
+    ours: bool = True
+    delay: int | None = None
+    node: str = ""
+    place: str = ""
+    first_bound: int | None = None
+    bound: int | None = None
+    ended: int | None = None
+    ending: str = ""
+    earlier: list[tuple[int, int, str]] = field(default_factory=list)
+
+    @property
+    def evictions(self) -> int:
+        """How often it was on a node in vain."""
+        return len(self.earlier)
+
+    @property
+    def run(self) -> int | None:
+        """How long it held its node, from bind to end; None where that is not known."""
+        return None if self.bound is None or self.ended is None else self.ended - self.bound
+
+    @property
+    def wait(self) -> int | None:
+        """From its arrival to its first bind."""
+        return None if self.first_bound is None else self.first_bound - self.arrived
+
+
+@dataclass(slots=True)
+class GroupLife:
+    """A PodGroup as it was asked for, without status; when it came, and was admitted (None: never). ``waited``: it was
+    not admitted yet when it came."""
+
+    key: str
+    group: PodGroup
+    arrived: int
+    waited: bool
+    admitted: int | None = None
+
+
+@dataclass
+class Workload:
+    """What happened to a cluster from outside: ``base`` is there at ``begin``, ``changes`` come at their times, and so
+    do ``groups`` and ``units``. ``end`` is the time of the last event."""
+
+    begin: int
+    end: int
+    policy: str | None
+    settings: Settings
+    base: list[ev.Event] = field(default_factory=list)
+    changes: list[tuple[int, ev.Event]] = field(default_factory=list)
+    groups: dict[str, GroupLife] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    leaving: list[int] = field(default_factory=list)
+    """How long evicted pods took to go (ns)."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    """How many were decided, by action."""
+
+    def queue_of(self, group: str) -> str:
+        """The queue of a group; empty for a pod without one."""
+        life = self.groups.get(group)
+        return "" if life is None else life.group.spec.queue or self.settings.default_queue
+
+
+def workload_of(reader: LogReader, after: int | None = None, until: int | None = None) -> Workload:
+    """What a log holds, from its oldest state or the state after an event, to its end or an event. Raises LogError."""
+    history = History(reader)
+    first = reader.oldest() if after is None else after
+    state = history.state(first, jump=True) if first else ClusterState()
+    begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
+    listener = _Listener(begin, state)
+    segments = reader.segments()
+    rebuilt = False
+    for logged in reader.read(first, until):
+        if not is_decision(segments, logged.sequence):
+            rebuilt = True  # another replica's log takes over: its objects are known once its past is folded
+            continue
+        if rebuilt:
+            listener.catch_up(history.state(logged.sequence - 1, jump=True), logged.time)
+            rebuilt = False
+        listener.see(logged)
+    return listener.done()
+
+
+class _Listener:
+    """Folds events into lives."""
+
+    def __init__(self, begin: int, state: ClusterState) -> None:
+        policy = state.policy
+        self._work = Workload(begin, begin, None if policy is None else policy.text, state.settings)
+        self._time = begin
+        self._alive: dict[str, Unit] = {}
+        self._uids: dict[str, str] = {}
+        self._evicted: dict[str, int] = {}
+        self._vacant: dict[str, deque[Unit]] = {}
+        self._began = bool(state.sequence)
+        self._shown: dict[tuple[str, str], bytes | None] = {}
+        began, self._began = self._began, False
+        for kind, key, obj in _objects(state):
+            self._change(ev.ObjectPut(kind, key, "", encode_payload(obj)))
+        self._began = began
+        self.catch_up(state, begin)
+
+    def catch_up(self, state: ClusterState, time: int) -> None:
+        """Learn the groups and pods that a state holds."""
+        self._time = max(self._time, time)
+        for key, record in sorted(state.groups.items()):
+            self._see_group(key, record.group)
+        for key in sorted(state.tasks.row_of):
+            pod = state.pod(key)
+            if pod is not None:
+                self._see_pod(key, pod)
+        for key in sorted(self._alive.keys() - state.tasks.row_of.keys()):
+            self._pod_gone(key)
+
+    def see(self, logged: Logged) -> None:
+        """One event."""
+        event = logged.event
+        self._time = max(self._time, logged.time)
+        match event:
+            case ev.ObjectPut(payload=bytes() as payload):
+                self._put(event, payload)
+            case ev.ObjectGone(kind="Pod"):
+                self._pod_gone(event.key)
+            case ev.ObjectGone(kind="PodGroup"):
+                pass  # a group goes when its work is done
+            case ev.ObjectGone():
+                self._change(event)
+            case ev.PolicyLoaded():
+                if self._work.policy is None:
+                    self._work.policy = event.text
+                self._work.settings = Settings.from_text(event.settings)
+            case ev.Answered():
+                self._change(event)
+            case ev.SessionDecided():
+                self._session(event)
+        self._began = self._began or isinstance(event, ev.SessionDecided)
+
+    def done(self) -> Workload:
+        """All lives, in the order in which they came."""
+        work = self._work
+        work.end = self._time
+        work.units.sort(key=lambda unit: (unit.arrived, unit.key))
+        return work
+
+    def _put(self, event: ev.ObjectPut, payload: bytes) -> None:
+        if event.kind not in ("Pod", "PodGroup"):
+            self._change(event)
+            return
+        try:
+            obj = decode_payload(event.kind, payload)
+        except BadObject:
+            return  # set aside by the state, too: it was never placed
+        if isinstance(obj, PodGroup):
+            self._see_group(event.key, obj)
+        elif isinstance(obj, Pod):
+            self._see_pod(event.key, obj)
+
+    def _change(self, event: ev.Event) -> None:
+        """Something that is the same whatever is scheduled; what was there before the first session is the base."""
+        if isinstance(event, ev.ObjectPut):
+            event = _as_given(event)
+            known = event.kind, event.key
+            if self._shown.get(known) == event.payload:
+                return
+            self._shown[known] = event.payload
+        elif isinstance(event, ev.ObjectGone):
+            self._shown.pop((event.kind, event.key), None)
+        if self._began:
+            self._work.changes.append((self._time, event))
+        else:
+            self._work.base.append(event)
+
+    def _session(self, record: ev.SessionDecided) -> None:
+        plan = ev.decode_plan(record.plan)
+        stale = {number for number, _ in record.stale}
+        for status in plan.groups:
+            self._admit(status.key, status.phase)
+        for number, statement in enumerate(plan.statements):
+            if number not in stale:
+                for operation in statement.operations:
+                    if operation.verb == "evict":
+                        self._evicted[operation.uid] = self._time
+                        self._work.evictions[statement.action] += 1
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _see_group(self, key: str, group: PodGroup) -> None:
+        life = self._work.groups.get(key)
+        if life is None or life.group.metadata.uid != group.metadata.uid:
+            bare = msgspec.structs.replace(group, status=PodGroupStatus())
+            waits = phase_of(group.status.phase) is Phase.PENDING
+            self._work.groups[key] = GroupLife(key, bare, self._time, waits)
+        self._admit(key, group.status.phase)
+
+    def _admit(self, key: str, phase: str) -> None:
+        life = self._work.groups.get(key)
+        if life is not None and life.admitted is None and phase_of(phase) is not Phase.PENDING:
+            life.admitted = self._time
+
+    # --- pods -----------------------------------------------------------------------------------------------------
+
+    def _see_pod(self, key: str, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if key in self._alive and self._uids[key] != uid:
+            self._pod_gone(key)
+        unit = self._alive.get(key)
+        if unit is None:
+            try:
+                requests = pod_requests(pod.spec)
+            except QuantityError:
+                return  # set aside by the state, too: it was never placed
+            unit = self._alive[key] = self._new(key, pod, requests)
+            self._uids[key] = uid
+        if pod.spec.node_name and unit.bound is None:
+            unit.bound, unit.place = self._time, pod.spec.node_name
+            if unit.first_bound is None:
+                unit.first_bound = self._time
+        if pod.status.phase in _ENDED and unit.ended is None:
+            unit.ended, unit.ending = self._time, pod.status.phase.lower()
+
+    def _new(self, key: str, pod: Pod, requests: dict[str, int]) -> Unit:
+        """The unit of a pod that is new: of one that it takes the place of, or its own."""
+        name = pod.metadata.annotations.get(GROUP_ANNOTATION, "")
+        group = f"{pod.metadata.namespace}/{name}" if name else ""
+        vacant = self._vacant.get(group) if group else None
+        if vacant:
+            unit = next((one for one in vacant if one.key == key), None) or next(
+                (one for one in vacant if task_role(one.pod) == task_role(pod)), None
+            )
+            if unit is not None:
+                vacant.remove(unit)
+                if unit.bound is not None and unit.ended is not None:
+                    unit.earlier.append((unit.bound, unit.ended, unit.place))
+                unit.bound, unit.ended, unit.ending = None, None, ""
+                return unit
+        names = self._work.settings.scheduler_names
+        ours = not names or pod.spec.scheduler_name in names
+        unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._time, ours)
+        if pod.spec.node_name:
+            unit.node = unit.place = pod.spec.node_name
+            unit.first_bound = unit.bound = min(self._time, _started(pod, self._time))
+        life = self._work.groups.get(group)
+        if life is not None and life.waited and life.admitted is not None and not unit.node:
+            unit.delay = self._time - life.admitted
+        self._work.units.append(unit)
+        return unit
+
+    def _pod_gone(self, key: str) -> None:
+        unit = self._alive.pop(key, None)
+        if unit is None:
+            return
+        uid = self._uids.pop(key)
+        asked = self._evicted.pop(uid, None)
+        if asked is not None:
+            self._work.leaving.append(self._time - asked)
+        if unit.ended is None:
+            unit.ended, unit.ending = self._time, "deleted"
+        if unit.group and unit.ending != "succeeded":
+            self._vacant.setdefault(unit.group, deque()).append(unit)
+
+
+def _as_given(event: ev.ObjectPut) -> ev.ObjectPut:
+    """An object without what the scheduler and the controllers write into it: of a queue's status, the state stays."""
+    if event.kind != "Queue" or event.payload is None:
+        return event
+    try:
+        queue = decode_payload("Queue", event.payload)
+    except BadObject:
+        return event  # set aside by the state, as it was then
+    assert isinstance(queue, Queue)
+    bare = msgspec.structs.replace(queue, status=QueueStatus(state=queue.status.state))
+    return ev.ObjectPut("Queue", event.key, "", encode_payload(bare))
+
+
+def bare_pod(pod: Pod) -> Pod:
+    """A pod as it was asked for: with no node and no status."""
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None),
+        spec=msgspec.structs.replace(pod.spec, node_name=""),
+        status=PodStatus(),
+    )
+
+
+def _started(pod: Pod, otherwise: int) -> int:
+    text = pod.status.start_time
+    try:
+        return seconds_of(text) * SECOND if text else otherwise
+    except ValueError:
+        return otherwise
+
+
+def _objects(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
+    """What a state holds beside groups and pods."""
+    yield from (("Node", key, record.node) for key, record in sorted(state.nodes.items()))
+    yield from (("Queue", key, record.queue) for key, record in sorted(state.queues.items()))
+    for kind, objects in sorted(state.others.items()):
+        yield from ((kind, key, obj) for key, obj in sorted(objects.items()))
