@@ -7,9 +7,9 @@ log. The three take turns, in alternating order, so that what drifts cancels out
 
 The cycle is what the daemon itself counts: from the snapshot through decide and verify until the session is in the log,
 in sessions that bind one whole gang. Its wall time holds what its threads wait for a processor that others have, which
-says more of the machine than of the log; without that (the kernel counts it) remain computing, locks and the disk. CPU
-time is that of the thread that decides, for a session, and that of the whole daemon, for a gang: a daemon that is held
-up decides on more at once, so that the latter may fall.
+says more of the machine than of the log; how long the thread that decides waits so (the kernel counts it) is printed
+beside. CPU time holds no waits: that of the thread that decides, for a session, and that of the whole daemon, for a
+gang. A daemon that is held up decides on more at once, so that the latter may fall.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ ORDER = ALONE, COPY, ASKED = "alone", "a copy asked", "asked"
 
 
 class Decided(NamedTuple):
-    """A session: when it ended (monotonic), its seconds, the CPU seconds of the thread that decided, the seconds that
-    the daemon's threads waited for a processor meanwhile, its CPU seconds until then, and how many pods were bound."""
+    """A session: when it ended (monotonic), its seconds, those of CPU and of waiting for a processor of the thread that
+    decided, the daemon's CPU seconds until then, and how many pods were bound."""
 
     at: float
     seconds: float
@@ -173,20 +173,20 @@ def _watched(service: Any) -> Spent:
     """What the daemon will have spent, noted where it hands its own figures over."""
     spent, cycle = Spent([], []), service.cycle
     decide, handover, appended = cycle._decide, cycle._handover, service.keeper.appended
-    cpu = waited = 0.0
+    cost = (0.0, 0.0)
 
     def decided(*given: Any) -> Any:
-        nonlocal cpu, waited
-        before, waited = time.thread_time(), _waited()
+        nonlocal cost
+        cpu, waited = time.thread_time(), _waited()
         found = decide(*given)
-        cpu = time.thread_time() - before
+        cost = time.thread_time() - cpu, _waited() - waited
         return found
 
     def handed_over(record: Any, plan: Any, session: Any, durations: dict[str, float]) -> None:
         if record is not None:
             binds = sum(one.verb == "bind" for statement in plan.statements for one in statement.operations)
             now, seconds = time.monotonic(), durations["total"]
-            spent.sessions.append(Decided(now, seconds, cpu, _waited() - waited, time.process_time(), binds))
+            spent.sessions.append(Decided(now, seconds, *cost, time.process_time(), binds))
         handover(record, plan, session, durations)
 
     def was_appended(seconds: float) -> None:
@@ -198,9 +198,8 @@ def _watched(service: Any) -> Spent:
 
 
 def _waited() -> float:
-    """Seconds that the threads of this process were ready to run and had no processor, since they began."""
-    files = Path("/proc/self/task").glob("*/schedstat")
-    return sum(int(file.read_text(encoding="ascii").split()[1]) for file in files) / 1e9
+    """Seconds that this thread was ready to run and had no processor, since it began."""
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------
@@ -338,10 +337,9 @@ def rows_of(slices: list[Slice], spent: Spent) -> list[Row]:
     for name, figure, goal in (
         ("cycle, median", _of_sessions(statistics.median, _wall), GOAL),
         ("cycle, mean", _of_sessions(statistics.fmean, _wall), GOAL),
-        ("without waits for a processor, median", _of_sessions(statistics.median, _unhindered), GOAL),
-        ("without waits for a processor, mean", _of_sessions(statistics.fmean, _unhindered), GOAL),
         ("CPU of the thread that decides, median", _of_sessions(statistics.median, _cpu), GOAL),
         ("CPU of the thread that decides, mean", _of_sessions(statistics.fmean, _cpu), GOAL),
+        ("wait of that thread for a processor, mean", _of_sessions(statistics.fmean, _wait), None),
         ("CPU of the daemon for a gang", _daemon, None),
         ("append to the log, median", _append, None),
     ):
@@ -395,12 +393,12 @@ def _wall(session: Decided) -> float:
     return session.seconds
 
 
-def _unhindered(session: Decided) -> float:
-    return session.seconds - session.waited
-
-
 def _cpu(session: Decided) -> float:
     return session.cpu
+
+
+def _wait(session: Decided) -> float:
+    return session.waited
 
 
 def _daemon(spent: Spent, slices: list[Slice]) -> float:

@@ -132,6 +132,15 @@ def test_an_object_that_cannot_be_used_is_named_and_the_others_are_planned(file:
     assert result.stderr.startswith("Pod default/bad is set aside: ")
 
 
+def test_limits_are_requests_where_there_are_none(conf: Path, tmp_path: Path) -> None:
+    pods = [dsl.pod(f"p{i}", group="g") for i in range(2)]
+    for pod in pods:
+        pod["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "1"}}
+    objects = [dsl.node("n", gpu=1), dsl.group("g", members=1), *pods]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    assert len(as_json("-f", tmp_path / "all.json", "--scheduler-conf", conf)["binds"]) == 1
+
+
 def test_what_a_plugin_finds_wrong_with_an_object_is_told(file: Path, tmp_path: Path) -> None:
     conf = tmp_path / "cards.conf"
     conf.write_text(CONF + "  - name: capacity-card\n")

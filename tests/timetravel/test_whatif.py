@@ -310,3 +310,13 @@ def test_fairness_is_one_while_nobody_waits(line: Path) -> None:
     comparison: Comparison = whatif(line, [])
     assert comparison.runs[1].fairness == 1.0
     assert read_policy(work_of(line).policy).actions == ("enqueue", "allocate", "backfill")
+
+
+async def test_work_that_was_evicted_and_never_came_back_has_no_run_time(tmp_path: Path) -> None:
+    path = tmp_path / "lost.log"
+    await _reclaimed(path)
+    work = work_of(path)
+    unit = next(unit for unit in work.units if unit.earlier)
+    unit.bound, unit.ended, unit.ending = work.begin, work.begin + 7 * SECOND, "evicted"
+    assert unit.run is None
+    assert unit.seen_running(work.end) == 7 * SECOND

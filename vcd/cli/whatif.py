@@ -73,10 +73,19 @@ def whatif(
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
     with _refused(conf):
         if submit:
-            found: api.Submission | api.Filling = api.submit(
-                event_log, read_manifests(submit), conf=text, session=session, samples=samples, seed=seed
-            )
-            _print_lines(found, output)
+            manifests = read_manifests(submit)
+            with progress_bars() as told:
+                submission = api.submit(
+                    event_log,
+                    manifests,
+                    conf=text,
+                    session=session,
+                    samples=samples,
+                    seed=seed,
+                    period=round(period * SECOND),
+                    progress=lambda done: told(f"{samples} runs", done / samples),
+                )
+            _print_lines(submission, output)
         elif fill is not None:
             _print_lines(api.fill(event_log, read_manifests([fill]), conf=text, session=session), output)
         else:

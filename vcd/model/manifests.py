@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from vcd.model.codec import BadObject
 from vcd.model.kinds import KINDS
-from vcd.model.objects import Pod
+from vcd.model.objects import Container, Pod
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
@@ -76,3 +78,19 @@ def group_for(pod: Pod) -> Manifest:
         },
         "status": {"phase": "Pending"},
     }
+
+
+def with_limits_as_requests(pod: Pod) -> Pod:
+    """A pod whose limits without a request are requests, as the API server fills in."""
+    spec = msgspec.structs.replace(
+        pod.spec,
+        containers=tuple(map(_filled, pod.spec.containers)),
+        init_containers=tuple(map(_filled, pod.spec.init_containers)),
+    )
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _filled(container: Container) -> Container:
+    resources = container.resources
+    filled = msgspec.structs.replace(resources, requests={**resources.limits, **resources.requests})
+    return msgspec.structs.replace(container, resources=filled)

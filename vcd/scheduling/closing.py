@@ -53,14 +53,21 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
             leaving[job.index] += job.counts[TaskStatus.RELEASING] - counts[job.index, TaskStatus.RELEASING]
             counts[job.index] = job.counts
     phases = _phases(session, viewed, counts, leaving)
+    conditions = session.conditions
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
     for index, (record, phase, (running, succeeded, failed)) in enumerate(
         zip(columns.records, phases, figures, strict=True)
     ):
         shown = record.group.status
-        condition = _new_condition(session.conditions.get(index), shown.conditions)
-        same = phase == shown.phase and (running, succeeded, failed) == (shown.running, shown.succeeded, shown.failed)
-        if not same or condition is not None:
+        wanted = conditions.get(index)
+        condition = None if wanted is None else _new_condition(wanted, shown.conditions)
+        if (
+            condition is not None
+            or phase != shown.phase
+            or running != shown.running
+            or succeeded != shown.succeeded
+            or failed != shown.failed
+        ):
             yield ev.GroupStatus(record.group.key, phase, condition, running, succeeded, failed, shown.phase)
 
 
@@ -82,13 +89,12 @@ def _phases(session: Session, viewed: Mapping[int, Job], counts: Ints, leaving: 
     return [texts[phase] for phase in phases.tolist()]
 
 
-def _new_condition(wanted: Condition | None, shown: Iterable[ShownCondition]) -> Condition | None:
+def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:
     """The condition set in this session, None where the group shows it already."""
-    if wanted is not None:
-        kind, status, reason, message = wanted
-        for each in shown:
-            if each.type == kind:
-                return None if (each.status, each.reason, each.message) == (status, reason, message) else wanted
+    kind, status, reason, message = wanted
+    for each in shown:
+        if each.type == kind:
+            return None if each.status == status and each.reason == reason and each.message == message else wanted
     return wanted
 
 
@@ -136,7 +142,8 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     """Groups whose reasons for waiting are not what they were, those outside the session included."""
     snapshot = session.snapshot
     now = {job.key: tuple(job.why) for job in session.viewed_jobs() if job.why and _still_waits(job)}
-    for key, record in snapshot.groups.items():
+    strangers = snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ()
+    for key, record in strangers:
         name = session.queue_name_of(record)
         if name not in session.queues:
             now[key] = (ev.Waiting(key, "queue", "", f"queue {name} does not exist"),)

@@ -36,7 +36,8 @@ class JobColumns:
         column_of = session.nodes.column_of
         self.phase = np.array([record.phase for record in self.records], np.int8)
         self.min_member = np.array([record.group.spec.min_member for record in self.records], np.int64)
-        self.queue = np.array([session.queue_of(record).index for record in self.records], np.int32)
+        default, number_of = snapshot.settings.default_queue, {queue.name: queue.index for queue in session.queue_list}
+        self.queue = np.array([number_of[record.group.spec.queue or default] for record in self.records], np.int32)
         self.priority = session.priorities_of(self.records)
         self.states_minimum = np.array([record.min_resources is not None for record in self.records], np.bool_)
         self.min_resources = np.zeros((count, width), np.int64)

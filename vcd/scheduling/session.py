@@ -135,7 +135,8 @@ class Session(Questions):
 
     def _load_jobs(self) -> None:
         snapshot = self.snapshot
-        keys = sorted(key for key, record in snapshot.groups.items() if self.queue_name_of(record) in self.queues)
+        default, queues = snapshot.settings.default_queue, self.queues
+        keys = sorted(key for key, record in snapshot.groups.items() if (record.group.spec.queue or default) in queues)
         tasks = snapshot.tasks
         names = snapshot.settings.scheduler_names
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)

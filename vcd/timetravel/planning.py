@@ -11,7 +11,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, encode_payload, from_manifest
 from vcd.model.kinds import KINDS
-from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for
+from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for, with_limits_as_requests
 from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
 from vcd.scheduling import guard
@@ -62,6 +62,7 @@ def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> 
             entries.append((error.kind, error.key, "", str(error)))
             continue
         if isinstance(obj, Pod):
+            obj = with_limits_as_requests(obj)
             entries.extend(("PodGroup", group.key, obj.key, group) for group in _implied(obj))
             obj = _in_group(obj)
         entries.append((kind, obj.key, "", obj))

@@ -178,7 +178,7 @@ class SimulatedCluster:
 
     def _comes(self, piece: _Piece) -> None:
         unit = piece.unit
-        if unit.node and unit.node not in self.state.nodes:
+        if unit.node and not piece.attempt and unit.node not in self.state.nodes:
             piece.over = True  # it was on a node that was gone already
             return
         piece.present, piece.uid = True, unit.uid if not piece.attempt else f"{unit.uid}~{piece.attempt}"
@@ -230,9 +230,9 @@ class SimulatedCluster:
     def _expected(self, unit: Unit, elapsed: int) -> int:
         if unit.run is not None:
             return unit.run
-        known = 0 if unit.bound is None else self._work.end - unit.bound
-        estimate = self._run_times.estimate(unit.pod, max(elapsed, known))
-        return max(known, UNKNOWN_RUN) if estimate is None else estimate.median
+        known = max(elapsed, unit.seen_running(self._work.end))
+        estimate = self._run_times.estimate(unit.pod, known)
+        return max(2 * known, UNKNOWN_RUN) if estimate is None else estimate.median
 
     def _ends(self, piece: _Piece, phase: str) -> None:
         self.measure.ends(self.now, piece.unit, piece.node)

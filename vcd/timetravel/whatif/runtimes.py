@@ -190,7 +190,7 @@ def _known_at(time: int, work: Workload) -> Iterator[tuple[Unit, int, bool]]:
     for unit in work.units:
         if unit.bound is not None and unit.bound <= time:
             until = time if unit.ended is None else min(time, unit.ended)
-            yield unit, until - unit.bound, until == unit.ended
+            yield unit, until - unit.bound, until == unit.ended and unit.run is not None
 
 
 def _classes(pod: Pod) -> list[tuple[Hashable, str]]:

@@ -11,8 +11,16 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
-from vcd.model.manifests import GROUP_NAME, QUEUE_NAME, Manifest, defaulted, flatten, group_for
-from vcd.model.objects import Container, Pod, PodGroup, PriorityClass
+from vcd.model.manifests import (
+    GROUP_NAME,
+    QUEUE_NAME,
+    Manifest,
+    defaulted,
+    flatten,
+    group_for,
+    with_limits_as_requests,
+)
+from vcd.model.objects import Pod, PodGroup, PriorityClass
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
@@ -206,7 +214,7 @@ def _least(manifest: Manifest, pods: list[tuple[_Task, list[Pod]]], minimum: int
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
     try:
-        return pod_requests(_with_limits(pod).spec)
+        return pod_requests(with_limits_as_requests(pod).spec)
     except QuantityError as error:
         raise _bad(manifest, f"resources of {pod.key}: {error}") from error
 
@@ -230,7 +238,7 @@ def _workload(manifest: Manifest, found: Submitted) -> None:
     pods = [_made(manifest, spec.template, f"{meta['name']}-{index}", {}, {}, {}) for index in range(max(0, count))]
     if not pods:
         return
-    implied = group_for(_with_limits(pods[0]))
+    implied = group_for(with_limits_as_requests(pods[0]))
     if GROUP_NAME not in pods[0].metadata.annotations:
         implied["metadata"]["annotations"].update(_inherited(meta)["annotations"])
         implied["spec"]["minMember"] = least
@@ -352,7 +360,7 @@ class _Admission:
         return msgspec.structs.replace(obj, metadata=meta, status=status)
 
     def _pod(self, pod: Pod, groups: dict[str, PodGroup]) -> Pod:
-        pod = self._new(_with_limits(pod), pod.key in self._state.tasks.row_of)
+        pod = self._new(with_limits_as_requests(pod), pod.key in self._state.tasks.row_of)
         try:
             pod_requests(pod.spec)
         except QuantityError as error:
@@ -389,19 +397,3 @@ class _Admission:
 def _in_group(pod: Pod, name: str) -> Pod:
     meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
     return msgspec.structs.replace(pod, metadata=meta)
-
-
-def _with_limits(pod: Pod) -> Pod:
-    """Limits without a request are requests, as the API server fills in."""
-    spec = msgspec.structs.replace(
-        pod.spec,
-        containers=tuple(map(_filled, pod.spec.containers)),
-        init_containers=tuple(map(_filled, pod.spec.init_containers)),
-    )
-    return msgspec.structs.replace(pod, spec=spec)
-
-
-def _filled(container: Container) -> Container:
-    resources = container.resources
-    filled = msgspec.structs.replace(resources, requests={**resources.limits, **resources.requests})
-    return msgspec.structs.replace(container, resources=filled)

@@ -21,6 +21,7 @@ from vcd.state.records import GROUP_ANNOTATION, Settings, seconds_of, task_role
 from vcd.timetravel.history import History
 
 SECOND = 1_000_000_000
+EVICTED = "evicted"
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -31,8 +32,9 @@ class Unit:
     Times are ns since the epoch. ``pod`` is the pod as it was asked for, without a node. ``delay`` is how long after
     its group's admission it was made, None where it came by itself, at ``arrived``. ``node`` is where it was when the
     log first saw it, ``place`` where it was last. ``bound`` is its last bind, ``first_bound`` its first; ``ending`` how
-    it ended: succeeded, failed, or deleted ("": it has not). ``ours``: this scheduler is to place it. ``requests`` are
-    its amounts by resource, ``earlier`` what came to nothing: from when to when it was on which node.
+    it ended: succeeded, failed, deleted, or evicted and never back ("": it has not). ``ours``: this scheduler is to
+    place it. ``requests`` are its amounts by resource, ``earlier`` what came to nothing: from when to when it was on
+    which node.
     """
 
     key: str
@@ -58,8 +60,14 @@ class Unit:
 
     @property
     def run(self) -> int | None:
-        """How long it held its node, from bind to end; None where that is not known."""
-        return None if self.bound is None or self.ended is None else self.ended - self.bound
+        """How long it held its node, from bind to end; None where that is not known, or it was cut short."""
+        if self.bound is None or self.ended is None or self.ending == EVICTED:
+            return None
+        return self.ended - self.bound
+
+    def seen_running(self, end: int) -> int:
+        """How long it held its node at least, in a log that ends at ``end``."""
+        return 0 if self.bound is None else (end if self.ended is None else self.ended) - self.bound
 
     @property
     def wait(self) -> int | None:
@@ -229,8 +237,9 @@ class _Listener:
     def _see_group(self, key: str, group: PodGroup) -> None:
         life = self._work.groups.get(key)
         if life is None or life.group.metadata.uid != group.metadata.uid:
-            bare = msgspec.structs.replace(group, status=PodGroupStatus())
             waits = phase_of(group.status.phase) is Phase.PENDING
+            # what was admitted before the log began is not asked to be admitted again
+            bare = msgspec.structs.replace(group, status=PodGroupStatus(phase="" if waits else "Inqueue"))
             self._work.groups[key] = GroupLife(key, bare, self._time, waits)
         self._admit(key, group.status.phase)
 
@@ -296,7 +305,7 @@ class _Listener:
         if asked is not None:
             self._work.leaving.append(self._time - asked)
         if unit.ended is None:
-            unit.ended, unit.ending = self._time, "deleted"
+            unit.ended, unit.ending = self._time, "deleted" if asked is None else EVICTED
         if unit.group and unit.ending != "succeeded":
             self._vacant.setdefault(unit.group, deque()).append(unit)
 
