@@ -12,7 +12,7 @@ import click
 
 from bench.table import Row, show
 
-BENCHES = ("session", "contention", "endtoend", "restart", "eventlog", "trace", "cardtrace", "replay", "explain")
+BENCHES = ("session", "contention", "endtoend", "restart", "eventlog", "trace", "cardtrace", "replay", "explain", "whatif")
 """Modules of this package with a ``run()`` that gives rows."""
 
 

@@ -1,9 +1,10 @@
 """What explaining costs the live cycle: ``python -m bench explain``, or ``python -m bench.explain [--seconds N]``.
 
 A daemon schedules 1,000 nodes of an embedded cluster, to which gangs come and go steadily. It does so alone, while
-another process asks all the time what people ask (jobs, queues, sessions, the page's overview) of the log that it
-writes, and, to tell the log's part in that from what any busy neighbour costs, while the same is asked of a copy of the
-log. The three take turns, in alternating order, so that what drifts cancels out.
+another process asks all the time what people ask (``vcd explain`` of jobs, sessions, queues and the order, and the
+overview of ``vcd view``) of the log that it writes, and, to tell the log's part in that from what any busy neighbour
+costs, while the same is asked of a copy of the log. The three take turns, in alternating order, so that what drifts
+cancels out.
 
 The cycle is what the daemon itself counts: from the snapshot through decide and verify until the session is in the log,
 in sessions that bind one whole gang. Its wall time holds what its threads wait for a processor that others have, which
@@ -16,6 +17,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import io
+import itertools
 import json
 import multiprocessing
 import random
@@ -214,27 +218,31 @@ def asker(pipe: Connection) -> None:
             answered = 0
             questions = _questions(log, page)
             while not pipe.poll():
-                next(questions)
-                answered += 1
+                answered += bool(next(questions))
             pipe.recv()
             pipe.send(answered)
 
 
-def _questions(log: Path, page: HTTPConnection) -> Iterator[Any]:
-    """What people ask, one after the other, without end."""
-    from vcd import api
-    from vcd.timetravel.queues import explain_queue
-    from vcd.timetravel.sessions import explain_session
+def _questions(log: Path, page: HTTPConnection) -> Iterator[str]:
+    """What people ask, one after the other, without end; each gives the answer."""
+    for number in itertools.count():
+        overview = _overview(page)
+        yield overview
+        jobs = [job["key"] for job in json.loads(overview)["jobs"]]
+        yield _explained(log, "job", jobs[0])  # it waits for ever
+        yield _explained(log, "job", jobs[-1])  # the newest
+        yield _explained(log, "session", "last")
+        yield _explained(log, "queue", f"q{number % QUEUES}")
+        yield _explained(log, "order")
 
-    number = 0
-    while True:
-        jobs = [job["key"] for job in _overview(page)["jobs"]]
-        yield jobs
-        for key in (jobs[0], jobs[-1]):  # the one that waits for ever, and the newest
-            yield list(api.explain(log, "job", key).lines())
-        yield list(explain_session(log, "last").lines())
-        yield list(explain_queue(log, f"q{number % QUEUES}").lines())
-        number += 1
+
+def _explained(log: Path, *asked: str) -> str:
+    """What ``vcd explain`` prints; the command is called here, so that its start takes no time from the questions."""
+    from vcd.cli.explain import explain
+
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        explain.main([*asked, "--event-log", str(log)], standalone_mode=False)
+    return told.getvalue()
 
 
 @contextmanager
@@ -244,19 +252,22 @@ def _page(log: Path) -> Iterator[HTTPConnection]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view:
         assert view.stdout is not None
         try:
-            with closing(HTTPConnection(urlsplit(view.stdout.readline().strip()).netloc)) as connection:
+            url = view.stdout.readline().strip()
+            if not url:
+                raise RuntimeError(f"{' '.join(command)} ended with {view.wait()}")
+            with closing(HTTPConnection(urlsplit(url).netloc)) as connection:
                 yield connection
         finally:
             view.terminate()
 
 
-def _overview(page: HTTPConnection) -> Any:
+def _overview(page: HTTPConnection) -> str:
     page.request("GET", "/api/overview")
     response = page.getresponse()
-    text = response.read()
+    text = response.read().decode()
     if response.status != 200:
-        raise RuntimeError(f"/api/overview: {response.status} {text.decode()}")
-    return json.loads(text)
+        raise RuntimeError(f"/api/overview: {response.status} {text}")
+    return text
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -279,8 +290,8 @@ def measured(folder: Path, seconds: float) -> tuple[list[Slice], Spent]:
             time.sleep(KEPT / RATE)
             for number in range(ROUNDS):
                 for condition in ORDER if number % 2 == 0 else reversed(ORDER):
-                    if server.poll() or daemon.poll():
-                        raise RuntimeError("the cluster or the daemon ended; see above")
+                    if server.poll() or daemon.poll() or asking.poll():
+                        raise RuntimeError("the cluster, the daemon or who asks ended; see above")
                     slices.append(_slice(condition, log, asking, seconds))
             daemon.send("stop")
             spent = daemon.recv()

@@ -16,7 +16,7 @@ from tests.daemon.pages import CONF, Ticks, kept, observe, page_of, recorded, va
 from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
 from vcd.daemon.metrics import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
 from vcd.daemon.series import Distribution, exponential
-from vcd.daemon.waiting import reason_class
+from vcd.daemon.waiting import mending, reason_class
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
 from vcd.scheduling.gauges import Gauge
@@ -373,6 +373,24 @@ class TestWaiting:
     )
     def test_classes(self, reason: str, expected: str) -> None:
         assert reason_class(reason) == expected
+
+    @pytest.mark.parametrize(
+        ("reason", "words"),
+        [
+            ("queue x does not exist", "create the queue"),
+            ("queue is Closed", "open the queue"),
+            ("queue a is misconfigured", "mend what is named"),
+            ("annotation volcano.sh/card.quota of queue a: no JSON", "mend what is named"),
+            ("a scheduling gate holds the pod", "whoever set the gate"),
+            ("queue has no room within what it deserves", ""),
+            ("Insufficient cpu", ""),
+            ("fewer tasks than the minimum", ""),
+        ],
+    )
+    def test_what_no_waiting_ends_says_what_to_do(self, reason: str, words: str) -> None:
+        found = mending(reason)
+        assert found.startswith(words)
+        assert bool(found) is bool(words)
 
     def test_every_reason_of_the_predicates_has_a_class(self) -> None:
         texts = "\n".join(path.read_text() for path in Path("vcd/scheduling/predicates").glob("*.py"))

@@ -27,6 +27,7 @@ from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.usage import UsagePoller
+from vcd.daemon.waiting import mending
 from vcd.daemon.watchdog import Watchdog
 from vcd.daemon.watches import Watches
 from vcd.eventlog.errors import LogError
@@ -511,9 +512,10 @@ def bind_timeout(policy: Policy) -> float:
 
 
 def in_words(waiting: ev.Waiting) -> str:
-    """A reason in a sentence with its numbers, and the plugin that says so."""
+    """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
     source = f" [{waiting.plugin}]" if waiting.plugin else ""
-    return f"{reason_in_words(waiting)}{source}"
+    to_do = mending(waiting.reason)
+    return f"{reason_in_words(waiting)}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")
 
 
 @contextlib.asynccontextmanager

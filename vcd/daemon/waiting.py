@@ -48,6 +48,16 @@ _CLASSES = (
     ("insufficient", "room"),
 )
 
+_MENDING = {
+    "queue-missing": "create the queue, or name another one in the PodGroup's spec.queue",
+    "queue-closed": "open the queue, or submit to another one",
+    "larger-than-any-node": "ask for less for each pod, or add a larger node",
+    "too-few-pods": "see why the controller makes no more pods, or lower the minimum",
+    "scheduling-gate": "whoever set the gate has to remove it",
+    "no-node": "add nodes, or let this scheduler have some",
+}
+"""What to do about kinds of reasons that do not pass by themselves."""
+
 Labels = tuple[str, str, str]
 """Queue, gate, class of reason."""
 
@@ -59,6 +69,13 @@ def reason_class(reason: str) -> str:
     """The kind of a reason given in words; ``other`` for words of plugins that are not ours."""
     words = reason.lower()
     return next((name for part, name in _CLASSES if part in words), "other")
+
+
+def mending(reason: str) -> str:
+    """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
+    if "misconfigured" in reason or reason.startswith("annotation "):
+        return "mend what is named"
+    return _MENDING.get(reason_class(reason), "")
 
 
 class WaitingCounts:

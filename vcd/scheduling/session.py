@@ -154,10 +154,6 @@ class Session(Questions):
         """The queue that a group is in: the default queue where it names none."""
         return record.group.spec.queue or self.snapshot.settings.default_queue
 
-    def queue_of(self, record: GroupRecord) -> Queue:
-        """The queue that a group is in; it exists for all groups of the session."""
-        return self.queues[self.queue_name_of(record)]
-
     def lineage(self, queue: Queue) -> list[Queue]:
         """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
         found = [queue]
