@@ -12,7 +12,18 @@ import click
 
 from bench.table import Row, show
 
-BENCHES = ("session", "contention", "endtoend", "restart", "eventlog", "trace", "cardtrace", "replay", "explain", "whatif")
+BENCHES = (
+    "session",
+    "contention",
+    "endtoend",
+    "restart",
+    "eventlog",
+    "trace",
+    "cardtrace",
+    "replay",
+    "explain",
+    "whatif",
+)
 """Modules of this package with a ``run()`` that gives rows."""
 
 

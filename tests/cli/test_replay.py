@@ -123,6 +123,13 @@ def test_a_file_of_an_older_vcd_is_replayed_from_a_copy(busy: Path, monkeypatch:
     assert busy.read_bytes() == before
 
 
+def test_a_file_of_an_older_vcd_is_explained_from_a_copy(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_older(busy, monkeypatch)
+    result = CliRunner().invoke(main, ["explain", "job", "first", "--event-log", str(busy)])
+    assert (result.exit_code, "a copy of it is read" in result.stderr) == (0, True)
+    assert result.stdout.startswith("job default/first in queue default\n")
+
+
 def test_json_holds_every_difference(forged: Path) -> None:
     result = run("--event-log", forged, "-o", "json")
     printed = json.loads(result.stdout)

@@ -132,7 +132,8 @@ def explain(
     for option, value in given.items():
         if value is not None and kind not in _OF[option]:
             raise click.UsageError(f"--{option} is for explain {' and '.join(_OF[option])}")
-    told = KINDS[kind](_Asked(event_log, name, namespace, session, first, last, change))
+    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
+        told = KINDS[kind](_Asked(log, name, namespace, session, first, last, change))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(_plain(told))).decode())
         return

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
 from vcd.scheduling import guard
@@ -42,7 +43,7 @@ class Cycle:
 
     ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
     seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
-    interrupts plugins that are not ours and take too long.
+    interrupts plugins that are not ours and take too long; ``check`` decides some sessions once more.
     A decision in which nothing changes is not logged: replaying the one before explains it as well.
     """
 
@@ -59,6 +60,7 @@ class Cycle:
         clock: Callable[[], int] = time.time_ns,
         outside: Outside = NOBODY,
         watchdog: Watchdog | None = None,
+        check: SelfCheck | None = None,
     ) -> None:
         self._keeper = keeper
         self._policy = policy
@@ -70,6 +72,7 @@ class Cycle:
         self._clock = clock
         self._outside = outside
         self._watchdog = watchdog
+        self._check = check
         self._memory = Memory()
         self._maker = SnapshotMaker(keeper.state)
         self._epoch: int | None = None
@@ -139,6 +142,8 @@ class Cycle:
         )
         await self._keeper.put([record])
         self.sessions += 1
+        if self._check is not None:
+            self._check.see(snapshot, policy, record)
         durations["total"] = stopwatch.total()
         self._handover(record, plan, session, durations)
         return plan.more or bool(stale)

@@ -219,6 +219,13 @@ class Options:
     event_log: Path = _flag(  # noqa: RUF009 - a path does not change
         "event-log", "path", "events.sqlite", "The event log's file; made when it is missing."
     )
+    replay_every: int = _flag(
+        "replay-every",
+        "int",
+        "100",
+        "Decide every so many sessions once more, in the background, and count where another plan comes out; 0: none.",
+        low=0,
+    )
     checkpoint_interval: int = _flag(
         "checkpoint-interval", "int", "100000", "Events between two checkpoints of the state.", low=1
     )

@@ -26,6 +26,7 @@ from vcd.daemon.metrics import Metrics
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
+from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.usage import UsagePoller
 from vcd.daemon.waiting import mending
 from vcd.daemon.watchdog import Watchdog
@@ -138,6 +139,7 @@ class Service:
             clock=clock.wall,
             outside=self.asking,
             watchdog=self.watchdog,
+            check=SelfCheck(options.replay_every, self.metrics.observe_mismatch),
         )
         self._deciding: int | None = None
         self._commits: set[asyncio.Task[None]] = set()

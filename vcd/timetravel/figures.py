@@ -67,6 +67,8 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
             found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
     for plugin in session.plugins:
         _take(plugin.gauges(), found)
+    for figures in found.values():  # to proportion a queue that wants and has nothing is overused, to nobody else
+        figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
 
 
