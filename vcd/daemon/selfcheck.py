@@ -20,7 +20,7 @@ _log = structlog.get_logger(__name__)
 
 class SelfCheck:
     """Decides every so many sessions (``every``; 0: none) once more in a thread, with nothing that was kept from
-    earlier ones, and calls ``differs`` where another plan comes out. One at a time; what comes meanwhile is not checked.
+    earlier ones, and calls ``differs`` where another plan comes out. One at a time: what comes meanwhile is left out.
 
     Sessions with plugins or actions of others are passed over, too: what these do to a thread nobody can undo.
     """
