@@ -6,8 +6,10 @@ import asyncio
 import logging
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -33,15 +35,19 @@ CHART = [
 
 
 class Service:
-    """Stands for ``vcd.daemon.service``."""
+    """Stands for ``vcd.daemon.service``, and for the replica that it runs."""
 
     def __init__(self) -> None:
         self.options: list[Options] = []
         self.code = 0
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, options: Options) -> int:
-        self.options.append(options)
+    async def knows(self, token: str) -> bool:
+        return False
+
+    async def run(self, options: Options, beside: Callable[[Any], AbstractAsyncContextManager[object]]) -> int:
+        async with beside(self):
+            self.options.append(options)
         self.loop = asyncio.get_running_loop()
         return self.code
 
