@@ -51,15 +51,16 @@ def sweep(
     try:
         edits = api.read_edits(fields, without, read_manifests(added))
         variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
-        found = api.sweep(
-            event_log,
-            variants,
-            jobs=jobs,
-            period=round(period * SECOND),
-            gpu=gpu,
-            scheduler=dask,
-            progress=lambda name: click.echo(f"{name}: done", err=True),
-        )
+        with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+            found = api.sweep(
+                log,
+                variants,
+                jobs=jobs,
+                period=round(period * SECOND),
+                gpu=gpu,
+                scheduler=dask,
+                progress=lambda name: click.echo(f"{name}: done", err=True),
+            )
     except api.PolicyError as error:
         raise InvalidConf(", ".join(confs) or "the log's configuration", error) from None
     except (api.BadObject, api.EditError) as error:

@@ -47,11 +47,12 @@ def view(event_log: Path, where: tuple[str, int]) -> None:
     Exits with 0 when it was told to stop, with 2 if the file cannot be used or the address is taken or is not this
     machine's own.
     """
-    api.ends(event_log)  # a file that cannot be used is told before anything is served
-    try:
-        asyncio.run(_serve(event_log, where))
-    except ViewError as error:
-        raise Unusable(str(error)) from None
+    with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+        api.ends(log)  # a file that cannot be used is told before anything is served
+        try:
+            asyncio.run(_serve(log, where))
+        except ViewError as error:
+            raise Unusable(str(error)) from None
 
 
 async def _serve(event_log: Path, where: tuple[str, int]) -> None:

@@ -71,12 +71,12 @@ def whatif(
         )
     if not asks_of_present and session is not None:
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
-    with _refused(conf):
+    with _refused(conf), api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
         if submit:
             manifests = read_manifests(submit)
             with progress_bars() as told:
                 submission = api.submit(
-                    event_log,
+                    log,
                     manifests,
                     conf=text,
                     session=session,
@@ -87,7 +87,7 @@ def whatif(
                 )
             _print_lines(submission, output)
         elif fill is not None:
-            _print_lines(api.fill(event_log, read_manifests([fill]), conf=text, session=session), output)
+            _print_lines(api.fill(log, read_manifests([fill]), conf=text, session=session), output)
         else:
             edits = api.read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:
@@ -96,7 +96,7 @@ def whatif(
                 )
             name = Path(conf).name if conf is not None else "changed"
             variant = api.Variant(name, text, edits, seed)
-            comparison = _compared(event_log, variant, round(period * SECOND), gpu)
+            comparison = _compared(log, variant, round(period * SECOND), gpu)
             print_comparison(comparison, output, report)
 
 
