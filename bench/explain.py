@@ -385,10 +385,13 @@ def _more(before: float, after: float) -> float:
 
 
 def _same(spent: Spent, slices: list[Slice]) -> list[Decided]:
-    """The sessions of some slices that bound one gang. Raises RuntimeError where there is none."""
-    found = [one for ones in slices for one in _within(spent, ones) if one.binds == GANG]
-    if not found:
-        raise RuntimeError("no session bound one gang in a slice; give it more --seconds")
+    """The sessions of some slices that bound one gang. Raises RuntimeError where a slice has none."""
+    found = []
+    for one in slices:
+        bound = [session for session in _within(spent, one) if session.binds == GANG]
+        if not bound:
+            raise RuntimeError("no session bound one gang in a slice; give it more --seconds")
+        found += bound
     return found
 
 

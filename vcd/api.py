@@ -12,20 +12,13 @@ from vcd.model.version import __version__
 from vcd.scheduling.policy import Policy, PolicyError, Problem
 from vcd.scheduling.registry import RegistryError, describe_policy, read_policy
 from vcd.timetravel import logfile, planning
-from vcd.timetravel.counterfactual import Counterfactual, smallest_change
-from vcd.timetravel.evictions import EvictionExplanation, explain_eviction
-from vcd.timetravel.explain import Explanation, NotFound, explain
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.logfile import LogError
-from vcd.timetravel.obstacles import Obstacles, obstacles
 from vcd.timetravel.older import up_to_date
-from vcd.timetravel.orders import OrderExplanation, explain_order
 from vcd.timetravel.overview import Glance, NodeUse, Overview, Watched, overview
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
-from vcd.timetravel.queues import QueueExplanation, explain_queue
 from vcd.timetravel.replay import Difference, Replayed, replay
-from vcd.timetravel.sessions import SessionExplanation, explain_session
 from vcd.timetravel.timeline import Ends, SessionLine, ends, opened, session_lines
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, read_edits
@@ -33,6 +26,13 @@ from vcd.timetravel.whatif.fill import Filling, fill
 from vcd.timetravel.whatif.report import html_report
 from vcd.timetravel.whatif.submit import Submission, submit
 from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
+from vcd.timetravel.why.counterfactual import Counterfactual, smallest_change
+from vcd.timetravel.why.evictions import EvictionExplanation, explain_eviction
+from vcd.timetravel.why.explain import Explanation, NotFound, explain
+from vcd.timetravel.why.obstacles import Obstacles, obstacles
+from vcd.timetravel.why.orders import OrderExplanation, explain_order
+from vcd.timetravel.why.queues import QueueExplanation, explain_queue
+from vcd.timetravel.why.sessions import SessionExplanation, explain_session
 from vcd.timetravel.words import moment
 
 __all__ = [

@@ -41,7 +41,7 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.placement import choices
+from vcd.timetravel.why.placement import choices
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
 WITH = CONF + "  - name: slow\n"

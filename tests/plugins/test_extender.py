@@ -31,9 +31,9 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.placement import choices
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.replay import replay
+from vcd.timetravel.why.placement import choices
 
 Json = dict[str, Any]
 Answers = dict[str, Any]

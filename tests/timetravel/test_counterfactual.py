@@ -17,13 +17,13 @@ from vcd.scheduling.decide import decide
 from vcd.scheduling.registry import read_policy
 from vcd.state.records import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.changes import with_queue, with_room, without_jobs
-from vcd.timetravel.counterfactual import Change, Counterfactual, smallest_change
-from vcd.timetravel.dials import with_spec
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
-from vcd.timetravel.trials import _binds
+from vcd.timetravel.why.changes import with_queue, with_room, without_jobs
+from vcd.timetravel.why.counterfactual import Change, Counterfactual, smallest_change
+from vcd.timetravel.why.dials import with_spec
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.trials import _binds
 
 CAPACITY = """\
 actions: "enqueue, allocate"

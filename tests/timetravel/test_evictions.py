@@ -20,11 +20,11 @@ from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
-from vcd.timetravel.evictions import Eviction, EvictionExplanation, explain_eviction
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.orders import Difference
-from vcd.timetravel.victims import verdict_on
+from vcd.timetravel.why.evictions import Eviction, EvictionExplanation, explain_eviction
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.orders import Difference
+from vcd.timetravel.why.victims import verdict_on
 
 CONF = """\
 actions: "allocate, reclaim, preempt"

@@ -13,11 +13,11 @@ from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_
 from vcd.eventlog import LogError, LogReader, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.explain import Explanation, NotFound, explain
 from vcd.timetravel.history import History
-from vcd.timetravel.placement import Choice, Rated, choices
-from vcd.timetravel.sentences import reasons
-from vcd.timetravel.story import Episode, Story, WaitingBoard
+from vcd.timetravel.why.explain import Explanation, NotFound, explain
+from vcd.timetravel.why.placement import Choice, Rated, choices
+from vcd.timetravel.why.sentences import reasons
+from vcd.timetravel.why.story import Episode, Story, WaitingBoard
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
 
@@ -247,7 +247,7 @@ async def test_a_session_that_cannot_be_run_again_is_told(tmp_path: Path, monkey
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("no such luck")
 
-    monkeypatch.setattr("vcd.timetravel.explain.choices", broken)
+    monkeypatch.setattr("vcd.timetravel.why.explain.choices", broken)
     _, why = await choice_among(tmp_path / "log", SCORED, dsl.node("a"))
     assert why == ["running the session again fails with ZeroDivisionError: no such luck"]
 

@@ -15,9 +15,9 @@ from vcd.eventlog import LogReader
 from vcd.scheduling import registry
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.views import Job
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.orders import Difference, Factor, OrderExplanation, explain_order
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.orders import Difference, Factor, OrderExplanation, explain_order
 
 SMALLER = "smaller share (0.5 against 1), says proportion"
 

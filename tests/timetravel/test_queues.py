@@ -12,8 +12,8 @@ from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_h
 from vcd.eventlog import LogError, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.explain import NotFound
-from vcd.timetravel.queues import QueueExplanation, WaitedFor, explain_queue
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.queues import QueueExplanation, WaitedFor, explain_queue
 
 CONF = """\
 actions: "allocate, reclaim"

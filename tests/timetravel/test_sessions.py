@@ -12,8 +12,8 @@ from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from vcd.eventlog import LogError, import_logs
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.explain import NotFound
-from vcd.timetravel.sessions import Contrast, SessionExplanation, explain_session
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.sessions import Contrast, SessionExplanation, explain_session
 
 RECLAIM = """\
 actions: "allocate, reclaim"

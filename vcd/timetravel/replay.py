@@ -22,8 +22,8 @@ from vcd.scheduling.policy import Policy
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.history import History
 from vcd.timetravel.parallel import Failed, Lost, Part, in_order
-from vcd.timetravel.placement import choices
-from vcd.timetravel.sentences import rates_in_words
+from vcd.timetravel.why.placement import choices
+from vcd.timetravel.why.sentences import rates_in_words
 from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 LEAST = 50

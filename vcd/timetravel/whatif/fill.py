@@ -29,10 +29,10 @@ from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.sentences import waits_in_words
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import JOB_NAME, Submitted, job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND
+from vcd.timetravel.why.sentences import waits_in_words
 
 _PLACING = ("enqueue", "allocate", "backfill")
 """Actions that take no room from anybody."""

@@ -25,13 +25,13 @@ from vcd.scheduling.policy import Policy
 from vcd.scheduling.registry import read_policy
 from vcd.state.records import GROUP_ANNOTATION
 from vcd.state.snapshot import SnapshotMaker
-from vcd.timetravel.sentences import span_in_words, waits_in_words
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, SimulatedCluster
 from vcd.timetravel.whatif.measure import JobRun, Measure, quantile
 from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, RunTimes
 from vcd.timetravel.whatif.submitted import Submitted, job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
+from vcd.timetravel.why.sentences import span_in_words, waits_in_words
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must move to be told."""

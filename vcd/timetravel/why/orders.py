@@ -21,8 +21,8 @@ from vcd.scheduling.outside import Remembered
 from vcd.scheduling.plugins._hierarchy import GRAIN, ONE
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.history import History
+from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
 SHOWN_JOBS = 20

@@ -10,12 +10,12 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.words import counted
-from vcd.timetravel.changes import Change, What
-from vcd.timetravel.explain import Kind
 from vcd.timetravel.history import History
-from vcd.timetravel.sentences import waits_in_words
-from vcd.timetravel.trials import Effect, Found, Search, Tried
-from vcd.timetravel.waits import Wait, wait_of
+from vcd.timetravel.why.changes import Change, What
+from vcd.timetravel.why.explain import Kind
+from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.why.trials import Effect, Found, Search, Tried
+from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 200

@@ -12,8 +12,8 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, reason_in_words
 from vcd.state.records import GROUP_ANNOTATION, Settings
-from vcd.timetravel.placement import Choice, Rated
-from vcd.timetravel.story import Episode, Story
+from vcd.timetravel.why.placement import Choice, Rated
+from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import pods_in_words
 
 _NAMED = 4

@@ -15,7 +15,7 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
-from vcd.timetravel.placement import Choice
+from vcd.timetravel.why.placement import Choice
 
 What = Literal[
     "created",

@@ -19,12 +19,12 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.figures import queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.news import New, Sight, news_of_calls, news_of_objects, some
-from vcd.timetravel.sentences import span_in_words, waits_in_words
-from vcd.timetravel.story import WaitingBoard
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects, some
+from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.story import WaitingBoard
 from vcd.timetravel.words import moment, operation_in_words, status_in_words
 
 _SHOWN = 12

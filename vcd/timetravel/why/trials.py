@@ -19,10 +19,10 @@ from vcd.scheduling.policy import Policy
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.dials import Dial, quota_dials, room_dial
-from vcd.timetravel.obstacles import nearness, pending_task, task_without_node
-from vcd.timetravel.waits import Wait
+from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
+from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
+from vcd.timetravel.why.obstacles import nearness, pending_task, task_without_node
+from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
 """How many of the nearest nodes are tried with more room."""

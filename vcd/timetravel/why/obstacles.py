@@ -24,10 +24,10 @@ from vcd.scheduling.plugin import Depends, Plugin, Vote
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
-from vcd.timetravel.explain import Kind
 from vcd.timetravel.history import History
-from vcd.timetravel.sentences import waits_in_words
-from vcd.timetravel.waits import Wait, wait_of
+from vcd.timetravel.why.explain import Kind
+from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
 SHOWN = 3

@@ -21,12 +21,12 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
-from vcd.timetravel.explain import NotFound, group_named, group_of
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History
-from vcd.timetravel.orders import Difference, table
-from vcd.timetravel.sentences import span_in_words, waits_in_words
-from vcd.timetravel.victims import Ask, Offer, VictimWatcher
+from vcd.timetravel.why.explain import NotFound, group_named, group_of
+from vcd.timetravel.why.orders import Difference, table
+from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.victims import Ask, Offer, VictimWatcher
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]

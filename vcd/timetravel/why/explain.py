@@ -17,9 +17,9 @@ from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION, Settings
 from vcd.timetravel.history import History
-from vcd.timetravel.placement import choices
-from vcd.timetravel.sentences import present, reasons, sentence
-from vcd.timetravel.story import Episode, Story
+from vcd.timetravel.why.placement import choices
+from vcd.timetravel.why.sentences import present, reasons, sentence
+from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import moment
 
 Kind = Literal["job", "pod"]

@@ -17,12 +17,12 @@ from vcd.model.objects import Object
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.explain import NotFound
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.news import changed_fields, some
-from vcd.timetravel.sentences import span_in_words, waits_in_words
-from vcd.timetravel.sessions import EvictedPod, evicted_by, kinds_of, queue_in
+from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.why.news import changed_fields, some
+from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of, queue_in
 from vcd.timetravel.words import moment
 
 SAMPLES = 40

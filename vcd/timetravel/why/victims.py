@@ -16,7 +16,7 @@ from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
-from vcd.timetravel.orders import Difference, goes_before
+from vcd.timetravel.why.orders import Difference, goes_before
 
 
 @dataclass(slots=True)

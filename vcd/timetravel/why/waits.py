@@ -12,8 +12,8 @@ from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.explain import Kind, NotFound, group_named, group_of
 from vcd.timetravel.history import History
+from vcd.timetravel.why.explain import Kind, NotFound, group_named, group_of
 
 
 @dataclass(frozen=True)

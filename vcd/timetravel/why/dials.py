@@ -19,7 +19,7 @@ from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.changes import Change, What, with_queue, with_room
+from vcd.timetravel.why.changes import Change, What, with_queue, with_room
 
 Amounts = dict[str, int]
 

@@ -1,0 +1,1 @@
+"""Why: stories, sessions, queues, evictions and orders told from a log, and what would have been enough."""
