@@ -157,10 +157,12 @@ class LogReader:
         limit: int | None = None,
     ) -> Iterator[Logged]:
         """The events of a kind, an object key or a type (``put``, ``gone``, ``session`` ...), in order."""
-        values = {"kind": kind, "key": key, "type": type, "after": after, "until": LAST if until is None else until}
-        return self._stream(
-            "events_where" if key is None else "events_of", **values, limit=-1 if limit is None else limit
-        )
+        name = "events_where" if key is None else "events_of"
+        values = {"kind": kind, "key": key, "type": type, "until": LAST if until is None else until}
+        left = LAST if limit is None else limit
+        while page := self.rows(name, **values, after=after, limit=min(left, PAGE)):
+            yield from map(self._logged, page)
+            after, left = page[-1][0], left - len(page)
 
     def last(self, count: int) -> Iterator[Logged]:
         """The last events, in order."""
@@ -173,8 +175,11 @@ class LogReader:
 
     def sessions(self, first: int | None = None, last: int | None = None, limit: int = -1) -> Iterator[SessionInfo]:
         """The sessions from one number to another, both included (None: no bound), at most ``limit`` (-1: all)."""
-        values = {"first": 0 if first is None else first, "last": LAST if last is None else last, "limit": limit}
-        return (SessionInfo(*row) for row in self.cursor("sessions", **values))
+        number, until = 0 if first is None else first, LAST if last is None else last
+        left = LAST if limit < 0 else limit
+        while page := self.rows("sessions", first=number, last=until, limit=min(left, PAGE)):
+            yield from (SessionInfo(*row) for row in page)
+            number, left = page[-1][0] + 1, left - len(page)
 
     def session(self, number: int) -> SessionDecided:
         """The whole record of a session. Raises LogError when it is not in the file."""
