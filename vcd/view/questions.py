@@ -19,12 +19,17 @@ from vcd import api
 PAGE = 2000
 """Sessions in one answer at most."""
 
+_PATIENCE = 10
+"""By how much it is nicer than the process that schedules: explaining waits, binding does not."""
+
 Answer = tuple[int, bytes]
 """HTTP's status, and JSON."""
 
 
 def begin() -> None:
-    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends."""
+    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends; work of others that
+    wants the processor goes first."""
+    os.nice(_PATIENCE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
