@@ -320,3 +320,12 @@ async def test_work_that_was_evicted_and_never_came_back_has_no_run_time(tmp_pat
     unit.bound, unit.ended, unit.ending = work.begin, work.begin + 7 * SECOND, "evicted"
     assert unit.run is None
     assert unit.seen_running(work.end) == 7 * SECOND
+
+
+def test_use_is_a_part_of_the_room_of_then(line: Path) -> None:
+    """Three of the four run, 2 cpu each, on 8 cpu, until the last one starts; the only queue's part is the whole."""
+    run = otherwise(line, add=[dsl.node("m", cpu=4)])
+    whole = [part for _, part in run.courses["cpu used"]]
+    assert (whole[0], max(whole)) == (0.25, 0.75)
+    assert run.courses["cpu used"] == run.courses["default: cpu"]
+    assert "GPUs free" not in html_report(whatif(line, []))

@@ -236,13 +236,13 @@ def run_of(name: str, what: str, measure: Measure) -> Run:
         "fairness": _points(measure.fairness, until) if measure.sessions else [],
     }
     for resource in names_in_order(measure.used):
-        total = measure.capacity[resource].mean(until) if resource in measure.capacity else 0.0
-        if resource == "pods" or not total:
+        if resource == "pods" or resource not in measure.capacity:
             continue
-        courses[f"{resource} used"] = _points(measure.used[resource], until, total)
+        total = measure.capacity[resource]
+        courses[f"{resource} used"] = _parts(measure.used[resource], total, until)
         for queue, held in sorted(measure.queues.items()):
             if resource in held.used:
-                courses[f"{queue or '(no queue)'}: {resource}"] = _points(held.used[resource], until, total)
+                courses[f"{queue or '(no queue)'}: {resource}"] = _parts(held.used[resource], total, until)
     return Run(
         name=name,
         what=what,
@@ -280,6 +280,12 @@ def _waits(jobs: Sequence[JobRun]) -> Waits:
 def _points(course: Course, until: int, unit: float = 1.0) -> Points:
     points = course.points(until)
     return [((time - points[0][0]) / SECOND, value / unit) for time, value in points]
+
+
+def _parts(used: Course, total: Course, until: int) -> Points:
+    """What part of the room of then was used, span by span."""
+    pairs = zip(_points(used, until), _points(total, until), strict=True)
+    return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]
 
 
 def _shifts(runs: Sequence[Run]) -> list[Shift]:

@@ -59,8 +59,8 @@ def _table(runs: Sequence[Run]) -> str:
         ("wait: 95 in 100 under", [_span(run.waits.p95) for run in runs]),
         ("evictions", [f"{sum(run.evictions.values()):,}" for run in runs]),
         ("pod-hours lost by them", [f"{run.lost_hours:,.1f}" for run in runs]),
-        ("GPUs free, mean", [f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" for run in runs]),
-        ("of them on empty nodes", [f"{run.free_gpus_on_empty_nodes:,.1f}" for run in runs]),
+        ("GPUs free, mean", [f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" if run.gpus else "" for run in runs]),
+        ("of them on empty nodes", [f"{run.free_gpus_on_empty_nodes:,.1f}" if run.gpus else "" for run in runs]),
         ("fairness, mean", ["" if run.fairness is None else f"{run.fairness:.3f}" for run in runs]),
         ("all over after", [_span(run.seconds) for run in runs]),
     ]
@@ -75,6 +75,7 @@ def _table(runs: Sequence[Run]) -> str:
     body = "".join(
         f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
         for name, cells in rows
+        if any(cells)
     )
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
 
