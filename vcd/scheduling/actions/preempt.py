@@ -75,7 +75,7 @@ class PreemptAction(Action):
             if not self._take(session, statement, room, task) or not session.job_pipelined(job):
                 statement.discard()
                 return
-            conclude(session, statement)
+            statement.commit()
 
     @staticmethod
     def _room(session: Session, job: Job, *, within: bool) -> Room:
