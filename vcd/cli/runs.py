@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -14,10 +15,21 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.errors import Unusable
+from vcd.cli.errors import InvalidConf, Unusable
 
 _WIDTH_OF_A_PIPE = 200
 _SHIFTS = 10
+
+
+@contextmanager
+def refused(conf: str | None) -> Iterator[None]:
+    """Mistakes in what was asked, in one line each; ``conf`` names the configuration, None the log's."""
+    try:
+        yield
+    except api.PolicyError as error:
+        raise InvalidConf(conf or "the log's configuration", error) from None
+    except (api.BadObject, api.EditError) as error:
+        raise Unusable(str(error)) from None
 
 
 def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:

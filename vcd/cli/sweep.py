@@ -8,9 +8,9 @@ import click
 import msgspec
 
 from vcd import api
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.inputs import read_manifests, read_text
-from vcd.cli.runs import print_runs
+from vcd.cli.runs import print_runs, refused
 
 SECOND = 1_000_000_000
 
@@ -49,22 +49,19 @@ def sweep(
     """
     named: list[tuple[str, str | None]] = [(Path(name).name, read_text(name)) for name in confs]
     try:
-        edits = api.read_edits(fields, without, read_manifests(added))
-        variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
-        with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
-            found = api.sweep(
-                log,
-                variants,
-                jobs=jobs,
-                period=round(period * SECOND),
-                gpu=gpu,
-                scheduler=dask,
-                progress=lambda name: click.echo(f"{name}: done", err=True),
-            )
-    except api.PolicyError as error:
-        raise InvalidConf(", ".join(confs) or "the log's configuration", error) from None
-    except (api.BadObject, api.EditError) as error:
-        raise Unusable(str(error)) from None
+        with refused(", ".join(confs) or None):
+            edits = api.read_edits(fields, without, read_manifests(added))
+            variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
+            with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+                found = api.sweep(
+                    log,
+                    variants,
+                    jobs=jobs,
+                    period=round(period * SECOND),
+                    gpu=gpu,
+                    scheduler=dask,
+                    progress=lambda name: click.echo(f"{name}: done", err=True),
+                )
     except ModuleNotFoundError as error:
         raise Unusable(f"--dask needs the package {error.name}: install vcd[dask]") from None
     except OSError as error:

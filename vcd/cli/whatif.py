@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from vcd import api
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import says_errors
 from vcd.cli.inputs import read_manifests, read_text
-from vcd.cli.runs import print_comparison
+from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
 
@@ -71,7 +71,7 @@ def whatif(
         )
     if not asks_of_present and session is not None:
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
-    with _refused(conf), api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
+    with refused(conf), api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
         if submit:
             manifests = read_manifests(submit)
             with progress_bars() as told:
@@ -98,17 +98,6 @@ def whatif(
             variant = api.Variant(name, text, edits, seed)
             comparison = _compared(log, variant, round(period * SECOND), gpu)
             print_comparison(comparison, output, report)
-
-
-@contextmanager
-def _refused(conf: str | None) -> Iterator[None]:
-    """Mistakes in what was asked, in one line."""
-    try:
-        yield
-    except api.PolicyError as error:
-        raise InvalidConf(conf or "the log's configuration", error) from None
-    except (api.BadObject, api.EditError) as error:
-        raise Unusable(str(error)) from None
 
 
 def _print_lines(found: api.Submission | api.Filling, output: str) -> None:

@@ -61,6 +61,16 @@ def pods_in_words(waiting: ev.Waiting) -> str:
     return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
 
 
+def stamp(nanoseconds: int) -> str:
+    """A time in nanoseconds since the epoch as objects bear it: RFC 3339, in UTC, to the second."""
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock(nanoseconds: int) -> str:
+    """A time in nanoseconds since the epoch as it stands in a sentence: in UTC, to the second."""
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def moment(nanoseconds: int) -> str:
     """A time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from statistics import median
 
@@ -24,6 +23,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.words import stamp
 
 PERIOD = SECOND
 """What happens within one period is decided on together, as vc-scheduler's does."""
@@ -200,12 +200,12 @@ class SimulatedCluster:
         pod, unit = piece.unit.pod, piece.unit
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
-            created = _stamp(self.now)
+            created = stamp(self.now)
         shown = msgspec.structs.replace(
             pod,
             metadata=msgspec.structs.replace(pod.metadata, uid=piece.uid, creation_timestamp=created),
             spec=msgspec.structs.replace(pod.spec, node_name=node),
-            status=PodStatus(phase=phase, start_time=_stamp(self.now) if node else None),
+            status=PodStatus(phase=phase, start_time=stamp(self.now) if node else None),
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
 
@@ -314,7 +314,3 @@ class SimulatedCluster:
             for piece in gang.pieces:
                 if piece.unit.delay is not None:
                     self._at(self.now + piece.unit.delay, partial(self._comes, piece))
-
-
-def _stamp(time: int) -> str:
-    return datetime.fromtimestamp(time // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -137,6 +137,8 @@ def whatif(
     works = [edited(work, variant.edits) for variant in variants]  # all errors come before the first long run
     runs = [recorded(work, gpu), simulated(work, Variant(BASELINE), period, gpu, progress)]
     runs += [simulated(each, variant, period, gpu, progress) for each, variant in zip(works, variants, strict=True)]
+    how_well = accuracy(work)
+    estimated = sum(unit.run is None for unit in work.units)
     return Comparison(
         file=str(path),
         begin=work.begin,
@@ -144,9 +146,9 @@ def whatif(
         pods=len(work.units),
         runs=runs,
         shifts=_shifts(runs),
-        accuracy=accuracy(work),
-        estimated=sum(unit.run is None for unit in work.units),
-        notes=_notes(work, [read_policy(work.policy), *policies]),
+        accuracy=how_well,
+        estimated=estimated,
+        notes=_notes(estimated, how_well, [read_policy(work.policy), *policies]),
     )
 
 
@@ -311,11 +313,9 @@ def _by_how_much(shift: Shift) -> float:
     return abs(shift.wait - shift.baseline)
 
 
-def _notes(work: Workload, policies: Iterable[Policy]) -> list[str]:
+def _notes(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
     """How far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
     names = {option.name for policy in policies for tier in policy.tiers for option in tier}
-    estimated = sum(unit.run is None for unit in work.units)
-    how_well = accuracy(work)
     notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
     if how_well is not None:
         notes.append(how_well.words)

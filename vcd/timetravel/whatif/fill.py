@@ -6,7 +6,6 @@ import dataclasses
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,8 @@ from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import JOB_NAME, Submitted, job_name, submitted
-from vcd.timetravel.whatif.workload import SECOND
 from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.words import clock, stamp
 
 _PLACING = ("enqueue", "allocate", "backfill")
 """Actions that take no room from anybody."""
@@ -79,7 +78,7 @@ class Filling(msgspec.Struct):
     def lines(self) -> Iterator[str]:
         """The answer in sentences, with times in UTC."""
         after = f", after session {self.session}" if self.session else ""
-        at = datetime.fromtimestamp(self.now // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        at = clock(self.now)
         if self.copies:
             least = "at least " if self.at_limit else ""
             pods = f" ({self.copies * self.pods:,} pods)" if self.pods > 1 else ""
@@ -118,8 +117,7 @@ def fill(
         here = present(reader, session)
     whole = read_policy(here.conf if conf is None else conf)
     policy = dataclasses.replace(whole, actions=tuple(name for name in whole.actions if name in _PLACING))
-    stamp = datetime.fromtimestamp(here.now // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, stamp)
+    job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, stamp(here.now))
     trial = _Trial(here.state, policy, job, here.now)
     copies, at_limit = _most(trial, limit)
     why = [] if at_limit else trial.first_waits(copies + 1)

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,6 +32,7 @@ from vcd.timetravel.whatif.runtimes import HIGH, LOW, RunTimes
 from vcd.timetravel.whatif.submitted import Submitted, job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.words import clock, stamp
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must move to be told."""
@@ -116,7 +117,7 @@ class Submission(msgspec.Struct):
     def lines(self) -> Iterator[str]:
         """The answer in sentences, with times in UTC."""
         after = f", after session {self.session}" if self.session else ""
-        yield f"submitted at {_time(self.now)}{after}; {counted(self.samples, 'run')} of what follows"
+        yield f"submitted at {clock(self.now)}{after}; {counted(self.samples, 'run')} of what follows"
         for job in self.jobs:
             yield from _job_lines(job, self.now, self.samples)
         for victim in self.evicted[:_NAMED]:
@@ -159,7 +160,7 @@ def submit(
     with LogReader(path) as reader:
         here = present(reader, session)
         policy = read_policy(here.conf if conf is None else conf)
-        new = submitted(manifests, here.state, _stamp(here.whole_second))
+        new = submitted(manifests, here.state, stamp(here.whole_second))
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)
         work = going_on.workload()
@@ -414,7 +415,7 @@ def _job_lines(job: Forecast, now: int, samples: int) -> Iterator[str]:
         if span is not None:
             runs = "" if span.runs == samples else f"; in {_of(span.runs, samples)}"
             after = _between(span.median - now, span.low - now, span.high - now)
-            yield f"  {verb} {_time(span.median)}, after {after}{runs}"
+            yield f"  {verb} {clock(span.median)}, after {after}{runs}"
     if job.starts is None or job.starts.runs < samples:
         missed = samples - (0 if job.starts is None else job.starts.runs)
         why = f", since it waits {waits_in_words(job.never)}" if job.never else ""
@@ -442,11 +443,3 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 def _span(nanoseconds: int) -> str:
     return span_in_words(timedelta(microseconds=nanoseconds // 1000))
-
-
-def _time(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _stamp(nanoseconds: int) -> str:
-    return datetime.fromtimestamp(nanoseconds // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import msgspec
 
 from vcd.eventlog import LogReader
 from vcd.scheduling.registry import read_policy
+from vcd.timetravel.parallel import processors
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import Run, Variant, simulated
 from vcd.timetravel.whatif.edits import edited
@@ -89,7 +89,7 @@ def _one(path: str, variant: Variant, period: int, gpu: str) -> Run:
 def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
     if scheduler is None:
         # spawn: a fork would copy the threads' locks of whoever calls
-        with ProcessPoolExecutor(jobs or len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as executor:
+        with ProcessPoolExecutor(jobs or processors(), mp_context=get_context("spawn")) as executor:
             yield executor
     else:
         engine: Any = importlib.import_module("distributed")  # an extra, which few need
