@@ -12,7 +12,7 @@ from typing import Any
 from tests import dsl
 from tests.dsl import Manifest
 from tests.eventlog.samples import SECOND, Clock
-from vcd.eventlog import EventLog
+from vcd.eventlog import EventLog, import_logs
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.scheduling.candidates import Memory
@@ -206,3 +206,20 @@ async def _busy_history(path: Path) -> None:
         await made.carry_out(await made.cycle(seconds=60))
         await made.show(dsl.node("n4", cpu=24))
         await made.carry_out(await made.cycle())
+
+
+async def write_takeover(folder: Path) -> None:
+    """The logs of two replicas, merged as ``both``: a job too large waits under the first, and is bound a minute later
+    under the second, which takes over and sees the node grow."""
+    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
+    async with scheduler(folder / "1", epoch=1) as made:
+        await made.show(dsl.node("n1", cpu=4), job)
+        await made.cycle()
+        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
+    async with scheduler(folder / "2", leading=False) as made:
+        await made.show(dsl.node("n1", cpu=4), job)
+        made.clock.now += 60 * SECOND
+        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
+        await made.show(dsl.node("n1", cpu=8))
+        await made.carry_out(await made.cycle())
+    import_logs([folder / "1", folder / "2"], folder / "both")

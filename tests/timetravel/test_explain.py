@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history
-from vcd.eventlog import LogError, LogReader, import_logs
+from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history, write_takeover
+from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.history import History
@@ -422,18 +422,7 @@ def test_a_job_that_is_younger_than_the_oldest_checkpoint_is_told_whole(busy: Pa
 
 
 async def test_a_story_goes_on_where_another_replica_takes_over(tmp_path: Path) -> None:
-    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
-    async with scheduler(tmp_path / "1", epoch=1) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        await made.cycle()
-        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
-    async with scheduler(tmp_path / "2", leading=False) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        made.clock.now += 60_000_000_000
-        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
-        await made.show(dsl.node("n1", cpu=8))
-        await made.carry_out(await made.cycle())
-    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    await write_takeover(tmp_path)
     whats = [episode.what for episode in explain(tmp_path / "both", "pod", "job-0").episodes]
     assert whats == ["created", "waited", "bound", "outcome", "running"]
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history
-from vcd.eventlog import LogError, import_logs
+from tests.timetravel.histories import START, Scheduler, scheduler, write_busy_history, write_takeover
+from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.why.explain import NotFound
@@ -242,18 +242,7 @@ async def test_a_job_that_changes_its_queue_waits_in_both(tmp_path: Path) -> Non
 
 
 async def test_waits_go_on_where_another_replica_takes_over(tmp_path: Path) -> None:
-    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
-    async with scheduler(tmp_path / "1", epoch=1) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        await made.cycle()
-        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
-    async with scheduler(tmp_path / "2", leading=False) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        made.clock.now += 60_000_000_000
-        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
-        await made.show(dsl.node("n1", cpu=8))
-        await made.carry_out(await made.cycle())
-    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    await write_takeover(tmp_path)
     explanation = explain_queue(tmp_path / "both", "default")
     assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/job", 60, False)]
 

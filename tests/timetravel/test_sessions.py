@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import CONF, scheduler, write_busy_history
-from vcd.eventlog import LogError, import_logs
+from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.why.explain import NotFound
@@ -154,18 +154,7 @@ def test_the_oldest_session_that_is_kept_is_told_from_the_checkpoint_on(busy: Pa
 
 
 async def test_the_news_of_another_replica_are_against_what_the_one_before_saw(tmp_path: Path) -> None:
-    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
-    async with scheduler(tmp_path / "1", epoch=1) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        await made.cycle()
-        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
-    async with scheduler(tmp_path / "2", leading=False) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
-        made.clock.now += 60_000_000_000
-        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
-        await made.show(dsl.node("n1", cpu=8))
-        await made.cycle()
-    import_logs([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
+    await write_takeover(tmp_path)
     assert news(explain_session(tmp_path / "both")) == [
         "1 leadership won: epoch 2",
         "1 Node changed: n1 (status.allocatable.cpu 4 to 8)",
