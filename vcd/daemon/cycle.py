@@ -19,6 +19,7 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
 from vcd.scheduling.outside import NOBODY, Outside, Recorder
 from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import is_timed
 from vcd.scheduling.session import Session
 from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -97,7 +98,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        timed = bool(self._keeper.state.stranded) or any(plugin_is_timed(self._policy()))
+        timed = bool(self._keeper.state.stranded) or is_timed(self._policy())
         try:
             await asyncio.wait_for(self._keeper.changed.wait(), self._period if timed else None)
         except TimeoutError:
@@ -187,14 +188,6 @@ class Cycle:
 
 
 _NOTHING = ev.Plan()
-
-
-def plugin_is_timed(policy: Policy) -> list[bool]:
-    """For each plugin that is on, whether the passing of time alone can change what it says."""
-    from vcd.scheduling.registry import plugins
-
-    known = plugins()
-    return [known[option.name].timed for tier in policy.tiers for option in tier]
 
 
 class _Stopwatch:

@@ -160,6 +160,12 @@ def _wrong_declaration(extension: type) -> str:
     return f"{flags[0]} is neither True nor False" if flags else ""
 
 
+def is_timed(policy: Policy) -> bool:
+    """Whether the passing of time alone can change what a plugin that is on says."""
+    known = plugins()
+    return any(known[option.name].timed for tier in policy.tiers for option in tier)
+
+
 def read_policy(text: str | None) -> Policy:
     """`parse_policy` with the plugins and actions that there are."""
     return parse_policy(

@@ -17,7 +17,7 @@ from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.registry import is_timed
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.measure import Measure
@@ -58,7 +58,6 @@ class _Gang:
     life: GroupLife
     pieces: list[_Piece] = field(default_factory=list)
     admitted: bool = False
-    present: bool = False
 
 
 class SimulatedCluster:
@@ -98,7 +97,7 @@ class SimulatedCluster:
         self._agenda: list[tuple[int, int, Do]] = []
         self._order = 0
         self._dirty = True
-        self._timed = any(plugins()[option.name].timed for tier in policy.tiers for option in tier)
+        self._timed = is_timed(policy)
         self._pieces = [_Piece(unit) for unit in work.units]
         self._of_key: dict[str, _Piece] = {}
         self._gangs = {key: _Gang(life) for key, life in work.groups.items()}
@@ -172,7 +171,6 @@ class SimulatedCluster:
                 self._leaves(piece)
 
     def _group_comes(self, gang: _Gang) -> None:
-        gang.present = True
         self._happen(ev.ObjectPut("PodGroup", gang.life.key, "", encode_payload(gang.life.group)))
         self.measure.group(self.now, gang.life, self._work.queue_of(gang.life.key))
 
@@ -245,7 +243,6 @@ class SimulatedCluster:
         elif all(one.over for one in gang.pieces):
             for one in gang.pieces:
                 self._removed(one)
-            gang.present = False
             self._happen(ev.ObjectGone("PodGroup", gang.life.key))
 
     def _removed(self, piece: _Piece) -> None:
