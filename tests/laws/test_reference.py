@@ -15,6 +15,7 @@ import vcd
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase, random_case
+from tests.reference.wider import wide_case
 
 BLOCK = 50
 COMPARED = ("binds", "pipelined", "phases")
@@ -47,6 +48,12 @@ def differences(case: RandomCase) -> dict[str, dict[str, tuple[Any, Any]]]:
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_the_fast_core_decides_as_the_reference(block: range) -> None:
     wrong = {seed: found for seed in block if (found := differences(random_case(seed)))}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_decides_as_the_reference_with_further_plugins(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := differences(wide_case(seed)))}
     assert wrong == {}
 
 

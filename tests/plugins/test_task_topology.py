@@ -379,7 +379,7 @@ def test_the_scarcest_resource_decides_how_many_fit() -> None:
 def test_a_resource_that_the_bucket_does_not_ask_for_does_not_matter() -> None:
     over = pod("old", on="n", gpu=2, cpu=0)
     session = opened(node("n", gpu=1), over, job(*tasks("a0", "a1"), affinity="a"))
-    assert points(session, SCORE, "a0") == {"n": 0}  # nothing goes to a node that is over
+    assert points(session, SCORE, "a0") == {"n": 100}  # that node is over in what nobody here asks for
     session = opened(node("n", gpu=1), job(*tasks("a0", "a1"), affinity="a"))
     assert points(session, SCORE, "a0") == {"n": 100}
 
@@ -632,3 +632,11 @@ class Naive:
         ):
             others.pop()
         return (score + 1 + len(others)) * 100 / max(len(bucket) for bucket in self.buckets)
+
+
+def test_a_node_that_lost_its_devices_still_rates_for_tasks_that_ask_for_none() -> None:
+    """A node holds a pod with devices that it does not show any more: what a task does not ask for does not bar it."""
+    lost = pod("gone", on="b", gpu=2, cpu=0)
+    made = opened(node("a", cpu=8), node("b", cpu=8), lost, job(*tasks("ps1", "ps2"), affinity="ps"))
+    rated = points(made, SCORE, "ps1")
+    assert rated["b"] == rated["a"] > 0

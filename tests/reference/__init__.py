@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, plugins, predicates, scores
+from tests.reference import actions, fits, jobs, plugins, predicates, scores
 from tests.reference.config import parse
-from tests.reference.model import Job, build
+from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
 
 PLUGINS = {
@@ -22,6 +22,11 @@ PLUGINS = {
     "predicates": predicates.predicates,
     "nodeorder": scores.nodeorder,
     "binpack": scores.binpack,
+    "sla": jobs.sla,
+    "resourcequota": jobs.resourcequota,
+    "task-topology": jobs.task_topology,
+    "nodegroup": fits.nodegroup,
+    "resource-strategy-fit": fits.resource_strategy_fit,
 }
 ACTIONS = {"enqueue": actions.enqueue, "allocate": actions.allocate, "backfill": actions.backfill}
 
@@ -44,13 +49,13 @@ def decide(
     seed: int = 0,
     pains: bool = True,
 ) -> Result:
-    """Run one session. `conf` None is the compiled-in configuration; nothing here depends on `now`.
+    """Run one session. `conf` None is the compiled-in configuration; `now` is what deadlines are compared with.
 
     Without `pains` what SEMANTICS.md marks [pains] is as in Volcano.
     Raises ValueError for a configuration or an object that the reference does not know.
     """
     configuration = parse(conf)
-    session = Session(build(objects), configuration, seed, pains)
+    session = Session(build(objects), configuration, seed, pains, now or EPOCH)
     for tier in configuration.tiers:
         for option in tier:
             PLUGINS[option.name](session, option.arguments)
@@ -58,18 +63,18 @@ def decide(
         ACTIONS[name](session)
     for close in session.closers:
         close()
-    jobs = session.cluster.jobs
-    tasks = [task for job in jobs.values() for task in job.tasks]
+    all_jobs = session.cluster.jobs
+    tasks = [task for job in all_jobs.values() for task in job.tasks]
     phases = {
         **session.cluster.orphans,
-        **{key: _phase(job, key in session.unschedulable) for key, job in jobs.items()},
+        **{key: _phase(job, key in session.unschedulable) for key, job in all_jobs.items()},
     }
     return Result(
         binds=dict(sorted(session.binds.items())),
         evictions=[],
         pipelined={task.key: task.node for task in sorted(tasks, key=lambda t: t.key) if task.status == "Pipelined"},
         phases=dict(sorted(phases.items())),
-        why={key: found for key, job in sorted(jobs.items()) if (found := _why(job))},
+        why={key: found for key, job in sorted(all_jobs.items()) if (found := _why(job))},
     )
 
 

@@ -36,7 +36,7 @@ class RandomCase:
     objects: list[Manifest] = field(default_factory=list)
 
 
-class _Maker:
+class Maker:
     """Draws one case. `chance` decides which features it has at all, `often` how often one of them is used."""
 
     def __init__(self, seed: int) -> None:
@@ -418,8 +418,8 @@ class _Maker:
 
     # -- configuration --------------------------------------------------------------
 
-    def conf(self) -> str:
-        actions = self.pick(("enqueue, allocate, backfill", "allocate, backfill", "enqueue, allocate", "allocate"))
+    def plugins(self) -> list[str]:
+        """Which plugins are on, in order."""
         plugins = ["priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder"]
         if self.often(0.3):
             plugins.append("binpack")
@@ -428,6 +428,11 @@ class _Maker:
             plugins = [name for name in plugins if name not in self.random.sample(optional, 2)]
         if self.often(0.2):
             self.random.shuffle(plugins)
+        return plugins
+
+    def conf(self) -> str:
+        actions = self.pick(("enqueue, allocate, backfill", "allocate, backfill", "enqueue, allocate", "allocate"))
+        plugins = self.plugins()
         cut = self.random.randint(0, len(plugins) - 1)
         lines = [f'actions: "{actions}"', "tiers:"]
         for tier in (plugins[:cut], plugins[cut:]):
@@ -488,6 +493,6 @@ _FEATURES = (
 
 def random_case(seed: int) -> RandomCase:
     """The case of a seed."""
-    maker = _Maker(seed)
+    maker = Maker(seed)
     objects = maker.make()
     return RandomCase(seed, maker.conf(), objects)

@@ -46,6 +46,11 @@ PLUGINS = (
     "predicates",
     "nodeorder",
     "binpack",
+    "sla",
+    "resourcequota",
+    "task-topology",
+    "nodegroup",
+    "resource-strategy-fit",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
@@ -84,6 +89,7 @@ class PluginOption:
     name: str
     off: set[str]
     arguments: Arguments
+    hierarchy: bool = False
 
 
 @dataclass
@@ -115,4 +121,4 @@ def _option(raw: dict[str, Any]) -> PluginOption:
     if raw["name"] == "drf" and raw.get("enableHierarchy"):
         raise ValueError("the reference has drf without hierarchy only")
     off = {point for point, key in FLAGS.items() if raw.get(key) is False}
-    return PluginOption(raw["name"], off, Arguments(raw.get("arguments") or {}))
+    return PluginOption(raw["name"], off, Arguments(raw.get("arguments") or {}), raw.get("enableHierarchy") is True)

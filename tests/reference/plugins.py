@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.session import PERMIT, REJECT, Session
-from tests.reference.values import PODS, UNLIMITED, Resource, maximum, share
+from tests.reference.values import CPU, MEMORY, PODS, UNLIMITED, Resource, maximum, share
 
 
 def priority(session: Session, arguments: Arguments) -> None:
@@ -68,18 +68,38 @@ def overcommit(session: Session, arguments: Arguments) -> None:
     factor = arguments.number("overcommit-factor", 1.2)
     if factor < 1.0:
         factor = 1.2
+
+    def reserve(job: Job, amount: Resource) -> None:
+        inqueue[job.priority].add(job.without_gated(amount))
+        taken[job.queue].add(job.without_gated(amount))
+
+    def is_guaranteed(job: Job) -> bool:
+        """Whether the queue is guaranteed what the group asks for, beside what it holds: reclaim gives it back."""
+        guarantee = session.cluster.queues[job.queue].guarantee
+        asks = job.min_request
+        if guarantee is None or not (asks.cpu > 0 or asks.memory > 0 or any((asks.scalars or {}).values())):
+            return False
+        names = [CPU, MEMORY, *(asks.scalars or {})]
+        return not any(
+            asks.get(name) > 0 and asks.get(name) + taken[job.queue].get(name) > guarantee.get(name) for name in names
+        )
+
     nodes = [node for _, node in sorted(session.cluster.nodes.items())]
     idle = total(node.allocatable for node in nodes).multiply(factor).sub(total(node.used for node in nodes))
     inqueue: dict[int, Resource] = {job.priority: Resource() for job in session.cluster.jobs.values()}
+    taken = {name: Resource() for name in session.cluster.queues}
     for _, job in sorted(session.cluster.jobs.items()):
+        taken[job.queue].add(job.allocated)
         if job.min_resources is None:
             continue
         if job.phase == "Inqueue":
-            inqueue[job.priority].add(job.without_gated(job.min_request))
+            reserve(job, job.min_request)
         elif job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available:
-            inqueue[job.priority].add(job.without_gated(job.outstanding()))
+            reserve(job, job.outstanding())
 
     def enqueueable(job: Job) -> int:
+        if session.pains and is_guaranteed(job):
+            return PERMIT
         least = job.priority if session.pains else min(inqueue)
         ahead = total(amount for priority, amount in sorted(inqueue.items()) if priority >= least)
         short = ahead.add(job.min_request).exceeding_requested(idle, job.min_request)
@@ -89,7 +109,7 @@ def overcommit(session: Session, arguments: Arguments) -> None:
 
     def enqueued(job: Job) -> None:
         if job.min_resources is not None:
-            inqueue[job.priority].add(job.without_gated(job.min_request))
+            reserve(job, job.min_request)
 
     session.register("jobEnqueueable", "overcommit", enqueueable)
     session.register("jobEnqueued", "overcommit", enqueued)

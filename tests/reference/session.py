@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections import Counter
 from collections.abc import Callable
@@ -23,8 +24,11 @@ class PredicateFailure(Exception):
 class Session:
     """Functions by extension point and plugin name, over a cluster that changes."""
 
-    def __init__(self, cluster: Cluster, configuration: Configuration, seed: int, pains: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, configuration: Configuration, seed: int, pains: bool, now: datetime.datetime
+    ) -> None:
         self.cluster, self.configuration, self.seed, self.pains = cluster, configuration, seed, pains
+        self.now = now
         self.points: dict[str, dict[str, Callable[..., Any]]] = {}
         self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
         self.closers: list[Callable[[], None]] = []
@@ -51,6 +55,10 @@ class Session:
             return option.name in found and (flag or point) not in option.off
 
         return [[found[option.name] for option in tier if on(option)] for tier in self.configuration.tiers]
+
+    def option(self, plugin: str) -> PluginOption:
+        """The entry of a plugin that is on."""
+        return next(option for tier in self.configuration.tiers for option in tier if option.name == plugin)
 
     def functions(self, point: str, flag: str | None = None) -> list[Callable[..., Any]]:
         return [function for tier in self.tiers(point, flag) for function in tier]

@@ -298,7 +298,7 @@ class JobTopology:
         with it; 0 where the task itself would not fit even in what is being freed."""
         bucket = self.bucket_of[task.row]
         room = usage.idle + usage.releasing
-        fits = (room >= task.request[:, None]).all(axis=0)
+        fits = (room >= task.floor[:, None]).all(axis=0)
         score = np.full(len(usage), bucket.waiting, np.int64)
         self._add_present(score, bucket, self._role_of[task.row], usage)
         score -= _misfits(bucket, task, room)
