@@ -26,6 +26,7 @@ from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
 from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
+from vcd.model.kinds import Kind
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument, format_duration
 from vcd.scheduling.closing import plan_of
@@ -248,7 +249,7 @@ def plugin_page(kind: type[Plugin]) -> str:
         parts.append(f"## Arguments\n\n{arguments_table(kind.arguments)}\n{_example(kind)}")
     else:
         parts.append("## Arguments\n\nNone.\n")
-    reads = ", ".join(map(code, kind.kinds)) or "none"
+    reads = ", ".join(map(_read, kind.kinds)) or "none"
     parts.append(f"## What it reads\n\nKinds beside Pod, Node, PodGroup and Queue: {reads}.\n")
     if kind.annotations:
         parts.append(f"Annotations and labels: {', '.join(map(code, kind.annotations))}.\n")
@@ -257,6 +258,14 @@ def plugin_page(kind: type[Plugin]) -> str:
         listed = "".join(f"- {code(name)}\n" for name in gauges)
         parts.append(f"## Series\n\nTold of in [operations](../operations.md#metrics).\n\n{listed}")
     return "\n".join(parts)
+
+
+def _read(kind: str | Kind) -> str:
+    """A kind that is read; of which of its objects, where these are not all."""
+    if isinstance(kind, str):
+        return code(kind)
+    keys = [code(key) for key in kind.argument_keys()]
+    return code(kind.manifest_kind) + (f" (the one that {' and '.join(keys)} name)" if keys else "")
 
 
 def _example(kind: type[Plugin]) -> str:

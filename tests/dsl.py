@@ -14,8 +14,10 @@ import vcd
 from vcd.api import PlanResult, read_policy
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances, run
+from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import kinds_read
 from vcd.scheduling.session import Session
-from vcd.state.snapshot import SnapshotMaker
+from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 Manifest = dict[str, Any]
@@ -189,10 +191,15 @@ def planned(*objects: Manifest | Iterable[Manifest], conf: str | None = None, se
 def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """An opened session in which no action ran yet."""
     policy = read_policy(conf)
-    snapshot = SnapshotMaker(state_of(flat(objects))).snapshot()
-    return Session(snapshot, policy, instances(policy), NOW_NS, seed, Memory())
+    return Session(snapshot_of(policy, *objects), policy, instances(policy), NOW_NS, seed, Memory())
 
 
 def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """The session after its last action."""
-    return run(SnapshotMaker(state_of(flat(objects))).snapshot(), read_policy(conf), NOW_NS, seed)
+    policy = read_policy(conf)
+    return run(snapshot_of(policy, *objects), policy, NOW_NS, seed)
+
+
+def snapshot_of(policy: Policy, *objects: Manifest | Iterable[Manifest]) -> Snapshot:
+    """What a daemon with that policy sees of the objects: nothing of kinds that none of its plugins declares."""
+    return SnapshotMaker(state_of(flat(objects), kinds=kinds_read(policy))).snapshot()

@@ -13,12 +13,13 @@ import msgspec
 from tests.dsl import NOW_NS, flat
 from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
+from vcd.scheduling.registry import kinds_read
 from vcd.scheduling.session import Session
 from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState
@@ -34,6 +35,7 @@ class World:
         self.state = ClusterState()
         self.log: list[ev.Event] = []
         self.policy = read_policy(conf)
+        self.kinds = kinds_read(self.policy)
         self.memory = Memory() if memory else None
         self.maker = SnapshotMaker(self.state)
         self.now = NOW_NS
@@ -50,10 +52,12 @@ class World:
             self.state.apply(len(self.log), event)
 
     def put(self, *manifests: Manifest | Iterable[Manifest]) -> None:
-        """Objects appear or change."""
+        """Objects appear or change; those of kinds that no plugin of the configuration declares are not seen."""
         for manifest in flat(manifests):
-            kind, obj, version = from_manifest(defaulted(manifest))
-            self.happen(ev.ObjectPut(kind, obj.key, version, encode_payload(obj)))
+            manifest = defaulted(manifest, self.kinds)
+            for read in kinds_of(manifest, self.kinds):
+                kind, obj, version = from_manifest(manifest, (read,))
+                self.happen(ev.ObjectPut(kind, obj.key, version, encode_payload(obj)))
 
     def remove(self, kind: str, *keys: str) -> None:
         """Objects are deleted."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from vcd.model.codec import BadObject
 from vcd.model.version import __version__
+from vcd.scheduling.permissions import roles_for
 from vcd.scheduling.policy import Policy, PolicyError, Problem
 from vcd.scheduling.registry import RegistryError, describe_policy, read_policy
 from vcd.timetravel import logfile, planning
@@ -87,6 +88,7 @@ __all__ = [
     "read_edits",
     "read_policy",
     "replay",
+    "roles_for",
     "session_lines",
     "smallest_change",
     "submit",

@@ -10,15 +10,21 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.deploy.rbac import Grant, grants
 from vcd.api import read_policy
 from vcd.cli.conf import conf
 from vcd.eventlog.log import EventLog
 from vcd.model.events import PolicyLoaded
+from vcd.model.kinds import KINDS, Kind
+from vcd.model.objects import Object
 from vcd.scheduling import registry
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.policy import DEFAULT_POLICY
+from vcd.scheduling.registry import ALWAYS_READ
+
+READ = ("list", "watch")
 
 GOOD = """\
 actions: allocate
@@ -231,3 +237,27 @@ def test_a_missing_log_is_a_clear_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(conf, ["show", "--event-log", str(tmp_path / "none.sqlite")])
     assert result.exit_code == 2
     assert "none.sqlite" in result.stderr
+
+
+def test_rbac_lets_read_what_the_plugins_declare_and_no_more(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Kind("Rack", "example.com", "v1", "racks", False, Object)
+    part = Kind("Notes", "", "v1", "configmaps", True, Object, "ops", "<binpack.notes>", manifest="ConfigMap")
+    monkeypatch.setattr(Binpack, "kinds", (whole, part))
+    monkeypatch.setattr(
+        Binpack, "arguments", (*Binpack.arguments, Argument("binpack.notes", "str", "notes", "A ConfigMap."))
+    )
+    file.write_text(GOOD + "      binpack.notes: mine\n")
+    result = run("rbac", file, "--service-account", "me", "--namespace", "here")
+    assert result.exit_code == 0
+    found = grants(yaml.safe_load_all(result.stdout), "me", "here")
+    always = {Grant(verb, KINDS[name].group, KINDS[name].plural, "", "") for name in ALWAYS_READ for verb in READ}
+    assert found == {
+        *always,
+        *(Grant(verb, "example.com", "racks", "", "") for verb in READ),
+        *(Grant(verb, "", "configmaps", "ops", "mine") for verb in READ),
+    }
+
+
+def test_rbac_of_a_bad_file_exits_with_1(file: Path) -> None:
+    file.write_text(BAD)
+    assert run("rbac", file).exit_code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,8 @@ from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, running, scripted, until
 from vcd.daemon.watches import Watches
 from vcd.model.events import Event, KindListed
+from vcd.model.kinds import KINDS, Kind
+from vcd.model.objects import Object
 from vcd.state.cluster import ClusterState
 
 STAY = Answer(lines=[], stay=True)
@@ -49,7 +52,7 @@ async def opened(kinds: Sequence[str], error: Exception | None = None) -> AsyncI
                 if isinstance(event, KindListed):
                     listed.append(event.kind)
 
-        yield Fixture(server, Watches(client, state, sink, kinds), state, listed)
+        yield Fixture(server, Watches(client, state, sink, [KINDS[kind] for kind in kinds]), state, listed)
 
 
 async def test_it_is_synced_when_every_list_is_in() -> None:
@@ -91,10 +94,26 @@ async def test_it_is_not_synced_while_it_lists_again() -> None:
 async def test_a_kind_can_be_added() -> None:
     async with opened(["Node"]) as fixture, running(fixture.watches.run()):
         await fixture.watches.wait_synced()
-        await fixture.watches.add(["Node", "Pod"])
+        await fixture.watches.add([KINDS["Node"], KINDS["Pod"]])
         assert not fixture.watches.synced()
         await fixture.watches.wait_synced()
         assert sorted(fixture.listed) == ["Node", "Pod"]
+
+
+async def test_other_objects_of_a_kind_can_be_asked_for() -> None:
+    """As after a reload that names another object: what was read before is gone, what is read now is there."""
+    one = Kind("Notes", "", "v1", "configmaps", True, Object, "ops", "one", manifest="ConfigMap")
+    async with opened(["Node"]) as fixture, running(fixture.watches.run()):
+        await fixture.watches.wait_synced()
+        for name in ("one", "two"):
+            listed = listing("ConfigMap", {"metadata": {"name": name, "namespace": "ops"}})
+            path = f"/api/v1/namespaces/ops/configmaps\\?.*metadata.name%3D{name}"
+            fixture.server.on("GET", f"{path}(?!.*watch)", listed)
+            fixture.server.on("GET", f"{path}.*watch", STAY)
+            await fixture.watches.add([dataclasses.replace(one, object=name)])
+            await fixture.watches.wait_synced()
+            assert list(fixture.state.others["Notes"]) == [f"ops/{name}"]
+        assert fixture.watches.narrow == {"Notes"}
 
 
 async def test_a_watcher_that_fails_ends_all() -> None:

@@ -12,7 +12,9 @@ import yaml
 from tests.deploy.kustomize import Key, Manifest, kustomization_file, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
+from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.registry import ALWAYS_READ, actions, plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -126,7 +128,9 @@ def test_the_check_of_fields_finds_a_misspelt_one() -> None:
 
 @pytest.mark.parametrize("folder", ALL, ids=names)
 def test_everything_namespaced_is_in_volcanos_namespace(folder: Path) -> None:
-    assert {namespace for _, namespace, _ in render(folder)} == {"", NAMESPACE}
+    reading = {key for key in render(folder) if key[0] in {"Role", "RoleBinding"}}
+    assert {namespace for _, namespace, _ in render(folder).keys() - reading} == {"", NAMESPACE}
+    assert {namespace for _, namespace, _ in reading} == {NAMESPACE, "kube-system"}
 
 
 @pytest.mark.parametrize("folder", ALL, ids=names)
@@ -299,8 +303,29 @@ def test_rbac_lets_write_only_what_the_daemon_decides(folder: Path) -> None:
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_rbac_lets_list_and_watch_just_the_kinds_that_vcd_reads(folder: Path, verb: str) -> None:
-    kinds = {Grant(verb, kind.group, kind.plural, "", "") for kind in KINDS.values()}
-    assert {grant for grant in granted(folder) - SAMPLED if grant.verb == verb} == kinds
+    read = {grant for grant in granted(folder) - SAMPLED if grant.verb == verb}
+    assert read == {Grant(verb, *where) for where in declared()}
+
+
+def declared() -> set[tuple[str, str, str, str]]:
+    """What vcd always reads, and what its own plugins and actions declare, with the defaults of their arguments."""
+    kinds = [KINDS[name] for name in ALWAYS_READ]
+    for each in (*plugins().values(), *actions().values()):
+        if each.__module__.startswith("vcd."):
+            values = parse_arguments(each.arguments, None)
+            kinds += [kind.with_arguments(values) if isinstance(kind, Kind) else KINDS[kind] for kind in each.kinds]
+    return {(kind.group, kind.plural, kind.namespace, kind.object) for kind in kinds}
+
+
+def test_every_kind_of_vcds_own_is_one_that_something_reads() -> None:
+    assert {(kind.group, kind.plural, "", "") for kind in KINDS.values()} <= declared()
+
+
+@pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
+@pytest.mark.parametrize(("namespace", "name"), [("kube-system", "another"), ("default", "volcano-vgpu-device-config")])
+def test_rbac_lets_read_one_config_map_only(folder: Path, namespace: str, name: str) -> None:
+    assert not allows(granted(folder), Grant("list", "", "configmaps", namespace, name))
+    assert not allows(granted(folder), Grant("watch", "", "configmaps", namespace, ""))
 
 
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
@@ -317,7 +342,7 @@ def test_rbac_names_no_wildcard() -> None:
     assert not [grant for grant in granted(BASE) if "*" in {grant.verb, grant.group, grant.resource, grant.name}]
 
 
-@pytest.mark.parametrize("resource", ["secrets", "configmaps", "serviceaccounts", "pods/exec", "pods/eviction"])
+@pytest.mark.parametrize("resource", ["secrets", "serviceaccounts", "pods/exec", "pods/eviction"])
 def test_rbac_lets_nobody_at_what_scheduling_does_not_need(resource: str) -> None:
     assert not [grant for grant in granted(BASE) if grant.resource == resource]
 

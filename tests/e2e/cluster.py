@@ -354,9 +354,9 @@ class Cluster:
             return False
         return True
 
-    def may(self, verb: str, group: str, resource: str) -> None:
+    def may(self, verb: str, group: str, resource: str, *, namespace: str = "", name: str = "") -> None:
         """Let replicas do more than deploy/base lets them, as a component of deploy/ would."""
-        self._granted_beside.add(Grant(verb, group, resource, "", ""))
+        self._granted_beside.add(Grant(verb, group, resource, namespace, name))
 
     def _note(self, event: str, _: str, obj: Obj) -> None:
         name = obj["spec"].get("nodeName")

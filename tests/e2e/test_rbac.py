@@ -31,6 +31,10 @@ UNUSED = {
         )
         for verb in ("list", "watch")
     },
+    **{
+        Grant(verb, "", "configmaps", "kube-system", "volcano-vgpu-device-config"): "the plugin deviceshare, too"
+        for verb in ("list", "watch")
+    },
 }
 """Rights that the default configuration makes no use of, and what they are for."""
 

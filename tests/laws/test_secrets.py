@@ -177,7 +177,7 @@ def found(planted: list[str], data: bytes) -> list[str]:
 
 
 def payload_of(pod: Obj) -> bytes:
-    return encode_payload(decode_json("Pod", json.dumps(pod).encode())[0])
+    return encode_payload(decode_json(KINDS["Pod"], json.dumps(pod).encode())[0])
 
 
 # --- payloads -------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ VOLUME_SECRETS: dict[str, Callable[[Planter], Obj]] = {
 def test_secrets_that_volumes_name_are_not_in_their_payload(kind: str) -> None:
     plant = Planter(1)
     body = {"kind": kind, "metadata": {"name": "a"}, **VOLUME_SECRETS[kind](plant)}
-    assert found(plant.planted, encode_payload(decode_json(kind, json.dumps(body).encode())[0])) == []
+    assert found(plant.planted, encode_payload(decode_json(KINDS[kind], json.dumps(body).encode())[0])) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,7 +235,7 @@ def test_no_kind_keeps_what_was_last_applied_or_who_manages_fields(kind: str) ->
     plant = Planter(1)
     fields = [{"manager": plant(), "fieldsV1": {f"f:{plant()}": {}}}]
     body = {"kind": kind, "metadata": {"name": "a", "annotations": {LAST_APPLIED: plant()}, "managedFields": fields}}
-    assert found(plant.planted, encode_payload(decode_json(kind, json.dumps(body).encode())[0])) == []
+    assert found(plant.planted, encode_payload(decode_json(KINDS[kind], json.dumps(body).encode())[0])) == []
 
 
 @pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
@@ -253,7 +253,7 @@ def test_the_message_about_a_bad_pod_tells_no_secret(place: str) -> None:
     pod = manifest([place], {}, plant)
     pod["spec"]["priority"] = "high"
     with pytest.raises(BadObject) as error:
-        decode_json("Pod", json.dumps(pod).encode())
+        decode_json(KINDS["Pod"], json.dumps(pod).encode())
     assert found(plant.planted, str(error.value).encode()) == []
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -643,13 +641,15 @@ nvidia:
 """
 
 
-def with_config(text: str, *objects: Any, name: str = "kube-system/volcano-vgpu-device-config", **more: Any) -> Session:
-    """A session whose state holds the device plugin's ConfigMap."""
-    policy = read_policy(config(**more))
-    snapshot = session_of(*objects, conf=config(**more)).snapshot
-    found: Any = {name: SimpleNamespace(data={"device-config.yaml": text})}
-    snapshot = dataclasses.replace(snapshot, others={**snapshot.others, "ConfigMap": found})
-    return Session(snapshot, policy, instances(policy), NOW_NS, 0, Memory())
+def config_map(text: str, name: str = "volcano-vgpu-device-config", namespace: str = "kube-system") -> Manifest:
+    """The device plugin's ConfigMap."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"device-config.yaml": text}}
+
+
+def with_config(text: str, *objects: Any, **more: Any) -> Session:
+    """A session of a cluster that has the device plugin's ConfigMap."""
+    return opened(config_map(text), *objects, **more)
 
 
 def placed_ids(session: Session, *names: str, row: int = 0) -> list[str]:
@@ -711,8 +711,9 @@ def test_rules_of_exclusive_cards_do_not_count_on_mig_nodes() -> None:
 def test_the_arguments_name_the_config_map() -> None:
     cluster = [mig("A"), vpod("p", memory=1)]
     elsewhere = {"KnownGeometriesCMName": "mine", "KnownGeometriesCMNamespace": "ours"}
-    assert passing(with_config(DEVICE_CONFIG, *cluster, name="ours/mine", **elsewhere), "deviceshare") == {"n"}
-    assert passing(with_config(DEVICE_CONFIG, *cluster, name="ours/other", **elsewhere), "deviceshare") == set()
+    mine, other = config_map(DEVICE_CONFIG, "mine", "ours"), config_map(DEVICE_CONFIG, "other", "ours")
+    assert nodes_for(mine, *cluster, **elsewhere) == {"n"}
+    assert nodes_for(other, *cluster, **elsewhere) == set()
 
 
 def test_the_configuration_names_resources_and_the_factor() -> None:

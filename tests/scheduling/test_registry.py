@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 
+from vcd.model.kinds import KINDS, Kind
+from vcd.model.objects import Object
 from vcd.scheduling import registry
 from vcd.scheduling.arguments import Argument
-from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
-from vcd.scheduling.registry import RegistryError, describe_policy, discover, read_policy
+from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS, PolicyError
+from vcd.scheduling.registry import ALWAYS_READ, RegistryError, describe_policy, discover, kinds_read, read_policy
 
 PARENT = "from tests.scheduling.test_registry import Parent\n"
 GANG = PARENT + "class Gang(Parent):\n    name = 'gang'\n"
@@ -23,11 +28,24 @@ DRF = PARENT + "class Drf(Parent):\n    name = 'drf'\n"
 MakePackage = Callable[[dict[str, str]], ModuleType]
 
 
+RACK = Kind("Rack", "example.com", "v1", "racks", False, Object)
+NOTES = Kind("Notes", "", "v1", "configmaps", True, Object, "<closer.where>", "notes", manifest="ConfigMap")
+
+
+class Closer(Plugin):
+    """Brings kinds of its own."""
+
+    name = "closer"
+    kinds = ("PodDisruptionBudget", RACK, NOTES)
+    arguments = (Argument("closer.where", "str", "ops", "The namespace of the notes."),)
+
+
 class Parent:
     """What the extensions of these tests are subclasses of."""
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
+    kinds: ClassVar[tuple[str | Kind, ...]] = ()
 
 
 class Outside(Parent):
@@ -132,6 +150,15 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
         ({"arguments": ("a",)}, "arguments is no tuple of Arguments"),
         ({"kinds": "Namespace"}, "kinds is no tuple of texts"),
         ({"kinds": ("Namespace", "Nonsense")}, "kinds names Nonsense, which is none of .*Namespace"),
+        (
+            {"kinds": (Kind("Rack", "x", "v1", "racks", True, dict),)},
+            "kinds declares Rack without a type",
+        ),
+        (
+            {"kinds": (dataclasses.replace(RACK, namespace="ops"),)},
+            "kinds declares Rack in a namespace",
+        ),
+        ({"kinds": (dataclasses.replace(RACK, object="<a>"),)}, "kinds declares Rack by a, which is no argument"),
         ({"questions": "usage"}, "questions is no tuple of texts"),
         ({"timed": "yes"}, "timed is neither True nor False"),
         ({"protects": 1}, "protects is neither True nor False"),
@@ -215,3 +242,63 @@ def test_argument_of_an_action_is_described(describe: Callable[[str], dict[str, 
     assert describe("{name: sla}")["actions"] == [
         {"name": "allocate", "arguments": {"predicateErrorCacheEnable": {"value": True, "default": True}}}
     ]
+
+
+# --- kinds ----------------------------------------------------------------------------------------------------------
+
+
+def offering(monkeypatch: pytest.MonkeyPatch, *extra: type[Plugin]) -> None:
+    """Have these plugins offered by other distributions."""
+    offered = [FakeEntryPoint(plugin.name, plugin) for plugin in extra]
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: offered)
+    registry.plugins.cache_clear()
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    yield
+    registry.plugins.cache_clear()
+
+
+def closing(**arguments: str) -> str:
+    given = {f"closer.{key}": value for key, value in arguments.items()}
+    tiers = [{"plugins": [{"name": "gang"}, {"name": "closer", "arguments": given}]}]
+    return yaml.safe_dump({"actions": "allocate", "tiers": tiers})
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_what_is_read_are_the_kinds_that_the_plugins_of_the_policy_declare(monkeypatch: pytest.MonkeyPatch) -> None:
+    offering(monkeypatch, Closer)
+    assert [kind.name for kind in kinds_read(read_policy("actions: allocate"))] == list(ALWAYS_READ)
+    read = {kind.name: kind for kind in kinds_read(read_policy(closing(where="here")))}
+    assert list(read) == [*ALWAYS_READ, "PodDisruptionBudget", "Rack", "Notes"]
+    assert read["Rack"] is not KINDS.get("Rack")
+    assert (read["Notes"].path, read["Notes"].field_selector) == (
+        "/api/v1/namespaces/here/configmaps",
+        "metadata.name=notes",
+    )
+    assert registry.kinds()["Notes"].path == "/api/v1/configmaps"
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("where", ["", "Ops", "../secrets", "a/b"])
+def test_an_argument_that_names_what_is_read_has_to_be_a_name(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """An empty one would read every ConfigMap of the cluster."""
+    offering(monkeypatch, Closer)
+    with pytest.raises(PolicyError, match=r"closer\.where"):
+        read_policy(closing(where=where))
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("kind", [dataclasses.replace(RACK, plural="others"), dataclasses.replace(RACK, name="Pod")])
+def test_a_kind_that_is_declared_twice_and_differently_is_refused(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    other = type("Other", (Plugin,), {"name": "other", "kinds": (kind,)})
+    offering(monkeypatch, Closer, other)
+    with pytest.raises(RegistryError, match=rf"^other declares the kind {kind.name} otherwise than"):
+        read_policy(closing())
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_two_plugins_may_share_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    offering(monkeypatch, Closer, type("Other", (Plugin,), {"name": "other", "kinds": (RACK,)}))
+    assert registry.kinds()["Rack"] == RACK

@@ -7,9 +7,14 @@ import random
 import pytest
 
 from tests.dsl import flat, gang, group, node, pod, queue
+from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.codec import BadObject, Foreign, encode_payload, from_manifest
+from vcd.model.objects import Object, ObjectMeta
 from vcd.model.status import TaskStatus
+from vcd.scheduling.candidates import Memory
+from vcd.scheduling.decide import instances
+from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
@@ -239,3 +244,48 @@ def test_a_checkpoint_of_a_version_that_knew_no_volumes_is_what_it_was() -> None
     plain = folded(*BASE, decided(BIND)).dump()
     assert b"intended_volumes" not in plain
     assert ClusterState.load(plain).dump() == plain
+
+
+# --- kinds of plugins ---------------------------------------------------------------------------------------------
+
+
+class _Rack(Object, frozen=True):
+    closed: bool = False
+
+
+class _OtherRack(Object, frozen=True):
+    closed: int = 0
+
+
+def rack(name: str, closed: bool = True) -> ev.ObjectPut:
+    return ev.ObjectPut("Rack", name, "1", encode_payload(_Rack(ObjectMeta(name=name, uid=f"uid-{name}"), closed)))
+
+
+def test_objects_of_a_plugins_kind_are_kept_without_the_plugin() -> None:
+    state = folded(rack("a"), rack("b"), ev.ObjectGone("Rack", "b"))
+    assert state.bad == {}
+    assert state.digest("Rack", "a") is not None
+    assert {key: obj.metadata.uid for key, obj in state.others["Rack"].items()} == {"a": "uid-a"}
+    assert ClusterState.load(state.dump()).dump() == state.dump()
+
+
+def test_who_knows_the_type_reads_them() -> None:
+    (obj,) = folded(rack("a")).others["Rack"].values()
+    assert isinstance(obj, Foreign)
+    assert obj.read_as(_Rack).closed is True
+    with pytest.raises(BadObject, match="_OtherRack a: payload cannot be read"):
+        obj.read_as(_OtherRack)
+
+
+def test_what_is_no_object_is_set_aside_whatever_its_kind() -> None:
+    state = folded(ev.ObjectPut("Rack", "a", "1", b"nonsense"))
+    assert "payload cannot be read" in state.bad["Rack", "a"]
+
+
+def test_a_session_shows_them_typed_and_leaves_out_what_another_version_logged() -> None:
+    state = folded(rack("a"), rack("b", closed=False))
+    policy = read_policy("actions: allocate")
+    session = Session(SnapshotMaker(state).snapshot(), policy, instances(policy), 0, 0, Memory())
+    assert {key: obj.closed for key, obj in session.objects("Rack", _Rack).items()} == {"a": True, "b": False}
+    assert session.objects("Rack", _OtherRack).keys() == {"b"}
+    assert session.objects("Nothing", _Rack) == {}

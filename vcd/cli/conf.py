@@ -14,7 +14,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vcd.api import LogError, Policy, PolicyError, Problem, RegistryError, describe_policy, logfile, read_policy
+from vcd.api import (
+    LogError,
+    Policy,
+    PolicyError,
+    Problem,
+    RegistryError,
+    describe_policy,
+    logfile,
+    read_policy,
+    roles_for,
+)
 
 _WIDTH_OF_A_PIPE = 160
 
@@ -92,6 +102,33 @@ def show(file: str | None, event_log: str | None, output: str) -> None:
         _print_policy(file or "compiled-in default", described)
         for warning in policy.warnings:
             click.echo(_line(str(file), "warning", warning), err=True)
+
+
+@conf.command()
+@click.argument("file", type=click.Path(allow_dash=True), required=False)
+@click.option("--service-account", default="vcd-scheduler", show_default=True, help="Who is to be allowed.")
+@click.option("--namespace", default="volcano-system", show_default=True, help="The ServiceAccount's namespace.")
+def rbac(file: str | None, service_account: str, namespace: str) -> None:
+    """Print the roles that let a scheduler read what FILE's plugins declare, for kubectl apply.
+
+    deploy/base allows what vcd's own plugins read with their default arguments. More is needed where an argument names
+    another object, and for plugins of other distributions that bring kinds of their own.
+
+    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    """
+    try:
+        policy = _policy(None if file is None else _text(file))
+    except PolicyError as error:
+        raise _Invalid(str(file), error) from None
+    roles = roles_for(policy, service_account, namespace)
+    click.echo(yaml.dump_all(roles, Dumper=_Plain, sort_keys=False), nl=False)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors, as people write it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _logged(event_log: str) -> str:

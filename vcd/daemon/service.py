@@ -52,7 +52,7 @@ from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.guard import name_in
 from vcd.scheduling.outside import without_secrets
 from vcd.scheduling.policy import Policy, PolicyError
-from vcd.scheduling.registry import RegistryError, plugins
+from vcd.scheduling.registry import RegistryError, kinds, kinds_read, plugins
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
 from vcd.state.cluster import ClusterState
@@ -65,8 +65,6 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembl
 
 _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
-
-ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
 
 
 def restore(path: Path) -> ClusterState:
@@ -110,10 +108,10 @@ class Service:
             retry_period=options.retry_period,
             last_epoch=state.epoch if state.epoch or state.session else -1,
         )
-        self.watches = Watches(client, state, keeper.put, self._kinds())
+        self.watches = Watches(client, state, keeper.put, kinds_read(policy.policy))
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
-        self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock)
+        self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock, kinds=kinds())
         self.statuses = StatusWriter(client, self._leads, clock=clock)
         self.committer = Committer(
             client,
@@ -153,14 +151,6 @@ class Service:
         keeper.minded = self._is_minded
         keeper.observe = self._observe
         keeper.appended = self.metrics.observe_append
-
-    def _kinds(self) -> list[str]:
-        known = plugins()
-        kinds = dict.fromkeys(ALWAYS_READ)
-        for tier in self.policy.policy.tiers:
-            for option in tier:
-                kinds.update(dict.fromkeys(known[option.name].kinds))
-        return list(kinds)
 
     def _is_minded(self, question: str) -> bool:
         """Whether a plugin that is on decides by the answers to a question."""
@@ -365,7 +355,7 @@ class Service:
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         await self.keeper.put([_for_the_log(event)])
         self.metrics.observe_policy(event.digest, ok=True)
-        await self.watches.add(self._kinds())
+        await self.watches.add(kinds_read(self.policy.policy))
         self.usage.reloaded()
 
     def _policy_refused(self, reason: str) -> None:
@@ -416,8 +406,12 @@ class Service:
         )
 
     def _behind(self, versions: Mapping[str, int]) -> bool:
-        """Whether something happened at the API server, up to these versions, that the state does not show yet."""
-        return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in self.watches.statuses())
+        """Whether something happened at the API server, up to these versions, that the state does not show yet.
+
+        Of a kind of which only some objects are watched nobody knows: the last change may be of another one.
+        """
+        whole = self.watches.statuses().keys() - self.watches.narrow
+        return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in whole)
 
     def ready(self) -> str | None:
         """Why this replica cannot serve yet; None when it can. A follower is ready: it watches and logs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from vcd.kube.client import KubeClient
 from vcd.kube.watcher import Sink, Watcher, WatchStatus
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import Kind
 from vcd.state.cluster import ClusterState
 
 _LOOK = 0.02
@@ -17,16 +17,21 @@ _LOOK = 0.02
 class Watches:
     """Runs a watcher for each kind; kinds may be added, and all may be told to list anew."""
 
-    def __init__(self, client: KubeClient, state: ClusterState, sink: Sink, kinds: Iterable[str]) -> None:
+    def __init__(self, client: KubeClient, state: ClusterState, sink: Sink, kinds: Iterable[Kind]) -> None:
         self._client = client
         self._state = state
         self._sink = sink
-        self._watchers: dict[str, Watcher] = {kind: self._watcher(kind) for kind in kinds}
+        self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
 
-    def _watcher(self, kind: str) -> Watcher:
-        return Watcher(self._client, KINDS[kind], self._state, self._sink)
+    def _watcher(self, kind: Kind) -> Watcher:
+        return Watcher(self._client, kind, self._state, self._sink)
+
+    @property
+    def narrow(self) -> frozenset[str]:
+        """The kinds of which only some objects are watched."""
+        return frozenset(name for name, watcher in self._watchers.items() if watcher.kind.is_narrow)
 
     def statuses(self) -> Mapping[str, WatchStatus]:
         """Each kind's counters."""
@@ -67,20 +72,20 @@ class Watches:
 
     async def list_again(self) -> None:
         """Drop all watches and list every kind anew."""
-        for kind in list(self._watchers):
-            await self._replace(kind)
+        for watcher in list(self._watchers.values()):
+            await self._replace(watcher.kind)
 
-    async def add(self, kinds: Iterable[str]) -> None:
-        """Watch further kinds too."""
+    async def add(self, kinds: Iterable[Kind]) -> None:
+        """Watch further kinds too, and of those that are watched the objects that are read now."""
         for kind in kinds:
-            if kind not in self._watchers:
-                self._watchers[kind] = self._watcher(kind)
-                self._start(kind)
+            known = self._watchers.get(kind.name)
+            if known is None or known.kind != kind:
+                await self._replace(kind)
 
-    async def _replace(self, kind: str) -> None:
-        task = self._tasks.pop(kind, None)
+    async def _replace(self, kind: Kind) -> None:
+        task = self._tasks.pop(kind.name, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._watchers[kind] = self._watcher(kind)
-        self._start(kind)
+        self._watchers[kind.name] = self._watcher(kind)
+        self._start(kind.name)

@@ -78,6 +78,12 @@ def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> 
     return Selection(labels, fields)
 
 
+def selected_name(query: Mapping[str, str]) -> str:
+    """The one name that a request's field selector allows, which authorization goes by as by one in the path."""
+    needs = (part.replace("==", "=").partition("=") for part in query.get("fieldSelector", "").split(","))
+    return next((name for field, sign, name in needs if (field, sign) == ("metadata.name", "=")), "")
+
+
 def _selectable(rtype: ResourceType) -> tuple[str, ...]:
     declared = (rtype.definition or {}).get("selectableFields") or ()
     return tuple(field["jsonPath"].removeprefix(".") for field in declared)

@@ -29,7 +29,7 @@ from vcd.embedded.request import (
     verb_of,
 )
 from vcd.embedded.resources import BINDING, DELETE_OPTIONS, EVICTION, SCALES, ResourceType
-from vcd.embedded.selection import selection
+from vcd.embedded.selection import selected_name, selection
 from vcd.embedded.shelf import Entry
 from vcd.embedded.store import Store
 from vcd.embedded.tables import Columns, columns_of
@@ -203,7 +203,7 @@ class ApiServer:
     async def _resource(self, request: web.Request, identity: str, target: Target) -> web.StreamResponse:
         query = request.query
         verb = verb_of(target, request.method, query)
-        self._permit(identity, verb, target)
+        self._permit(identity, verb, target, target.name or selected_name(query))
         if verb == "watch":
             return await self._watch(request, target, query)
         if verb == "list":
@@ -219,11 +219,11 @@ class ApiServer:
             return self._delete(request, target, query, raw)
         return self._delete_collection(request, target, query, raw)
 
-    def _permit(self, identity: str, verb: str, target: Target) -> None:
+    def _permit(self, identity: str, verb: str, target: Target, name: str) -> None:
         call = Call(verb, target.rtype.resource, target.part, target.namespace)
         calls = self.audit.setdefault(identity, {})
         calls[call] = calls.get(call, 0) + 1
-        if self.authorize is not None and not self.authorize(identity, call, target.name):
+        if self.authorize is not None and not self.authorize(identity, call, name):
             where = f' in the namespace "{target.namespace}"' if target.namespace else " at the cluster scope"
             named = target.rtype.plural + (f"/{target.part}" if target.part else "")
             why = f'User "{identity}" cannot {verb} resource "{named}" in API group "{target.rtype.group}"{where}'

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vcd.eventlog.rows import Logged
-from vcd.model.codec import BadObject, decode_payload
+from vcd.model.codec import BadObject, as_plain, decode_payload
 from vcd.model.events import Answered, ObjectBad, ObjectPut, Plan, PolicyLoaded, SessionDecided, decode_plan
 
 
@@ -38,7 +38,7 @@ def _payload(event: ObjectPut) -> Any:
     if event.payload is None:
         return None
     try:
-        return msgspec.to_builtins(decode_payload(event.kind, event.payload))
+        return as_plain(decode_payload(event.kind, event.payload))
     except BadObject:
         return event.payload
 

@@ -13,7 +13,6 @@ from vcd.eventlog.reader import LAST, LogReader, is_decision
 from vcd.eventlog.rows import Logged, Row, columns, group_rows, operation_rows, outcome_row, session_row, statement_rows
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, SessionDecided
-from vcd.model.kinds import KINDS
 
 Fold = Callable[[bytes, Iterator[Logged]], bytes]
 """Encoded state before (empty: nothing yet) and the events that follow, to the encoded state after."""
@@ -77,7 +76,7 @@ class _Verification:
 
     def _event(self, logged: Logged) -> None:
         event = logged.event
-        if isinstance(event, ObjectPut) and event.payload is not None and event.kind in KINDS:
+        if isinstance(event, ObjectPut) and event.payload is not None:
             try:
                 decode_payload(event.kind, event.payload)
             except BadObject as error:

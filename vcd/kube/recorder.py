@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ import structlog
 from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
 from vcd.kube.workqueue import WorkQueue
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
 
 log = structlog.get_logger(__name__)
 
@@ -27,8 +27,8 @@ COMBINED = "(combined from similar events): "
 
 MESSAGE_LIMIT = 1024
 
-_UNWATCHED = {"ConfigMap": "v1"}
-"""Kinds, all in namespaces, that Events are about although vcd does not read them, and their API versions."""
+_CONFIGURATION = "ConfigMap"
+"""What Events about the configuration file are about, whether or not a plugin reads such objects."""
 
 V = TypeVar("V")
 _encode = msgspec.json.Encoder().encode
@@ -109,7 +109,8 @@ class RecorderStatus:
 class Recorder:
     """Writes Events in the background; ``component`` is their source.
 
-    ``capacity`` bounds the Events that wait, ``fence`` says whether this replica may write.
+    ``capacity`` bounds the Events that wait, ``fence`` says whether this replica may write, ``kinds`` are those that
+    Events are about, by the names that `record` is given.
     """
 
     def __init__(
@@ -123,8 +124,10 @@ class Recorder:
         attempts: int = 3,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
+        kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
         self.status = RecorderStatus()
+        self._kinds = kinds
         self._client = client
         self._component = component
         self._fence = fence
@@ -243,9 +246,10 @@ class Recorder:
 
     def _body(self, identity: _Identity, series: _Series, namespace: str) -> bytes:
         subject = identity.subject
+        known = None if subject.kind == _CONFIGURATION else self._kinds[subject.kind]
         involved = {
-            "apiVersion": _api_version(subject.kind),
-            "kind": subject.kind,
+            "apiVersion": "v1" if known is None else known.api_version,
+            "kind": subject.kind if known is None else known.manifest_kind,
             "name": subject.key.rpartition("/")[2],
             "uid": subject.uid,
         }
@@ -266,13 +270,6 @@ class Recorder:
             "count": series.count,
         }
         return _encode(event)
-
-
-def _api_version(kind: str) -> str:
-    if kind in _UNWATCHED:
-        return _UNWATCHED[kind]
-    known = KINDS[kind]
-    return f"{known.group}/{known.version}" if known.group else known.version
 
 
 def _namespace(subject: Subject) -> str:

@@ -210,7 +210,8 @@ class _Binding:
 
     async def _get(self, kind: str, key: str) -> tuple[Object, str]:
         try:
-            return decode_json(kind, await self._client.request("GET", KINDS[kind].object_path(key), fence=self._fence))
+            path = KINDS[kind].object_path(key)
+            return decode_json(KINDS[kind], await self._client.request("GET", path, fence=self._fence))
         except ApiError as error:
             if error.status != 404:
                 raise

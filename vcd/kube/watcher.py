@@ -112,7 +112,8 @@ class Watcher:
         self._missing_since: float | None = None
         self._overlay: dict[str, int | None] = {}
         self._slice_end = 0.0
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        fields = ",".join(filter(None, (kind.field_selector, field_selector)))
+        selectors = {"labelSelector": label_selector, "fieldSelector": fields}
         query = urlencode({name: value for name, value in selectors.items() if value})
         self._path = f"{kind.path}?{query}" if query else kind.path
         self._log = log.bind(kind=kind.name)
@@ -225,7 +226,7 @@ class Watcher:
     def _put(self, raw: msgspec.Raw) -> ObjectPut | ObjectBad:
         name = self.kind.name
         try:
-            obj, version = codec.decode_json(name, raw)
+            obj, version = codec.decode_json(self.kind, raw)
         except codec.BadObject as error:
             key, version = codec.identify(raw)
             self._overlay[key] = None

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
-_json_decoders = {name: msgspec.json.Decoder(kind.type, strict=False) for name, kind in KINDS.items()}
-_payload_decoders = {name: msgspec.msgpack.Decoder(kind.type) for name, kind in KINDS.items()}
+T = TypeVar("T", bound=Object)
+
 _payload_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+@cache
+def _json_decoder(of: type[Object]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(of, strict=False)
+
+
+@cache
+def _payload_decoder(of: type[Object]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(of)
+
+
+class Foreign(Object, frozen=True):
+    """An object of a kind that a plugin brings, as the log has it.
+
+    Whoever folds the log needs no plugin for it: its metadata can be read, and its ``payload`` is kept as it is for
+    whoever knows its type.
+    """
+
+    payload: bytes = b""
+
+    def read_as(self, of: type[T]) -> T:
+        """The object as the type of its kind. Raises BadObject where the payload is of another type."""
+        try:
+            obj: T = _payload_decoder(of).decode(self.payload)
+        except msgspec.MsgspecError as error:
+            raise BadObject(of.__name__, self.key, f"payload cannot be read: {error}") from error
+        return obj
 
 
 class BadObject(ValueError):
@@ -45,12 +74,12 @@ def _project(obj: Object) -> tuple[Object, str]:
     return obj, version
 
 
-def decode_json(kind: str, raw: bytes | memoryview | msgspec.Raw) -> tuple[Object, str]:
+def decode_json(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> tuple[Object, str]:
     """The projected object of a JSON text and its resource version.
 
     Raises BadObject, naming the object where its name can be read.
     """
-    decoder = _json_decoders[kind]
+    decoder = _json_decoder(kind.type)
     try:
         return _project(decoder.decode(raw))
     except msgspec.MsgspecError:
@@ -58,7 +87,7 @@ def decode_json(kind: str, raw: bytes | memoryview | msgspec.Raw) -> tuple[Objec
     try:
         return _project(decoder.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(raw)))))
     except msgspec.MsgspecError as error:
-        raise BadObject(kind, identify(raw)[0], str(error)) from error
+        raise BadObject(kind.name, identify(raw)[0], str(error)) from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -78,22 +107,37 @@ def identify(raw: bytes | memoryview | msgspec.Raw) -> tuple[str, str]:
     return (f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name), meta.resource_version
 
 
-def from_manifest(manifest: Mapping[str, Any]) -> tuple[str, Object, str]:
-    """Kind, projected object and resource version of a manifest given as plain data.
+def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.values()) -> tuple[str, Object, str]:
+    """The kind's name, projected object and resource version of a manifest given as plain data.
 
-    Raises BadObject for a kind vcd does not read or a field of a wrong type.
+    Raises BadObject for a manifest of none of ``kinds`` or a field of a wrong type.
     """
-    kind = str(manifest.get("kind", ""))
     meta = manifest.get("metadata") or {}
     name = f"{meta.get('namespace', '')}/{meta.get('name', '')}".strip("/") if isinstance(meta, Mapping) else ""
-    if kind not in KINDS:
-        raise BadObject(kind or "(no kind)", name, "not a kind that vcd reads")
-    return kind, *decode_json(kind, msgspec.json.encode(manifest))
+    for kind in kinds_of(manifest, kinds):
+        return kind.name, *decode_json(kind, msgspec.json.encode(manifest))
+    raise BadObject(str(manifest.get("kind", "")) or "(no kind)", name, "not a kind that vcd reads")
+
+
+def kinds_of(manifest: Mapping[str, Any], kinds: Iterable[Kind]) -> list[Kind]:
+    """Of ``kinds`` those that read an object: more than one where several plugins read parts of a kind."""
+    name = str(manifest.get("kind", ""))
+    meta = manifest.get("metadata") or {}
+    where = (str(meta.get(field, "")) for field in ("namespace", "name")) if isinstance(meta, Mapping) else ("", "")
+    namespace, own = where
+    return [kind for kind in kinds if kind.manifest_kind == name and kind.selects(namespace, own)]
 
 
 def encode_payload(obj: Object) -> bytes:
     """The projection as bytes: equal objects have equal bytes."""
+    if isinstance(obj, Foreign):
+        return obj.payload
     return _payload_encoder.encode(obj)
+
+
+def as_plain(obj: Object) -> Any:
+    """The object as mappings, lists and texts."""
+    return msgspec.msgpack.decode(obj.payload) if isinstance(obj, Foreign) else msgspec.to_builtins(obj)
 
 
 def payload_digest(payload: bytes) -> int:
@@ -102,8 +146,15 @@ def payload_digest(payload: bytes) -> int:
 
 
 def decode_payload(kind: str, payload: bytes) -> Object:
-    """The object of bytes that encode_payload made. Raises BadObject when they are not."""
+    """The object of bytes that encode_payload made, `Foreign` where the kind is a plugin's.
+
+    Raises BadObject when they are not.
+    """
     try:
-        return _payload_decoders[kind].decode(payload)
-    except (msgspec.MsgspecError, KeyError) as error:
+        if kind in KINDS:
+            obj: Object = _payload_decoder(KINDS[kind].type).decode(payload)
+        else:
+            obj = Foreign(_payload_decoder(Object).decode(payload).metadata, payload)
+    except msgspec.MsgspecError as error:
         raise BadObject(kind, "", f"payload cannot be read: {error}") from error
+    return obj

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from vcd.model import objects as o
+
+_ARGUMENT = re.compile(r"<(.+)>")
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """One kind of object.
+    """One kind of object, or a part of one.
 
-    ``name`` is the manifest's kind, ``group`` and ``version`` its API, ``plural`` its resource name,
-    ``type`` the projected type that it is decoded into.
+    ``name`` is the kind in the log and to plugins, ``group`` and ``version`` its API, ``plural`` its resource name,
+    ``type`` the projected type that it is decoded into: a frozen `vcd.model.objects.Object` whose fields are all that
+    is kept. Where ``namespace`` or ``object`` is given, only objects there, or of that name, are read; ``<key>`` in
+    its place stands for the value of the plugin's argument. ``manifest`` is the kind as manifests have it, where
+    ``name`` is another one.
     """
 
     name: str
@@ -21,20 +29,65 @@ class Kind:
     plural: str
     namespaced: bool
     type: type[o.Object]
+    namespace: str = ""
+    object: str = ""
+    manifest: str = ""
+
+    @property
+    def api_version(self) -> str:
+        """``v1`` or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def manifest_kind(self) -> str:
+        """The kind as manifests and Events have it."""
+        return self.manifest or self.name
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether only some objects of the kind are read."""
+        return bool(self.namespace or self.object)
+
+    @property
+    def _base(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def path(self) -> str:
-        """The URL path of the list over all namespaces."""
-        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        return f"{base}/{self.plural}"
+        """The URL path of the list: over all namespaces, or of the one that is read."""
+        within = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return f"{self._base}{within}/{self.plural}"
+
+    @property
+    def field_selector(self) -> str:
+        """What the list selects objects by; empty where it takes all."""
+        return f"metadata.name={self.object}" if self.object else ""
+
+    def selects(self, namespace: str, name: str) -> bool:
+        """Whether an object of the kind is one that is read."""
+        return self.namespace in ("", namespace) and self.object in ("", name)
+
+    def with_arguments(self, values: Mapping[str, Any]) -> Kind:
+        """The kind with the values of arguments in their places. Raises KeyError for one that is not declared."""
+        return dataclasses.replace(self, namespace=_filled(self.namespace, values), object=_filled(self.object, values))
+
+    def argument_keys(self) -> tuple[str, ...]:
+        """The arguments that say which objects are read."""
+        found = (_ARGUMENT.fullmatch(text) for text in (self.namespace, self.object))
+        return tuple(match[1] for match in found if match)
 
     def object_path(self, key: str) -> str:
         """The URL path of one object, given ``namespace/name`` or ``name``."""
-        base, _, plural = self.path.rpartition("/")
+        base, plural = self._base, self.plural
         if not self.namespaced:
             return f"{base}/{plural}/{key}"
         namespace, _, name = key.partition("/")
         return f"{base}/namespaces/{namespace}/{plural}/{name}"
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    found = _ARGUMENT.fullmatch(text)
+    return str(values[found[1]]) if found else text
 
 
 KINDS: dict[str, Kind] = {

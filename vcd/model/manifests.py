@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Container, Pod
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
@@ -34,11 +34,11 @@ def flatten(manifests: Iterable[Any]) -> Iterator[Manifest]:
             yield dict(manifest)
 
 
-def defaulted(manifest: Manifest) -> Manifest:
+def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Manifest:
     """With the namespace and uid that an API server would have given it."""
-    kind = KINDS.get(str(manifest.get("kind", "")))
+    name = str(manifest.get("kind", ""))
     meta = dict(manifest.get("metadata") or {})
-    if kind is not None and kind.namespaced:
+    if any(kind.namespaced for kind in kinds if kind.manifest_kind == name):
         meta["namespace"] = meta.get("namespace") or "default"
     meta["uid"] = meta.get("uid") or str(meta.get("name", ""))
     return {**manifest, "metadata": meta}

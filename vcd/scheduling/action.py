@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from vcd.model.kinds import Kind
 from vcd.scheduling.arguments import Argument, ArgumentValues
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ class Action:
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
+    kinds: ClassVar[tuple[str | Kind, ...]] = ()
+    """Kinds that it reads whatever plugins are on; as those of a plugin."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from vcd.model.events import VolumeChoice
-from vcd.model.kinds import KINDS
 from vcd.model.status import TaskStatus
+from vcd.scheduling import registry
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import (
     Depends,
@@ -507,8 +507,8 @@ def _problems(answer: Any, *asked: Any) -> tuple[Problem, ...]:
     for each in found:
         if not isinstance(each, Problem) or not all(isinstance(text, str) for text in (each.key, each.message)):
             _expected("Problems, their keys and messages texts", each)
-        if each.kind not in KINDS:
-            _expected(f"the kind of a Problem to be one of {', '.join(KINDS)}", each.kind)
+        if each.kind not in registry.kinds():
+            _expected(f"the kind of a Problem to be one of {', '.join(registry.kinds())}", each.kind)
     return found
 
 

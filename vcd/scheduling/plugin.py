@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.kinds import Kind
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.gauges import Gauge
 
@@ -45,8 +46,8 @@ class Refusal:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """Something wrong with an object, for its owner to mend: its kind as ``vcd.model.kinds`` names it, its key
-    (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do."""
+    """Something wrong with an object, for its owner to mend: the name of its kind (``vcd.model.kinds``, or a plugin's),
+    its key (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do."""
 
     kind: str
     key: str
@@ -158,8 +159,9 @@ class Plugin:
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
-    kinds: ClassVar[tuple[str, ...]] = ()
-    """Kinds it reads beside pods, nodes, groups and queues: they are watched, logged and permitted when it is on."""
+    kinds: ClassVar[tuple[str | Kind, ...]] = ()
+    """Kinds it reads beside pods, nodes, groups and queues, by their names in ``vcd.model.kinds``, or declared here
+    where they are its own: they are watched, logged and permitted when it is on; see ``Session.objects``."""
     timed: ClassVar[bool] = False
     """Whether the passing of time alone can change what it says: then cycles run at each period."""
     questions: ClassVar[tuple[str, ...]] = ()

@@ -7,10 +7,12 @@ underscore is for what several share. A distribution offers one of its own by an
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType, ModuleType
@@ -18,8 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import vcd.scheduling.actions
 import vcd.scheduling.plugins
-from vcd.model.kinds import KINDS
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, Kind, format_duration, parse_arguments
+from vcd.model.kinds import KINDS, Kind
+from vcd.model.objects import Object
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, format_duration, parse_arguments
+from vcd.scheduling.arguments import Kind as ArgumentKind
 from vcd.scheduling.points import FLAGS
 from vcd.scheduling.policy import Policy, parse_policy
 
@@ -30,12 +34,18 @@ if TYPE_CHECKING:
 PLUGIN_GROUP = "vcd.plugins"
 ACTION_GROUP = "vcd.actions"
 
+ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
+"""Kinds that are read whatever plugins are on."""
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
 
 class Extension(Protocol):
     """What the registry asks of a plugin's or an action's class."""
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]]
+    kinds: ClassVar[tuple[str | Kind, ...]]
 
 
 class EntryPoint(Protocol):
@@ -149,15 +159,64 @@ def _wrong_declaration(extension: type) -> str:
     arguments, kinds, asked = (getattr(extension, name, ()) for name in ("arguments", "kinds", "questions"))
     if not isinstance(arguments, tuple) or not all(isinstance(each, Argument) for each in arguments):
         return "arguments is no tuple of Arguments"
-    if not isinstance(kinds, tuple) or not all(isinstance(each, str) for each in kinds):
-        return "kinds is no tuple of texts"
+    if not isinstance(kinds, tuple) or not all(isinstance(each, str | Kind) for each in kinds):
+        return "kinds is no tuple of texts and Kinds"
     if not isinstance(asked, tuple) or not all(isinstance(each, str) for each in asked):
         return "questions is no tuple of texts"
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown:
-        return f"kinds names {unknown[0]}, which is none of {', '.join(sorted(KINDS))}"
+    for kind in kinds:
+        wrong = _wrong_kind(kind, {argument.key for argument in arguments if argument.kind == "str"})
+        if wrong:
+            return f"kinds {wrong}"
     flags = [name for name in ("timed", "protects") if not isinstance(getattr(extension, name, False), bool)]
     return f"{flags[0]} is neither True nor False" if flags else ""
+
+
+def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
+    """What a stranger's declaration of a kind lacks, in words; nothing where all is well."""
+    if isinstance(kind, str):
+        return "" if kind in KINDS else f"names {kind}, which is none of {', '.join(sorted(KINDS))}"
+    if not inspect.isclass(kind.type) or not issubclass(kind.type, Object):
+        return f"declares {kind.name} without a type that is an Object of vcd.model.objects"
+    if kind.namespace and not kind.namespaced:
+        return f"declares {kind.name} in a namespace, and not as namespaced"
+    unknown = [key for key in kind.argument_keys() if key not in arguments]
+    return f"declares {kind.name} by {unknown[0]}, which is no argument of kind str" if unknown else ""
+
+
+def kinds() -> Mapping[str, Kind]:
+    """Every kind that vcd, a plugin or an action can read, by name, whichever of its objects that may be.
+
+    Raises RegistryError where two declare different kinds under one name, which the log could not tell apart.
+    """
+    declared: dict[str, tuple[Kind, str]] = {name: (kind, "vcd") for name, kind in KINDS.items()}
+    extensions: list[type[Extension]] = [*plugins().values(), *actions().values()]
+    for extension in extensions:
+        for kind in extension.kinds:
+            if isinstance(kind, Kind) and declared.setdefault(kind.name, (kind, extension.name))[0] != kind:
+                raise RegistryError(
+                    f"{extension.name} declares the kind {kind.name} otherwise than {declared[kind.name][1]} does;"
+                    f" give it a name of its own, with manifest={kind.manifest_kind!r}"
+                )
+    return {name: dataclasses.replace(kind, namespace="", object="") for name, (kind, _) in declared.items()}
+
+
+def kinds_read(policy: Policy) -> list[Kind]:
+    """The kinds that are read under a policy: those that are always, and those that its plugins and actions declare.
+
+    Of a plugin that is named twice the first entry says which objects of its own kinds are read.
+    """
+    known = kinds()
+    found = {name: known[name] for name in ALWAYS_READ}
+    named: list[tuple[type[Extension], Mapping[str, Any] | None]] = [
+        *((plugins()[option.name], option.arguments) for tier in policy.tiers for option in tier),
+        *((actions()[name], policy.configurations.get(name)) for name in policy.actions),
+    ]
+    for extension, given in named:
+        values = parse_arguments(extension.arguments, given)
+        for kind in extension.kinds:
+            read = kind.with_arguments(values) if isinstance(kind, Kind) else known[kind]
+            found.setdefault(read.name, read)
+    return list(found.values())
 
 
 def is_timed(policy: Policy) -> bool:
@@ -167,7 +226,8 @@ def is_timed(policy: Policy) -> bool:
 
 
 def read_policy(text: str | None) -> Policy:
-    """`parse_policy` with the plugins and actions that there are."""
+    """`parse_policy` with the plugins and actions that there are. Raises PolicyError, RegistryError."""
+    kinds()
     return parse_policy(
         text,
         actions={name: action.arguments for name, action in actions().items()},
@@ -177,7 +237,11 @@ def read_policy(text: str | None) -> Policy:
 
 
 def _check_arguments(name: str, values: ArgumentValues) -> None:
-    """Make the plugin, as each session will. Raises ArgumentError."""
+    """Make the plugin, as each session will, and see whether its kinds can be asked for. Raises ArgumentError."""
+    for kind in plugins()[name].kinds:
+        for key in kind.argument_keys() if isinstance(kind, Kind) else ():
+            if not _OBJECT_NAME.fullmatch(values[key]):
+                raise ArgumentError(key, values[key], "a name: lower-case letters, digits, - and .")
     try:
         plugins()[name](values)
     except ArgumentError:
@@ -221,7 +285,7 @@ def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) ->
     }
 
 
-def _plain(value: Any, kind: Kind | None = None) -> Any:
+def _plain(value: Any, kind: ArgumentKind | None = None) -> Any:
     """``value`` in the types of JSON."""
     if kind == "duration" and value is not None:
         return format_duration(value)

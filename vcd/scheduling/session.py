@@ -6,15 +6,16 @@ Jobs, queues and tasks are views made when they are first asked for; whole colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.codec import BadObject, Foreign
 from vcd.model.events import Waiting
-from vcd.model.objects import PriorityClass
+from vcd.model.objects import Object, PriorityClass
 from vcd.model.quantity import format_resource
 from vcd.model.status import (
     ALLOCATED_STATUSES,
@@ -32,7 +33,7 @@ from vcd.scheduling.plugin import Plugin, Problem, Refusal
 from vcd.scheduling.questions import Questions
 from vcd.scheduling.views import Job, NodeView, Queue, Task
 from vcd.state.records import GroupRecord, Shape
-from vcd.state.snapshot import Snapshot
+from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
 
 if TYPE_CHECKING:
     from vcd.scheduling.policy import Policy
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 Condition = tuple[str, str, str, str]
 S = TypeVar("S")
+T = TypeVar("T", bound=Object)
 
 ROOT_QUEUE = "root"
 """Above all queues that name no parent."""
@@ -163,6 +165,17 @@ class Session(Questions):
                 break
             found.append(parent)
         return found
+
+    def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
+        """The objects of a kind beside pods, nodes, groups and queues, by key, as the type that the kind declares.
+
+        One that was logged under another declaration, and that this type cannot read, is left out until it is listed
+        again. Raises nothing.
+        """
+        held = self.snapshot.others.get(kind, NO_OBJECTS)
+        found = held if isinstance(held, Objects) else Objects(held)
+        typed: Mapping[str, T] = found.kept(of, lambda: _typed(found, of))
+        return typed
 
     def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
         """Groups' priorities: of their class, else of the global default class, else 0."""
@@ -334,3 +347,16 @@ class Session(Questions):
             for name, value in zip(self.nodes.resources, values, strict=True)
             if value and (wanted is None or name in wanted)
         }
+
+
+def _typed(found: Objects, of: type[T]) -> dict[str, T]:
+    typed: dict[str, T] = {}
+    for key, obj in found.items():
+        if isinstance(obj, Foreign):
+            try:
+                typed[key] = obj.read_as(of)
+            except BadObject:
+                continue  # logged under another declaration of the kind
+        elif isinstance(obj, of):
+            typed[key] = obj
+    return typed

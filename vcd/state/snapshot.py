@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,23 @@ Index = npt.NDArray[np.int32]
 
 GONE = -2
 """The row of a node that pods name and that is not there."""
+
+
+class Objects(dict[str, Object]):
+    """The objects of one kind by key, never changed; shared by all snapshots until one of them is another."""
+
+    def __init__(self, found: Mapping[str, Object]) -> None:
+        super().__init__(found)
+        self._kept: dict[Hashable, Any] = {}
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make`` computes from these objects alone, computed once as long as they are the same."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+NO_OBJECTS = Objects({})
 
 
 @dataclass(frozen=True)
@@ -101,7 +119,7 @@ class SnapshotMaker:
         self._facts: NodeFacts | None = None
         self._facts_version = -1
         self._resources: tuple[str, ...] = ()
-        self._others: dict[str, tuple[int, dict[str, Object]]] = {}
+        self._others: dict[str, tuple[int, Objects]] = {}
 
     def snapshot(self) -> Snapshot:
         """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
@@ -150,11 +168,11 @@ class SnapshotMaker:
             settings=state.settings,
         )
 
-    def _copy_of(self, kind: str) -> dict[str, Object]:
+    def _copy_of(self, kind: str) -> Objects:
         version = self._state.others_version.get(kind, 0)
         kept = self._others.get(kind)
         if kept is None or kept[0] != version:
-            kept = self._others[kind] = (version, dict(self._state.others[kind]))
+            kept = self._others[kind] = (version, Objects(self._state.others[kind]))
         return kept[1]
 
     def _refresh_facts(self) -> None:

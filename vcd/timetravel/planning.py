@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, encode_payload, from_manifest
-from vcd.model.kinds import KINDS
+from vcd.model.codec import BadObject, encode_payload, from_manifest, kinds_of
+from vcd.model.kinds import KINDS, Kind
 from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for, with_limits_as_requests
 from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
@@ -18,6 +18,7 @@ from vcd.scheduling import guard
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.policy import Policy
+from vcd.scheduling.registry import kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
@@ -45,27 +46,29 @@ class PlanResult:
     faults: list[str] = field(default_factory=list)
 
 
-def state_of(manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER) -> ClusterState:
+def state_of(
+    manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER, kinds: Collection[Kind] = tuple(KINDS.values())
+) -> ClusterState:
     """The state that manifests describe, as if listed from an API server with Volcano's controllers.
 
-    Objects of kinds that no scheduler reads are passed over. Order does not matter.
+    Objects of other kinds than ``kinds`` are passed over. Order does not matter.
     """
-    objects = [defaulted(manifest) for manifest in flatten(manifests)]
-    known = [manifest for manifest in objects if manifest.get("kind") in KINDS]
+    known = [defaulted(manifest, kinds) for manifest in flatten(manifests)]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[tuple[str, str, str, Object | str]] = []  # kind, key, of which pod it is implied, content
     for manifest in (*known, *default_queues(known)):
-        try:
-            kind, obj, _ = from_manifest(manifest)
-        except BadObject as error:
-            entries.append((error.kind, error.key, "", str(error)))
-            continue
-        if isinstance(obj, Pod):
-            obj = with_limits_as_requests(obj)
-            entries.extend(("PodGroup", group.key, obj.key, group) for group in _implied(obj))
-            obj = _in_group(obj)
-        entries.append((kind, obj.key, "", obj))
+        for read in kinds_of(manifest, kinds):
+            try:
+                kind, obj, _ = from_manifest(manifest, (read,))
+            except BadObject as error:
+                entries.append((error.kind, error.key, "", str(error)))
+                continue
+            if isinstance(obj, Pod):
+                obj = with_limits_as_requests(obj)
+                entries.extend(("PodGroup", group.key, obj.key, group) for group in _implied(obj))
+                obj = _in_group(obj)
+            entries.append((kind, obj.key, "", obj))
     for kind, key, pod, content in sorted(entries, key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it
@@ -104,7 +107,7 @@ def _in_group(pod: Pod) -> Pod:
 
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
     """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
-    state = state_of(manifests)
+    state = state_of(manifests, kinds=kinds_read(policy))
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     guard.take_problems(session, None)
     result = _result_of(state, plan_of(session))

@@ -35,6 +35,7 @@ class PreemptAction(Action):
     """
 
     name = "preempt"
+    kinds = ("PodDisruptionBudget",)
     arguments = (
         PREDICATE_ERROR_CACHE,
         Argument("enableTopologyAwarePreemption", "bool", False, "Whether nodes are compared by their victims."),

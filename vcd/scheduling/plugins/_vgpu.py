@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import msgspec
 import yaml
 
-from vcd.model.objects import Container, Node, PodSpec, Quantities
+from vcd.model.kinds import Kind
+from vcd.model.objects import Container, Node, Object, PodSpec, Projected, Quantities
 from vcd.model.quantity import QuantityError, parse_milli
 from vcd.scheduling.plugins._cards import FULL, HAMI_CORE, MIG, Card, Cards, Geometry, Instance, Piece, Request
 
@@ -27,13 +29,34 @@ ASSIGNED_TIME = "volcano.sh/vgpu-time"
 BIND_TIME = "volcano.sh/bind-time"
 BIND_PHASE = "volcano.sh/bind-phase"
 NVIDIA = "NVIDIA"
-CONFIG_FILE = "device-config.yaml"
 
 NO_CARDS = "node(s) had no vGPU cards registered"
 BAD_REGISTER = f"node(s) had a {REGISTER} annotation that cannot be read; restart their vGPU device plugin"
 NO_GEOMETRY = "node(s) had MIG cards whose geometries are not in the device configuration"
 _LARGEST = 2**31
 _FIELDS = 6
+
+
+class _Files(Projected, frozen=True):
+    device_config: str = msgspec.field(name="device-config.yaml", default="")
+
+
+class DeviceConfigMap(Object, frozen=True):
+    """The ConfigMap with the device plugin's configuration: of its files only that one."""
+
+    data: _Files = _Files()
+
+
+CONFIG_MAP = Kind(
+    "ConfigMap",
+    "",
+    "v1",
+    "configmaps",
+    True,
+    DeviceConfigMap,
+    namespace="<deviceshare.KnownGeometriesCMNamespace>",
+    object="<deviceshare.KnownGeometriesCMName>",
+)
 
 
 @dataclass(frozen=True)

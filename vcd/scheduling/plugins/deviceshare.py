@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vcd.model.kinds import KINDS
 from vcd.model.objects import Pod
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues
@@ -23,7 +22,6 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
 from vcd.state.records import Shape
 
-_CONFIG_MAP = "ConfigMap"
 _RULES = "deviceshare.GPUExclusiveRules"
 
 
@@ -69,7 +67,7 @@ class DeviceSharePlugin(Plugin):
     """
 
     name = "deviceshare"
-    kinds = tuple(kind for kind in (_CONFIG_MAP,) if kind in KINDS)
+    kinds = (vgpu.CONFIG_MAP,)
     annotations = (
         vgpu.REGISTER,
         vgpu.MODE,
@@ -146,9 +144,8 @@ class DeviceSharePlugin(Plugin):
     def _config_text(self, session: Session) -> str | None:
         parts = ("deviceshare.KnownGeometriesCMNamespace", "deviceshare.KnownGeometriesCMName")
         key = "/".join(self.values[part] for part in parts)
-        data = getattr(session.snapshot.others.get(_CONFIG_MAP, {}).get(key), "data", {})
-        text: str | None = data.get(vgpu.CONFIG_FILE)
-        return text
+        found = session.objects(vgpu.CONFIG_MAP.name, vgpu.DeviceConfigMap).get(key)
+        return None if found is None else found.data.device_config
 
     def _read_cards(self, session: Session) -> Cards:
         facts, config = session.nodes.facts, self._config

@@ -60,6 +60,7 @@ class ExtenderPlugin(Plugin):
     """
 
     name = "extender"
+    kinds = ("ResourceQuota",)
     timed = True
     arguments = (
         Argument(

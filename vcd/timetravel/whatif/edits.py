@@ -11,10 +11,10 @@ import msgspec
 import yaml
 
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
-from vcd.model.kinds import KINDS
+from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
 from vcd.model.manifests import defaulted, flatten
 from vcd.model.objects import PodGroup
+from vcd.scheduling.registry import kinds
 from vcd.timetravel.whatif.workload import GroupLife, Workload
 
 _SET = re.compile(
@@ -88,7 +88,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _kind(name: str, text: str) -> str:
-    known = {kind.lower(): kind for kind in KINDS}
+    known = {kind.lower(): kind for kind in kinds()}
     if name.lower() not in known:
         raise EditError(f"{text!r}: {name} is no kind that is read; there are {', '.join(sorted(known))}")
     return known[name.lower()]
@@ -176,7 +176,7 @@ def _with_group(life: GroupLife, assignment: Assignment) -> GroupLife:
 
 def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
     """The object with one field set; maps on the way are made where they are not there."""
-    manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(obj))
+    manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(as_plain(obj)))
     at = manifest
     for step in assignment.path[:-1]:
         at = at.setdefault(step, {})
@@ -184,7 +184,7 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
             raise EditError(f"{assignment.text!r}: {step} holds no fields that could be set")
     at[assignment.path[-1]] = assignment.value
     try:
-        _, changed, _ = from_manifest({**manifest, "kind": kind})
+        _, changed, _ = from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))
     except BadObject as error:
         raise EditError(f"{assignment.text!r}: {error}") from error
     return changed
@@ -192,7 +192,7 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
 
 def _added(manifest: Any) -> ev.Event:
     try:
-        kind, obj, _ = from_manifest(defaulted(manifest))
+        kind, obj, _ = from_manifest(defaulted(manifest, kinds().values()), kinds().values())
     except BadObject as error:
         raise EditError(f"an added object cannot be used: {error}") from error
     if kind in _LOST_KINDS:
