@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, fits, jobs, plugins, predicates, scores
+from tests.reference import actions, fits, jobs, plugins, predicates, queues, scores
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -27,6 +27,7 @@ PLUGINS = {
     "task-topology": jobs.task_topology,
     "nodegroup": fits.nodegroup,
     "resource-strategy-fit": fits.resource_strategy_fit,
+    "capacity": queues.capacity,
 }
 ACTIONS = {"enqueue": actions.enqueue, "allocate": actions.allocate, "backfill": actions.backfill}
 

@@ -51,6 +51,7 @@ PLUGINS = (
     "task-topology",
     "nodegroup",
     "resource-strategy-fit",
+    "capacity",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
@@ -118,7 +119,5 @@ def parse(text: str | None) -> Configuration:
 def _option(raw: dict[str, Any]) -> PluginOption:
     if raw.get("name") not in PLUGINS:
         raise ValueError(f"the reference has no plugin {raw.get('name')!r}")
-    if raw["name"] == "drf" and raw.get("enableHierarchy"):
-        raise ValueError("the reference has drf without hierarchy only")
     off = {point for point, key in FLAGS.items() if raw.get(key) is False}
     return PluginOption(raw["name"], off, Arguments(raw.get("arguments") or {}), raw.get("enableHierarchy") is True)

@@ -16,6 +16,7 @@ TASK_PRIORITY = "volcano.sh/task-priority"
 QUEUE_KEY = "scheduling.volcano.sh/queue-name"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 DEFAULT_QUEUE = "default"
+ROOT_QUEUE = "root"
 EPOCH = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 ALLOCATED = ("Bound", "Binding", "Running", "Allocated")
@@ -273,9 +274,9 @@ def build(manifests: Iterable[Manifest]) -> Cluster:
     objects = _by_kind(manifests)
     cluster = Cluster({}, {}, {}, {}, {}, objects)
     cluster.queues = {meta(q)["name"]: _queue(q) for q in cluster.all("Queue")}
-    if DEFAULT_QUEUE not in cluster.queues:
-        made = {"metadata": {"name": DEFAULT_QUEUE}, "spec": {"weight": 1}}
-        cluster.queues[DEFAULT_QUEUE] = _queue(made)
+    for name in (DEFAULT_QUEUE, ROOT_QUEUE):
+        if name not in cluster.queues:
+            cluster.queues[name] = _queue({"metadata": {"name": name}, "spec": {"weight": 1}})
     cluster.nodes = {meta(n)["name"]: _node(n) for n in cluster.all("Node")}
     groups = dict(sorted(objects.get("PodGroup", {}).items()))
     for pod in cluster.all("Pod"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
+from tests.reference.queues import hierarchical_drf
 from tests.reference.session import PERMIT, REJECT, Session
 from tests.reference.values import CPU, MEMORY, PODS, UNLIMITED, Resource, maximum, share
 
@@ -135,6 +136,8 @@ def drf(session: Session, arguments: Arguments) -> None:
 
     session.register("jobOrder", "drf", order)
     session.handlers.append((allocate, deallocate))
+    if session.option("drf").hierarchy:
+        hierarchical_drf(session, arguments)
 
 
 @dataclass

@@ -16,11 +16,24 @@ _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDurin
 class WideMaker(Maker):
     """Draws one case in which some of the further plugins are on, with what they read."""
 
+    shares = ""
+    """What divides the cluster among queues in proportion's place, if anything does."""
+
     def plugins(self) -> list[str]:
         found = super().plugins()
         for name in [name for name in FURTHER if self.often(0.2 if name == "nodegroup" else 0.5)]:
             found.insert(self.random.randint(0, len(found)), name)
+        if self.shares:
+            found = [name for name in found if name != "proportion"]
+        if self.shares.startswith("capacity"):
+            found.insert(self.random.randint(0, len(found)), "capacity")
         return found
+
+    def plugin_lines(self, name: str) -> list[str]:
+        lines = super().plugin_lines(name)
+        if self.shares == f"{name} tree":
+            lines.insert(1, "    enableHierarchy: true")
+        return lines
 
     def arguments(self, name: str) -> dict[str, Any]:
         if name == "sla" and self.often(0.5):
@@ -53,6 +66,9 @@ class WideMaker(Maker):
 
     def make(self) -> list[Manifest]:
         self.has["selectors"] = self.has["volumes"] = False  # what the default plugins' cases have, and hides the rest
+        self.shares = self.pick(("", "capacity", "capacity tree", "drf tree"))
+        if self.shares == "drf tree":
+            self.has.update(crowded=True, priorities=False, quota=False)
         objects = super().make()
         for manifest in objects:
             kind, meta = manifest["kind"], manifest["metadata"]
@@ -64,8 +80,10 @@ class WideMaker(Maker):
                 self.dress_group(meta)
             elif kind == "Pod":
                 self.dress_pod(meta)
-        for number in range(self.random.randint(0, 2)):
+        for number in range(self.random.randint(0, 3)):
             self.add_quota(number)
+        if self.often(0.5):
+            self.add_tree()
         return objects
 
     def dress_queue(self, queue: Manifest) -> None:
@@ -80,7 +98,33 @@ class WideMaker(Maker):
         if self.often(0.3):
             text = json.dumps({self.pick(GROUPS): {"cpu": str(self.random.randint(2, 9))}})
             text = self.pick((text, text, text, "{", '"x"'))
-            queue["metadata"]["annotations"] = {"volcano.sh/nodegroup-resource-limits": text}
+            queue["metadata"].setdefault("annotations", {})["volcano.sh/nodegroup-resource-limits"] = text
+        if self.often(0.7):
+            queue["spec"]["deserved"] = {"cpu": str(self.random.randint(1, 9))}
+            if self.often(0.5):
+                queue["spec"]["deserved"]["memory"] = f"{self.random.randint(1, 16)}Gi"
+        if self.often(0.8):
+            path = ["root", *self.random.sample(("eng", "ops", "art"), self.random.randint(1, 2))]
+            weights = "/".join(self.pick(("1", "2", "8", "x")) for _ in path)
+            marks = {"volcano.sh/hierarchy": "/".join(path), "volcano.sh/hierarchy-weights": weights}
+            queue["metadata"].setdefault("annotations", {}).update(marks)
+
+    def add_tree(self) -> None:
+        """Parents for the queues: some with room for what their children are due, some without, some that are not
+        there."""
+        queues = [one for one in self.objects if one["kind"] == "Queue" and one["metadata"]["name"] != "default"]
+        version = "scheduling.volcano.sh/v1beta1"
+        self.add(version, "Queue", {"name": "root"}, spec={"weight": 1}, status={"state": "Open"})
+        for name in ("dep0", "dep1"):
+            spec: dict[str, Any] = {"weight": 1}
+            if self.often(0.7):
+                spec["deserved"] = {"cpu": "40", "memory": "90Gi"}
+                spec["guarantee"] = {"resource": {"cpu": str(self.pick((0, 6)))}}
+            if self.often(0.5):
+                spec["capability"] = {"cpu": str(self.pick((3, 12, 60)))}
+            self.add(version, "Queue", {"name": name}, spec=spec, status={"state": "Open"})
+        for queue in queues:
+            queue["spec"]["parent"] = self.pick(("dep0", "dep0", "dep1", "root", "", "nowhere"))
 
     def dress_group(self, meta: dict[str, Any]) -> None:
         marks = meta.setdefault("annotations", {})
@@ -89,7 +133,7 @@ class WideMaker(Maker):
                 ("1h", "90000h", "x", "0s")
             )
         for name in ("affinity", "anti-affinity"):
-            if self.often(0.4):
+            if self.often(0.6):
                 roles = ROLES if self.often(0.2) else ROLES[:2]
                 sets = [",".join(self.random.sample(roles, self.random.randint(1, 2))) for _ in range(2)]
                 marks[f"volcano.sh/task-topology-{name}"] = ";".join(sets[: self.random.randint(1, 2)])
@@ -108,9 +152,9 @@ class WideMaker(Maker):
             meta.setdefault("annotations", {}).update(mine)
 
     def add_quota(self, number: int) -> None:
-        hard = {name: str(self.random.randint(2, 9)) for name in ("cpu", "requests.cpu", GPU) if self.often(0.5)}
-        used = {name: str(self.random.randint(0, 3)) for name in hard if self.often(0.7)}
-        meta = {"name": f"quota{number}", "namespace": self.pick(("default", "other"))}
+        hard = {name: str(self.random.randint(1, 6)) for name in ("cpu", "cpu", "requests.cpu", GPU) if self.often(0.5)}
+        used = {name: str(self.random.randint(0, 3)) for name in hard if self.often(0.5)}
+        meta = {"name": f"quota{number}", "namespace": self.pick(("default", "default", "other"))}
         self.add("v1", "ResourceQuota", meta, spec={"hard": hard}, status={"hard": hard, "used": used})
 
 

@@ -1,0 +1,380 @@
+"""Plugins of queues beyond the default ones: capacity, flat and as a tree, and drf's hierarchy."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tests.reference.config import Arguments
+from tests.reference.model import ALLOCATED, Job, Queue, Task, annotations_of, quantities, total
+from tests.reference.session import PERMIT, REJECT, Session
+from tests.reference.values import CPU, MEMORY, PODS, Resource
+
+Amounts = dict[str, float]
+"""By the resource's name; what is missing is 0, in a capability unlimited."""
+
+
+def _amounts(items: Resource) -> Amounts:
+    found = {CPU: items.cpu, MEMORY: items.memory, **(items.scalars or {})}
+    return {name: value for name, value in found.items() if value}
+
+
+def _listed(raw: dict[str, str] | None) -> Amounts:
+    """A resource list, zeros included."""
+    items = Resource.of(quantities(raw))
+    return {name: items.get(name) for name in (raw or {}) if name in (CPU, MEMORY) or name in (items.scalars or {})}
+
+
+@dataclass(eq=False)
+class _Account:
+    """One queue's limits, and what it and the queues below it have."""
+
+    queue: Queue
+    guarantee: Amounts
+    deserved: Amounts
+    capability: Amounts
+    real: Amounts = field(default_factory=dict)
+    most_pods: float = math.inf
+    parent: _Account | None = None
+    children: list[_Account] = field(default_factory=list)
+    problem: str = ""
+    allocated: Resource = field(default_factory=Resource)
+    elastic: Resource = field(default_factory=Resource)
+    inqueue: list[tuple[int, Resource]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.queue.name
+
+    def chain(self) -> list[_Account]:
+        """Itself, its parent, and so on to the top."""
+        return [self, *(self.parent.chain() if self.parent is not None else [])]
+
+    def limit(self, name: str) -> float:
+        return self.most_pods if name == PODS else self.real.get(name, math.inf)
+
+    def rank(self) -> tuple[float, bool]:
+        """Its share, and whether it deserves nothing; the smaller is served first."""
+        due = {name: value for name, value in self.deserved.items() if value > 0}
+        if not set(due) - {PODS}:
+            return 1.0, True
+        return max(self.allocated.get(name) / value for name, value in due.items()), False
+
+
+def capacity(session: Session, arguments: Arguments) -> None:
+    """Holds queues to the amounts in their spec, in a tree all the way up."""
+    hierarchy = session.option("capacity").hierarchy
+    accounts = {name: _account(queue) for name, queue in sorted(session.cluster.queues.items())}
+    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
+    names = sorted(_every_name(session, accounts))
+    if hierarchy:
+        _grow(accounts)
+        _limit_tree(accounts, everything, names)
+    else:
+        _limit_flat(accounts, everything, names)
+    for account in accounts.values():
+        account.most_pods = account.capability.get(PODS, math.inf)
+        account.deserved = {n: max(account.deserved.get(n, 0), account.guarantee.get(n, 0)) for n in names}
+    for _, job in sorted(session.cluster.jobs.items()):
+        _load(accounts[job.queue], job)
+    as_opened = {name: account.rank() for name, account in accounts.items()}
+
+    def refuses(queue: Queue) -> bool:
+        return not queue.open or (hierarchy and bool(accounts[queue.name].problem or accounts[queue.name].children))
+
+    def order(left: Queue, right: Queue) -> int:
+        mine, other = accounts[left.name], accounts[right.name]
+        if left.priority != right.priority:
+            return right.priority - left.priority
+        if bool(mine.children) != bool(other.children):
+            return 1 if mine.children else -1
+        first, second = mine.rank(), other.rank()
+        if hierarchy and not mine.children:
+            for above, beside in zip(mine.chain()[::-1], other.chain()[::-1], strict=False):
+                if above is not beside:
+                    first = mine.rank() if above is mine else as_opened[above.name]
+                    second = other.rank() if beside is other else as_opened[beside.name]
+                    break
+        return (first > second) - (first < second)
+
+    def allocatable(queue: Queue, task: Task) -> bool:
+        if refuses(queue):
+            return False
+        return not any(
+            account.allocated.get(name) + asks > account.limit(name)
+            for account in accounts[queue.name].chain()
+            for name, asks in _amounts(task.request).items()
+        )
+
+    def enqueueable(job: Job) -> int:
+        if refuses(session.cluster.queues[job.queue]):
+            return REJECT
+        if job.min_resources is None:
+            return PERMIT
+        chain = accounts[job.queue].chain()
+        for depth, account in enumerate(chain):
+            for name, asks in _amounts(job.min_request).items():
+                holds = account.allocated.get(name) + _ahead(account, job.priority, name) - account.elastic.get(name)
+                over = asks + holds > account.real.get(name, math.inf)
+                if name != PODS and over and not comes_back(chain[:depth], account, job, name):
+                    return REJECT
+        return PERMIT
+
+    def comes_back(below: list[_Account], full: _Account, job: Job, name: str) -> bool:
+        """[pains] What a queue deserves or is guaranteed comes back to it by reclaim, though its parent is full."""
+        for depth, entitled in enumerate(below):
+            holds = job.min_request.get(name) + entitled.allocated.get(name) + _ahead(entitled, job.priority, name)
+            due = entitled.deserved if depth == 0 else entitled.guarantee
+            if holds <= due.get(name, 0) and holds <= full.real.get(name, math.inf):
+                return True
+        return False
+
+    def enqueued(job: Job) -> None:
+        if job.min_resources is not None:
+            for account in accounts[job.queue].chain():
+                account.inqueue.append((job.priority, job.without_gated(job.min_request)))
+
+    def allocate(task: Task) -> None:
+        for account in accounts[session.cluster.jobs[task.job].queue].chain():
+            account.allocated.add(task.request)
+
+    def deallocate(task: Task) -> None:
+        for account in accounts[session.cluster.jobs[task.job].queue].chain():
+            account.allocated.sub(task.request)
+
+    session.register("queueOrder", "capacity", order)
+    session.register("allocatable", "capacity", allocatable)
+    session.register("jobEnqueueable", "capacity", enqueueable)
+    session.register("jobEnqueued", "capacity", enqueued)
+    session.handlers.append((allocate, deallocate))
+
+
+def _account(queue: Queue) -> _Account:
+    spec = queue.manifest.get("spec") or {}
+    capability = _listed(spec.get("capability"))
+    for name in (CPU, MEMORY):
+        if capability.get(name, 0) <= 0:
+            capability.pop(name, None)
+    guarantee = _listed((spec.get("guarantee") or {}).get("resource"))
+    return _Account(queue, guarantee, _listed(spec.get("deserved")), capability)
+
+
+def _every_name(session: Session, accounts: dict[str, _Account]) -> set[str]:
+    found = {CPU, MEMORY, PODS}
+    for node in session.cluster.nodes.values():
+        found.update(node.allocatable.scalars or {})
+    for task in session.cluster.tasks.values():
+        found.update(task.request.scalars or {})
+    for account in accounts.values():
+        found.update(account.guarantee, account.deserved, account.capability)
+    return found
+
+
+def _limit_flat(accounts: dict[str, _Account], everything: Resource, names: list[str]) -> None:
+    """What others' guarantees leave of the cluster, up to the capability; nobody deserves more."""
+    for account in accounts.values():
+        for name in names:
+            kept = sum(other.guarantee.get(name, 0) for other in accounts.values())
+            own = account.guarantee.get(name, 0)
+            left = max(everything.get(name) - kept, 0) + own
+            account.real[name] = min(left, account.capability.get(name, math.inf))
+    for account in accounts.values():
+        account.deserved = {name: min(value, account.real[name]) for name, value in account.deserved.items()}
+
+
+def _grow(accounts: dict[str, _Account]) -> None:
+    """Give each account its parent; one without a parent that is there, or in a circle, counts below the root."""
+    above: dict[str, str] = {}
+    for name, account in accounts.items():
+        if name == "root":
+            continue
+        above[name] = (account.queue.manifest.get("spec") or {}).get("parent") or "root"
+        if above[name] not in accounts and above[name] != "root":
+            account.problem = "no such parent"
+    for name, account in accounts.items():
+        seen, place = [name], above.get(name)
+        while place is not None and place not in seen:
+            seen.append(place)
+            place = above.get(place)
+        if place == name:
+            account.problem = "a circle"
+    for name, account in accounts.items():
+        if name != "root":
+            account.parent = accounts.get("root" if account.problem else above[name])
+            if account.parent is not None:
+                account.parent.children.append(account)
+
+
+def _limit_tree(accounts: dict[str, _Account], everything: Resource, names: list[str]) -> None:
+    """Capability and real capability from the top down; what has impossible sums takes nothing, nor what is below."""
+    level = [account for account in accounts.values() if account.parent is None]
+    ordered = []
+    while level:
+        ordered += level
+        level = [child for account in level for child in account.children]
+    for account in ordered:
+        parent = account.parent
+        over = parent is not None and any(
+            account.capability.get(name, 0) > parent.capability.get(name, math.inf) for name in names
+        )
+        if parent is None:
+            account.real = dict(account.capability)
+        else:
+            account.capability = {**parent.capability, **account.capability}
+        if account.name == "root":
+            account.guarantee = _sum([child.guarantee for child in account.children])
+            account.deserved = _sum([_due(child) for child in account.children])
+        elif not over and account.children:
+            over = _exceeds(_sum([_due(child) for child in account.children]), _due(account)) or _exceeds(
+                _sum([child.guarantee for child in account.children]), account.guarantee
+            )
+        if over and not account.problem:
+            account.problem = "impossible sums"
+        kept = _sum([child.guarantee for child in account.children])
+        for child in account.children:
+            for name in names:
+                most, own = account.real.get(name, math.inf), child.guarantee.get(name, 0)
+                if account.name == "root" and kept.get(name, 0) > own:
+                    most = min(most, everything.get(name))
+                limit = child.capability.get(name, account.capability.get(name, math.inf))
+                child.real[name] = min(max(most - kept.get(name, 0), 0) + own, limit)
+    for account in ordered:
+        if account.parent is not None and account.parent.problem and not account.problem:
+            account.problem = "its parent"
+
+
+def _due(account: _Account) -> Amounts:
+    names = {*account.deserved, *account.guarantee}
+    return {name: max(account.deserved.get(name, 0), account.guarantee.get(name, 0)) for name in sorted(names)}
+
+
+def _sum(parts: list[Amounts]) -> Amounts:
+    found: Amounts = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = found.get(name, 0) + value
+    return found
+
+
+def _exceeds(parts: Amounts, whole: Amounts) -> bool:
+    return any(value > whole.get(name, 0) for name, value in parts.items())
+
+
+def _ahead(account: _Account, priority: int, name: str) -> float:
+    return sum(amount.get(name) for known, amount in account.inqueue if known >= priority)
+
+
+def _load(account: _Account, job: Job) -> None:
+    has = job.allocated
+    runs = job.phase == "Running" and len(job.having(*ALLOCATED)) >= job.min_available
+    for above in account.chain():
+        above.allocated.add(has)
+        above.elastic.add(has.minus_floor(job.min_request))
+        if job.min_resources is not None and (job.phase == "Inqueue" or runs):
+            above.inqueue.append((job.priority, job.without_gated(job.outstanding())))
+
+
+# -- drf's hierarchy --------------------------------------------------------------
+
+_ONE, _GRAIN = 1 << 44, 1 << 10
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(eq=False)
+class _Place:
+    """A place in the tree of queues; jobs are at its leaves."""
+
+    name: str
+    weight: float
+    below: dict[str, _Place] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)
+
+
+State = tuple[dict[str, int], int, bool]
+"""Of a place or a job: shares by resource in parts of ``_ONE``, the largest of them, whether it is saturated."""
+
+
+def hierarchical_drf(session: Session, arguments: Arguments) -> None:
+    """Queues along the tree that their annotations name: not saturated ones first, then the smaller share by weight."""
+    everything = total(node.allocatable for _, node in sorted(session.cluster.nodes.items()))
+    whole = {name: everything.get(name) for name in everything.names()}
+    paths = _tree(session)
+    asked = {
+        key: total(task.request for task in job.tasks if task.status not in ("Succeeded", "Failed"))
+        for key, job in session.cluster.jobs.items()
+    }
+    for _, job in sorted(session.cluster.jobs.items()):
+        if _amounts(asked[job.key]):
+            paths[job.queue][-1].jobs.append(job)
+
+    def held(job: Job) -> Resource:
+        return total(task.request for task in job.having(*ALLOCATED, "Pipelined"))
+
+    def job_state(job: Job, full: set[str]) -> State:
+        has, wants = held(job), asked[job.key]
+        parts = {name: round(has.get(name) / most * _ONE) for name, most in whole.items()}
+        saturated = any(
+            wants.get(name) > 0 and has.get(name) > 0 and (name in full or has.get(name) >= wants.get(name))
+            for name in _amounts(has)
+        )
+        return parts, max([0, *parts.values()]), saturated
+
+    def state(place: _Place, full: set[str]) -> State:
+        children = [state(child, full) for child in place.below.values()] + [job_state(j, full) for j in place.jobs]
+        rising = [share for _, share, saturated in children if not saturated and share]
+        least = min([*rising, _ONE])
+        parts = {}
+        for name in whole:
+            kept = sum(part[name] for part, _, saturated in children if saturated)
+            scaled = sum(
+                round(Fraction(part[name], share) * _ONE)
+                for part, share, saturated in children
+                if not saturated and share
+            )
+            parts[name] = kept + (least * scaled + _ONE // 2) // _ONE
+        return parts, max([0, *parts.values()]), all(saturated for _, _, saturated in children)
+
+    def standing(queue: Queue) -> list[tuple[bool, int]]:
+        used = total(held(job) for _, job in sorted(session.cluster.jobs.items()))
+        full = {name for name in {*whole, *_amounts(used)} if used.get(name) >= everything.get(name)}
+        found = []
+        for place in paths[queue.name]:
+            _, share, saturated = state(place, full)
+            found.append((saturated, round(share / place.weight / _GRAIN)))
+        return found
+
+    def order(left: Queue, right: Queue) -> int:
+        mine, other = standing(left), standing(right)
+        depth = min(len(mine), len(other))
+        return (mine[:depth] > other[:depth]) - (mine[:depth] < other[:depth])
+
+    session.register("queueOrder", "drf", order)
+
+
+def _tree(session: Session) -> dict[str, list[_Place]]:
+    """Each queue's places from below the root down to where its jobs are."""
+    root = _Place("root", 1.0)
+    paths: dict[str, list[_Place]] = {}
+    for name, queue in sorted(session.cluster.queues.items()):
+        marks = annotations_of(queue.manifest)
+        text, weights = marks.get("volcano.sh/hierarchy", ""), marks.get("volcano.sh/hierarchy-weights", "").split("/")
+        place = root
+        path: list[_Place] = []
+        for depth, step in enumerate(text.split("/")[1:] if text else [], 1):
+            weight = _weight(weights[depth]) if depth < len(weights) else 1.0
+            place = place.below.setdefault(step, _Place(step, weight))
+            path.append(place)
+        paths[name] = path
+    inner = {name: not path or bool(path[-1].below) for name, path in paths.items()}
+    for name, path in sorted(paths.items()):
+        if inner[name]:
+            above = path[-1] if path else root
+            path.append(above.below.setdefault(f"queue/{name}", _Place(f"queue/{name}", 1.0)))
+    return paths
+
+
+def _weight(text: str) -> float:
+    weight = float(text) if _NUMBER.fullmatch(text) else 1.0
+    return weight if 1 <= weight < math.inf else 1.0
