@@ -55,6 +55,8 @@ def allocate(session: Session) -> None:
             work[job.key] = session.tasks_in_order(tasks)
             waiting.setdefault(job.queue, []).append(job)
     queues = [session.cluster.queues[name] for name in sorted(waiting)]
+    if session.pains:
+        _keep_promises(session, queues, waiting, work)
     while queues:
         queue = _pop_queue(session, queues)
         if session.overused(queue):
@@ -70,6 +72,39 @@ def allocate(session: Session) -> None:
             if work[job.key]:
                 waiting[queue.name].append(job)
         queues.append(queue)
+
+
+def _keep_promises(
+    session: Session, queues: list[Queue], waiting: dict[str, list[Job]], work: dict[str, list[Task]]
+) -> None:
+    """Jobs with a task that is nominated to a node which takes it come first, these tasks before their others."""
+
+    def promised(task: Task) -> bool:
+        name = (task.pod.get("status") or {}).get("nominatedNodeName") or ""
+        if name not in session.cluster.nodes or task.gated or task.status != "Pending":
+            return False
+        try:
+            session.pre_predicate(task)
+        except PredicateFailure:
+            return False
+        return bool(session.feasible(task, [session.cluster.nodes[name]])[0])
+
+    chosen = {
+        queue.name: [job for job in waiting[queue.name] if any(map(promised, job.having("Pending")))]
+        for queue in queues
+    }
+    for queue in queues:
+        for job in session.jobs_in_order(chosen[queue.name]):
+            tasks = work[job.key] = sorted(work[job.key], key=lambda task: not promised(task))
+            goes_on = True
+            while goes_on and not session.overused(queue):
+                statement = _allocate_job(session, queue, job, tasks)
+                goes_on = statement is not None and session.job_ready(job)
+                if statement is not None and goes_on:
+                    statement.commit()
+                goes_on = goes_on and any(map(promised, tasks))
+            if not tasks:
+                waiting[queue.name].remove(job)
 
 
 def backfill(session: Session) -> None:

@@ -206,6 +206,63 @@ def test_who_is_shown_again_without_a_place_still_waits() -> None:
     assert nominated(ONE, put(pod("new-0", group="new", cpu=2, labels={"a": "b"}))) == {"default/new-0": "n1"}
 
 
+def shown(name: str = "new-0", on: str = "", **status: str) -> ev.ObjectPut:
+    manifest = pod(name, group="new", cpu=2, on=on)
+    manifest["status"].update(status)
+    return put(manifest)
+
+
+def waits(*events: ev.Event) -> dict[str, str]:
+    """Who waits where, as a session sees it."""
+    return dict(SnapshotMaker(folded(*BASE, *events)).snapshot().nominated)
+
+
+AT_N1, AT_N2 = shown(nominatedNodeName="n1"), shown(nominatedNodeName="n2")
+
+
+def test_what_the_api_server_shows_counts_without_any_memory() -> None:
+    assert waits(AT_N2, shown("new-1", nominatedNodeName="n1")) == {"default/new-0": "n2", "default/new-1": "n1"}
+
+
+@pytest.mark.parametrize(
+    "events, where",
+    [
+        ((ONE, AT_N2), "n2"),
+        ((AT_N2, ONE), "n1"),
+        ((AT_N2, ONE, AT_N1), "n1"),
+        ((ONE, AT_N1, AT_N2), "n2"),
+    ],
+    ids=["shown later", "decided later", "decided, then shown", "shown twice"],
+)
+def test_the_later_word_counts(events: tuple[ev.Event, ...], where: str) -> None:
+    assert waits(*events) == {"default/new-0": where}
+
+
+@pytest.mark.parametrize(
+    "happening",
+    [
+        shown(),
+        shown(on="n2", phase="Running", nominatedNodeName="n1"),
+        shown(phase="Failed", nominatedNodeName="n1"),
+        ev.ObjectGone("Pod", "default/new-0"),
+        decided((ev.Operation("bind", "default/new-0", "uid-default-new-0", "n2"),), action="allocate", session=2),
+    ],
+    ids=["withdrawn", "placed", "ended", "gone", "being bound"],
+)
+def test_what_was_shown_counts_no_more_once_it_is_withdrawn_or_the_pod_needs_it_no_more(happening: ev.Event) -> None:
+    assert waits(ONE, AT_N1, happening) == {}
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_what_was_shown_is_the_same_after_a_checkpoint(cut: int) -> None:
+    events = (ONE, AT_N1, decided((evict("old-1"), wait("new-0", "n2")), session=2), AT_N1, AT_N2)
+    loaded = ClusterState.load(folded(*BASE, *events[:cut]).dump())
+    whole = folded(*BASE, *events)
+    folded(*events[cut:], state=loaded)
+    assert loaded.dump() == whole.dump()
+    assert SnapshotMaker(loaded).snapshot().nominated == SnapshotMaker(whole).snapshot().nominated
+
+
 # --- snapshots and checkpoints --------------------------------------------------------------------------------------
 
 

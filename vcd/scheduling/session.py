@@ -296,8 +296,8 @@ class Session(Questions):
 
     def nominated_node(self, task: Task) -> int | None:
         """The node that an earlier preemption made room on for a task, None where there is none (any more)."""
-        name = self.snapshot.nominated.get(task.key) or task.pod.status.nominated_node_name
-        return self.nodes.facts.row_of.get(name) if name else None
+        name = self.snapshot.nominated.get(task.key)
+        return None if name is None else self.nodes.facts.row_of.get(name)
 
     def is_full(self) -> bool:
         """Whether the bound on one cycle's work is reached; what is left goes on in the next (design law 3)."""

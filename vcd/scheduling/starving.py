@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.promises import promised_jobs
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -26,9 +27,10 @@ def starving_jobs(session: Session) -> dict[int, list[Job]]:
 
 
 def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
-    """Starving jobs, the first to be served first: a job of one queue, then of the next that ``may_take``, until the
-    session has as many placements as one may make."""
+    """Starving jobs, the first to be served first: those for which room was made already, then a job of one queue, then
+    of the next that ``may_take``, until the session has as many placements as one may make."""
     starving = starving_jobs(session)
+    yield from _promised(session, starving, may_take)
     waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
     queues: PriorityQueue[Queue] = PriorityQueue(
         session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
@@ -42,6 +44,13 @@ def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterato
         yield waiting[queue.index].pop()
         if waiting[queue.index]:
             queues.push(queue)
+
+
+def _promised(session: Session, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:
+    """Those that take up the room that was made for them before anybody else can."""
+    for job in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+        if may_take(job.queue) and not session.is_full():
+            yield job
 
 
 def wanting_tasks(session: Session, job: Job) -> list[Task]:

@@ -91,7 +91,9 @@ class ClusterState:
         self.stranded: dict[str, int] = {}
         """Groups of which a bind failed while others held, and since when (the session's time)."""
         self.nominated: dict[str, str] = {}
-        """Pods that wait for room that evictions free, and the node where."""
+        """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
+        self.shown_nominations: dict[str, str] = {}
+        """The same as the API server shows it (``status.nominatedNodeName``)."""
         self.evicted: dict[str, Evicted] = {}
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self._decided_at = 0
@@ -265,10 +267,21 @@ class ClusterState:
         old = int(tasks.column("node")[row])
         tasks.column("status")[row] = status
         tasks.column("node")[row] = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
+        self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
             self.nominated.pop(key, None)
         if old >= 0:
             self.node_names.release(old)
+
+    def _nominate(self, key: str, shown: str) -> None:
+        """Take over what the API server shows; a new word of it is younger than what was decided before."""
+        if shown == self.shown_nominations.get(key, ""):
+            return
+        self.nominated.pop(key, None)
+        if shown:
+            self.shown_nominations[key] = shown
+        else:
+            del self.shown_nominations[key]
 
     @staticmethod
     def _is_shown(intent: Intent, status: TaskStatus) -> bool:
@@ -300,6 +313,7 @@ class ClusterState:
         self.pods[row] = None
         self.tasks.remove(key)
         self.nominated.pop(key, None)
+        self.shown_nominations.pop(key, None)
         self._forget_intent(key)
 
     # --- decisions ------------------------------------------------------------------------------------------------

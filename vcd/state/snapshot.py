@@ -67,7 +67,7 @@ class Snapshot:
     nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
     ``annotations`` what they get with the bind and do not show yet. ``nominated`` are pods that wait for room that
-    evictions free, by node; ``evicted`` what groups lost to others.
+    evictions free, and the node where; ``evicted`` what groups lost to others.
     """
 
     sequence: int
@@ -163,7 +163,7 @@ class SnapshotMaker:
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
-            nominated=dict(state.nominated),
+            nominated={**state.shown_nominations, **state.nominated},
             evicted=dict(state.evicted),
             settings=state.settings,
         )

@@ -13,6 +13,7 @@ from vcd.scheduling.candidates import Candidates
 from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.promises import is_promised, promised_jobs
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import Partition, SubJob, Worksheet
@@ -82,17 +83,15 @@ class AllocateAction(Action):
 
     def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
         """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed."""
-        nominated = session.snapshot.nominated
-        if not nominated:
-            return
-        for index, queued in jobs.items():
-            queue = session.queue_list[index]
-            promised = [job for job in queued if any(task.key in nominated for task in tasks[job.index])]
-            for job in sorted(promised, key=session.job_key):
-                if session.overused(queue) is None and not session.is_full():
-                    self._allocate(session, queue, job, tasks[job.index])
-                    if not tasks[job.index]:
-                        queued.remove(job)
+        for job in promised_jobs(session, [job for queued in jobs.values() for job in queued]):
+            left = tasks[job.index]
+            if isinstance(left, deque):
+                left = tasks[job.index] = deque(sorted(left, key=lambda task: not is_promised(session, task)))
+            goes_on = True
+            while goes_on and session.overused(job.queue) is None and not session.is_full():
+                goes_on = self._allocate(session, job.queue, job, left) and any(is_promised(session, t) for t in left)
+            if not left:
+                jobs[job.queue.index].remove(job)
 
     @staticmethod
     def _wanted(session: Session, job: Job) -> list[Task]:

@@ -12,6 +12,7 @@ from vcd.scheduling.arguments import Argument
 from vcd.scheduling.budgets import budgets_now
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.order import PriorityQueue
+from vcd.scheduling.promises import is_promised, promised_jobs
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import conclude, starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
@@ -47,6 +48,9 @@ class PreemptAction(Action):
 
     def execute(self, session: Session) -> None:
         starving = starving_jobs(session)
+        for job in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+            if not session.is_full():
+                self._between_jobs(session, job)
         queues: PriorityQueue[Queue] = PriorityQueue(
             session.queue_key, [session.queue_list[index] for index in sorted(starving)]
         )
@@ -99,7 +103,8 @@ class PreemptAction(Action):
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # as Volcano, comparing starts with victims; what these leave is used before more of them go
-        vacant = room.vacant(task) if not compares or len(statement) or session.statements else None
+        looks = not compares or len(statement) or session.statements or is_promised(session, task)
+        vacant = room.vacant(task) if looks else None
         if vacant is not None:
             statement.pipeline(task, vacant)
             return True

@@ -11,6 +11,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
+from vcd.scheduling.promises import is_promised
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import conclude, jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
@@ -62,7 +63,8 @@ class ReclaimAction(Action):
     def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
         """Let a task wait in room that others' going left, else on the last of ``nodes`` that gives; those that have
         nothing for it are taken off."""
-        vacant = room.vacant(task) if len(statement) or session.statements else None
+        looks = len(statement) or session.statements or is_promised(session, task)
+        vacant = room.vacant(task) if looks else None
         if vacant is not None:
             statement.pipeline(task, vacant)
             return
