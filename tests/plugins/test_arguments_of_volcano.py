@@ -160,7 +160,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
 }
 """Keys and defaults by plugin; what is within a mapping is held to Volcano's at the end of this file."""
 
-NOT_HERE = {"network-topology-aware": "hypernodes are out of scope"}
+NOT_HERE = {"network-topology-aware": "hypernodes are not supported; the name is taken with a warning"}
 
 CACHE = {"predicateErrorCacheEnable": True}
 

@@ -447,15 +447,6 @@ def test_gated_and_best_effort_pods_are_no_units_of_placement() -> None:
     assert [op.key for statement in session.statements for op in statement.operations()] == ["default/c"]
 
 
-def test_network_topology_is_passed_over_and_said_once() -> None:
-    near = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
-    policies = [policy("p", 2, **near), policy("q", 1, **near)]
-    objects = [node("n", cpu=5), divided(*policies), *part(0), *part(1), *part(2)]
-    assert len(bound(*objects)) == 4
-    found = [why for why in reasons(*objects) if "networkTopology" in why["reason"]]
-    assert [why["detail"] for why in found] == [{"policies": "p, q"}]
-
-
 def test_what_is_passed_over_does_not_hide_what_the_pods_wait_for() -> None:
     objects = [node("n", cpu=1), divided(policy("p", 2, least=1, networkTopology={"mode": "soft"})), *part(0)]
     assert reasons(*objects)[0]["reason"] == "Insufficient cpu"

@@ -18,10 +18,11 @@ NO_QUEUE = ""
 
 _NEVER = int(np.iinfo(np.int64).max)
 
-_GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated"})
+_GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported"})
 
 # In order: the first words that a reason holds decide.
 _CLASSES = (
+    ("not supported", "unsupported"),
     ("does not exist", "queue-missing"),
     ("queue is clos", "queue-closed"),
     ("queue is overused", "queue-overused"),
@@ -53,6 +54,7 @@ _MENDING = {
     "queue-closed": "open the queue, or submit to another one",
     "larger-than-any-node": "ask for less for each pod, or add a larger node",
     "too-few-pods": "see why the controller makes no more pods, or lower the minimum",
+    "unsupported": "take the field away, or give the pods to a scheduler that knows it",
     "scheduling-gate": "whoever set the gate has to remove it",
     "no-node": "add nodes, or let this scheduler have some",
 }

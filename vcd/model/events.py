@@ -132,8 +132,9 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why some pods of a group wait: a typed reason with its numbers.
 
-    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid", "gated"; ``plugin`` which
-    plugin said no; ``reason`` its words; ``nodes`` how many nodes say so (0 where nodes are not the matter);
+    ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid", "gated",
+    "unsupported"; ``plugin`` which plugin said no; ``reason`` its words;
+    ``nodes`` how many nodes say so (0 where nodes are not the matter);
     ``tasks`` how many pods it concerns and ``pods`` the keys of the first of them, 0 and none for the whole group;
     ``detail`` quantities by name. An empty gate says that the group waits for nothing any more.
     """

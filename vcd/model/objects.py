@@ -206,6 +206,24 @@ class SchedulingGate(Projected, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(Projected, frozen=True):
+    """A claim of devices (DRA), as the pod's containers name it."""
+
+    name: str = ""
+
+
+class WorkloadReference(Projected, frozen=True):
+    """The Workload that a pod is of (Kubernetes' own gangs, 1.35)."""
+
+    name: str = ""
+
+
+class PodSchedulingGroup(Projected, frozen=True):
+    """The PodGroup of Kubernetes' own that a pod is of (1.36)."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Projected, frozen=True):
     """The scheduling-relevant part of a pod's spec."""
 
@@ -224,6 +242,9 @@ class PodSpec(Projected, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    workload_ref: WorkloadReference | None = None
+    scheduling_group: PodSchedulingGroup | None = None
     host_network: bool = False
     termination_grace_period_seconds: Int64 | None = None
 
@@ -294,7 +315,7 @@ class Namespace(Object, frozen=True):
 
 
 class NetworkTopology(Projected, frozen=True):
-    """How near to each other pods ask to be; vcd passes it over, and says so."""
+    """How near to each other pods ask to be."""
 
     mode: str = ""
     highest_tier_allowed: Int32 | None = None
@@ -320,6 +341,7 @@ class PodGroupSpec(Projected, frozen=True):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities | None = None
+    network_topology: NetworkTopology | None = None
     sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
 
@@ -360,6 +382,13 @@ class QueueAffinity(Projected, frozen=True):
     node_group_anti_affinity: NodeGroupTerms | None = None
 
 
+class Cluster(Projected, frozen=True):
+    """Another cluster that a queue's jobs may go to."""
+
+    name: str = ""
+    weight: Int32 = 0
+
+
 class QueueSpec(Projected, frozen=True):
     """What a queue may use (scheduling.volcano.sh/v1beta1)."""
 
@@ -373,6 +402,7 @@ class QueueSpec(Projected, frozen=True):
     affinity: QueueAffinity | None = None
     type: str = ""
     dequeue_strategy: str = ""
+    extend_clusters: tuple[Cluster, ...] = ()
 
 
 class QueueStatus(Projected, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -42,6 +42,8 @@ T = TypeVar("T", bound=np.generic)
 Check = Callable[..., Any]
 """Called with an answer and what was asked; gives the answer as the framework takes it, or calls `_expected`."""
 
+PASSED_OVER = "(not supported)"
+"""Under this name ``session.problems`` holds what no plugin says, but that there is none for it."""
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
 _SHOWN = 200
@@ -235,10 +237,13 @@ def take_gauges(session: Session, watch: Watch | None) -> None:
 
 
 def take_problems(session: Session, watch: Watch | None) -> None:
-    """Ask all plugins what they find misconfigured, in the thread that decides.
+    """Ask all plugins what they find misconfigured, in the thread that decides, and tell what is passed over.
 
     It is in ``session.problems`` then, or the error in its place: problems decide nothing. Raises Interrupted.
     """
+    passed_over = tuple(_passed_over(session))
+    if passed_over:
+        session.problems[PASSED_OVER] = passed_over
     for plugin in session.plugins:
         try:
             if is_ours(type(plugin)):
@@ -248,6 +253,16 @@ def take_problems(session: Session, watch: Watch | None) -> None:
                 session.problems[plugin.name] = gate.ask("problems", _problems, (), plugin.problems)
         except Exception as error:  # noqa: BLE001 - whatever it raises
             session.problems[plugin.name] = error
+
+
+def _passed_over(session: Session) -> Iterator[Problem]:
+    """What groups and queues ask for that is not supported, and that nobody has to wait for."""
+    snapshot = session.snapshot
+    for key, group in snapshot.groups.items():
+        if group.passed_over:
+            yield from (Problem("PodGroup", key, words) for words in group.passed_over)
+    for key, queue in snapshot.queues.items():
+        yield from (Problem("Queue", key, words) for words in queue.passed_over)
 
 
 class _Before:

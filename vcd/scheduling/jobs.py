@@ -45,6 +45,9 @@ class JobColumns:
             for name, value in (record.min_resources or {}).items():
                 self.min_resources[index, column_of[name]] = value
         self._sum_up(session, count, width)
+        held = [index for index, record in enumerate(self.records) if record.unsupported]
+        # such a group takes nothing more, so that it has nothing reserved
+        self.min_resources[held] = np.minimum(self.min_resources[held], self.allocated[held])
 
     def _sum_up(self, session: Session, count: int, width: int) -> None:
         tasks = session.snapshot.tasks
@@ -66,8 +69,9 @@ class JobColumns:
 
 
 def has_gate(shape: Shape) -> bool:
-    """Whether a scheduling gate that is not the queue's own holds tasks of a shape."""
-    return bool(shape.spec.scheduling_gates) and has_foreign_gate(Pod(spec=shape.spec))
+    """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
+    gates = shape.spec.scheduling_gates
+    return bool(shape.unsupported) or (bool(gates) and has_foreign_gate(Pod(spec=shape.spec)))
 
 
 def _sum_requests(

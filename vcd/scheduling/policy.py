@@ -77,6 +77,12 @@ VOLCANO_PLUGINS: Final = (
 )
 """The plugins that a file written for vc-scheduler may name."""
 
+PASSED_OVER: Final = {
+    "network-topology-aware": "HyperNodes are not supported: the plugin has no effect, groups whose "
+    'spec.networkTopology is hard wait at the gate "unsupported", all others are scheduled',
+}
+"""Volcano's plugins that a file may name though they do nothing here, and what becomes of what they are for."""
+
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
 _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
 
@@ -258,11 +264,12 @@ class _Reading:
         for index, item in enumerate(self._items(node, "tiers")):
             path = f"tiers[{index}]"
             nodes = self._items(self._fields(item, path, ("plugins",)).get("plugins"), f"{path}.plugins")
-            tier = tuple(
+            named = [
                 self._plugin(plugin, f"{path}.plugins[{position}]", first_lines)
                 for position, plugin in enumerate(nodes)
-            )
-            for position, option in enumerate(tier):
+            ]
+            tier = tuple(option for option in named if option.name not in PASSED_OVER)
+            for position, option in enumerate(named):
                 if option.name == "drf" and option.enabled["enableHierarchy"] and "proportion" in _names(tier):
                     message = "true excludes the plugin proportion, which is in the same tier"
                     self._report.error(nodes[position], f"{path}.plugins[{position}].enableHierarchy", message)
@@ -356,6 +363,9 @@ class _Reading:
         self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str], volcanos: Iterable[str]
     ) -> None:
         if name in present:
+            return
+        if what == "plugin" and name in PASSED_OVER:
+            self._report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
             return
         if name in volcanos:
             message = f"{what} {name} is known to Volcano but not in this version of vcd"

@@ -170,8 +170,6 @@ class Partition:
         self.job = job
         self.policies = [SubGroups(policy, index) for index, policy in enumerate(policies)]
         self.sub_jobs: list[SubJob] = []
-        self.topologies = [policy.name for policy in policies if policy.network_topology is not None]
-        """Policies that ask for network topology, which is passed over."""
         self.held: list[Statement] = []
         """What is kept for sub-jobs that wait for room, and is not bound before they have it."""
         self._of: dict[int, SubJob] = {}
@@ -222,11 +220,6 @@ class Partition:
 
     def remarks(self) -> Iterator[Refusal]:
         """What of the policies is passed over, and why."""
-        if self.topologies:
-            yield Refusal(
-                "networkTopology of a sub-group policy is passed over: its pods may be on any nodes",
-                {"policies": ", ".join(self.topologies)},
-            )
         for groups in self.policies:
             if groups.fault:
                 yield Refusal("a sub-group policy takes no pod", {"policy": groups.name, "message": groups.fault})

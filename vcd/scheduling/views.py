@@ -71,6 +71,7 @@ class Task:
         "shape",
         "status",
         "uid",
+        "unsupported",
     )
 
     def __init__(self, session: Session, row: int, job: Job) -> None:
@@ -99,8 +100,10 @@ class Task:
         self.status = int(tasks.status[row])
         self.node = int(tasks.node[row])
         self.role = task_role(pod)
-        self.gated = bool(shape.spec.scheduling_gates)
-        """Whether it waits for room that an eviction of this session frees."""
+        self.unsupported = job.record.unsupported + shape.unsupported
+        """Fields of its group and its pod that are not supported: it has to wait."""
+        self.gated = bool(shape.spec.scheduling_gates or self.unsupported)
+        """Whether something that it says itself keeps it from every node."""
 
     @property
     def preemptable(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -560,4 +561,4 @@ def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
     )
     changes: dict[str, Any] = {"status": status}
     group = msgspec.structs.replace(record.group, **changes)
-    return GroupRecord(group, record.min_resources, record.created, phase_of(status.phase))
+    return dataclasses.replace(record, group=group, phase=phase_of(status.phase))

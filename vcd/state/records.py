@@ -14,6 +14,7 @@ from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import is_best_effort, node_allocatable, pod_requests, resource_values, score_requests
 from vcd.model.status import Phase, TaskStatus, phase_of
+from vcd.model.unsupported import demands_of_group, demands_of_pod, wishes_of_group, wishes_of_queue
 
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 TASK_SPEC = "volcano.sh/task-spec"
@@ -43,19 +44,21 @@ def seconds_of(time: str | None) -> int:
 class Shape:
     """All that scheduling looks at in a pod's spec; tasks with equal specs share one.
 
-    ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them.
+    ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them;
+    ``unsupported`` the fields for which its tasks have to wait (``vcd.model.unsupported``).
     """
 
     spec: PodSpec
     requests: dict[str, int]
     scored: tuple[int, int]
     best_effort: bool
+    unsupported: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: PodSpec) -> Shape:
         """The shape of a spec without node name. Raises QuantityError."""
         requests = pod_requests(spec)
-        return cls(spec, requests, score_requests(spec), is_best_effort(requests))
+        return cls(spec, requests, score_requests(spec), is_best_effort(requests), demands_of_pod(spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,12 +87,17 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupRecord:
-    """A PodGroup and its minimum resources (None where the group states none)."""
+    """A PodGroup and its minimum resources (None where the group states none).
+
+    ``unsupported`` are the fields for which its pods have to wait, ``passed_over`` says what else is not supported.
+    """
 
     group: PodGroup
     min_resources: dict[str, int] | None
     created: int
     phase: Phase
+    unsupported: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, group: PodGroup) -> GroupRecord:
@@ -100,18 +108,20 @@ class GroupRecord:
             created = seconds_of(group.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
             raise BadObject("PodGroup", group.key, f"spec.minResources or creationTimestamp: {error}") from error
-        return cls(group, minimum, created, phase_of(group.status.phase))
+        spec, phase = group.spec, phase_of(group.status.phase)
+        return cls(group, minimum, created, phase, demands_of_group(spec), wishes_of_group(spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueRecord:
-    """A queue and its quantities by resource name."""
+    """A queue and its quantities by resource name; ``passed_over`` says what of it is not supported."""
 
     queue: Queue
     capability: dict[str, int]
     deserved: dict[str, int]
     guarantee: dict[str, int]
     created: int
+    passed_over: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, queue: Queue) -> QueueRecord:
@@ -131,7 +141,7 @@ class QueueRecord:
             created = seconds_of(queue.metadata.creation_timestamp)
         except ValueError as error:
             raise BadObject("Queue", queue.key, f"metadata.creationTimestamp: {error}") from error
-        return cls(queue, parsed[0], parsed[1], parsed[2], created)
+        return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes_of_queue(spec))
 
 
 def task_status(pod: Pod, node_name: str) -> TaskStatus:

@@ -223,12 +223,20 @@ def _admit_all(session: Session) -> None:
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:
-    """Whether a scheduling gate (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
+    """Whether what it says itself (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
+    if task.unsupported:
+        session.note(task.job, "unsupported", "", not_supported(task.unsupported), task=task)
+        return True
     if gated:
         session.note(task.job, "gated", "", Refusal("a scheduling gate holds the pod"), task=task)
     elif not task.job.queue.is_open:
         session.note(task.job, "queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
     return gated or not task.job.queue.is_open
+
+
+def not_supported(fields: tuple[str, ...]) -> Refusal:
+    """Why pods wait whose object asks for what is not known here."""
+    return Refusal(f"{' and '.join(fields)} {'is' if len(fields) == 1 else 'are'} not supported")
 
 
 def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:

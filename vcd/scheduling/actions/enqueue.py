@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vcd.model.status import Phase
 from vcd.scheduling.action import Action
+from vcd.scheduling.actions.allocate import not_supported
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.session import Session
@@ -40,6 +41,9 @@ class EnqueueAction(Action):
 
     @staticmethod
     def _admit(session: Session, job: Job) -> None:
+        if job.record.unsupported:
+            session.note(job, "unsupported", "", not_supported(job.record.unsupported))
+            return
         if job.record.min_resources is not None:
             too_large = _larger_than_any_node(session, job)
             if too_large is not None:
