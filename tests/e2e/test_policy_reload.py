@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import NAMESPACE, Cluster, Daemon, until
 from vcd.model.events import PolicyLoaded
 
@@ -18,6 +20,8 @@ tiers:
   - name: nodeorder
 """
 TYPO = GOOD.replace("allocate", "allocat")
+NAMELESS = GOOD.replace("- name: gang", "- name: |\n")
+"""A bar too many: a plugin without a name."""
 OTHER = GOOD.replace("nodeorder", "binpack")
 
 
@@ -82,6 +86,19 @@ async def test_after_a_typo_the_old_configuration_goes_on_to_schedule(tmp_path: 
         assert len({session.policy for session in daemon.sessions()}) == 1
 
 
+async def test_a_plugin_without_a_name_changes_nothing_and_is_told_of(tmp_path: Path) -> None:
+    """It used to pass, and to end the leader that reloaded it."""
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        file.write_text(NAMELESS)
+        await until(lambda: daemon.lines("configuration refused; the one in force stays"))
+        assert "the plugin has no name" in daemon.lines("configuration refused; the one in force stays")[0]["reason"]
+        assert (await daemon.metrics())["vcd_policy_reload_errors_total"] == 1
+        await until(lambda: [e for e in cluster.store.list("events", NAMESPACE) if e["reason"] == "BadConfiguration"])
+        await cluster.until_bound(cluster.submit("gang", 8))
+        assert policies(daemon) == [GOOD]
+
+
 async def test_a_good_configuration_comes_into_force(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         daemon, file = await configured(cluster, tmp_path)
@@ -95,10 +112,11 @@ async def test_a_good_configuration_comes_into_force(tmp_path: Path) -> None:
         assert await in_force(daemon) != before
 
 
-async def test_a_bad_configuration_at_the_start_ends_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "reason"), [(TYPO, "did you mean allocate?"), (NAMELESS, "the plugin has no name")])
+async def test_a_bad_configuration_at_the_start_ends_the_program(tmp_path: Path, text: str, reason: str) -> None:
     async with Cluster(tmp_path) as cluster:
         file = tmp_path / "scheduler.conf"
-        file.write_text(TYPO)
+        file.write_text(text)
         daemon = await cluster.start("a", f"--scheduler-conf={file}")
         assert await daemon.ended() == 2
-        assert "did you mean allocate?" in daemon.lines("stopped")[0]["reason"]
+        assert reason in daemon.lines("stopped")[0]["reason"]

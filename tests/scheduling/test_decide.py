@@ -233,9 +233,10 @@ def test_an_error_that_no_plugin_made_is_raised(monkeypatch: pytest.MonkeyPatch)
     def broken(session: Session) -> None:
         raise ZeroDivisionError
 
+    policy = read_policy(CONF)
     monkeypatch.setattr("vcd.scheduling.actions.allocate.AllocateAction.execute", lambda self, session: broken(session))
     with pytest.raises(ZeroDivisionError):
-        decide(snapshot_of(cluster()), read_policy(CONF), NOW_NS, 0)
+        decide(snapshot_of(cluster()), policy, NOW_NS, 0)
 
 
 # --- run ------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ class PolicyFile:
         self._settings = settings
         self._seen: str | None = None
         self._policies: dict[str, Policy] = {}
-        self.policy: Policy = read_policy(None)
+        self.policy: Policy
+        """The one in force; there is none before ``load``."""
 
     def load(self) -> PolicyLoaded:
         """Read the file for the first time. Raises PolicyError, or ConfigurationError when it cannot be read."""
@@ -65,7 +66,7 @@ class PolicyFile:
                 continue
             self._seen = text
             try:
-                self.policy = read_policy(text)
+                self.policy = await asyncio.to_thread(read_policy, text)
             except PolicyError as error:
                 self._refuse(str(error), refused)
                 continue

@@ -83,6 +83,12 @@ PASSED_OVER: Final = {
 }
 """Volcano's plugins that a file may name though they do nothing here, and what becomes of what they are for."""
 
+LARGEST_FILE: Final = 1 << 20
+"""Characters of a configuration; a ConfigMap holds as many bytes."""
+_MOST_VALUES = 100_000
+"""What the values of a file, aliases written out, may come to."""
+_SHOWN = 200
+"""Characters of a value that a problem shows."""
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
 _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
 
@@ -153,25 +159,41 @@ Declared = Mapping[str, tuple[Argument, ...]]
 Check = Callable[[str, ArgumentValues], None]
 """Told a plugin's name and arguments; raises ArgumentError for what only the plugin itself can tell is wrong."""
 
+Trial = Callable[[Policy], Mapping[str, str]]
+"""What a cycle under a policy fails with, by the plugin that fails (empty for what is no plugin's doing)."""
+
 
 def parse_policy(
-    text: str | None, *, actions: Declared, plugins: Declared, check: Check = lambda _, __: None
+    text: str | None,
+    *,
+    actions: Declared,
+    plugins: Declared,
+    check: Check = lambda _, __: None,
+    trial: Trial = lambda _: {},
 ) -> Policy:
     """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
 
-    ``check`` looks at each plugin's arguments as a whole. None means the compiled-in default. Raises PolicyError with
-    every problem found.
+    ``check`` looks at each plugin's arguments as a whole, ``trial`` at a policy in which nothing else is wrong. None
+    means the compiled-in default. Raises PolicyError with every problem found, and nothing else.
     """
     text = DEFAULT_POLICY if text is None else text
     report = _Report()
+    policy = None
     try:
+        if len(text) > LARGEST_FILE:
+            raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         loader = _Loader(text)
-        policy = _Reading(loader, report, actions, plugins, check).policy(_first_document(loader, report), text)
+        reading = _Reading(loader, report, actions, plugins, check)
+        policy = reading.policy(_first_document(loader, report), text)
+        if not report.errors:
+            reading.try_out(policy, trial)
     except yaml.YAMLError as error:
         report.errors.append(_syntax_problem(error, text))
     except RecursionError:
         report.errors.append(Problem(1, "", "", "nested too deeply"))
-    if report.errors:
+    except Exception as error:  # noqa: BLE001 - a file must never end a program that runs
+        report.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
+    if report.errors or policy is None:
         raise PolicyError(_by_line(report.errors), _by_line(report.warnings))
     return policy
 
@@ -179,9 +201,22 @@ def parse_policy(
 def _first_document(loader: _Loader, report: _Report) -> yaml.Node | None:
     """The root of the first document, all that vc-scheduler reads; None where there is none."""
     root = loader.get_node() if loader.check_node() else None
+    if _expanded(root, {}) > _MOST_VALUES:
+        raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
     if loader.check_node():
         report.warn(loader.get_node(), "", "only the first document of the file is read")
     return root
+
+
+def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """How many values a node stands for, its aliases written out: a short text may hold billions."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 1  # of one that holds itself
+        pairs = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in pairs)
+    return known[id(node)]
 
 
 def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
@@ -208,6 +243,7 @@ class _Report:
 
     def error(self, node: yaml.Node | None, key: str, message: str) -> None:
         value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
         self.errors.append(Problem(_line(node), key, value, message))
 
     def warn(self, node: yaml.Node | None, key: str, message: str) -> None:
@@ -227,6 +263,14 @@ class _Reading:
         self._report = report
         self._actions = actions
         self._plugins = plugins
+        self._entries: dict[str, tuple[yaml.Node, str]] = {}
+        """Where each plugin is named: the node of its name, and the path of its entry."""
+
+    def try_out(self, policy: Policy, trial: Trial) -> None:
+        """Report what a cycle under the policy fails with, where its plugin is named."""
+        for name, message in trial(policy).items():
+            node, path = self._entries.get(name, (None, ""))
+            self._report.error(node, path, f"cannot be decided with: {message}")
 
     def policy(self, root: yaml.Node | None, text: str) -> Policy:
         fields = self._fields(root, "", _ROOT_KEYS)
@@ -259,15 +303,11 @@ class _Reading:
         return names
 
     def _tiers(self, node: yaml.Node | None) -> tuple[tuple[PluginOption, ...], ...]:
-        first_lines: dict[str, int] = {}
         tiers = []
         for index, item in enumerate(self._items(node, "tiers")):
             path = f"tiers[{index}]"
             nodes = self._items(self._fields(item, path, ("plugins",)).get("plugins"), f"{path}.plugins")
-            named = [
-                self._plugin(plugin, f"{path}.plugins[{position}]", first_lines)
-                for position, plugin in enumerate(nodes)
-            ]
+            named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
             tier = tuple(option for option in named if option.name not in PASSED_OVER)
             for position, option in enumerate(named):
                 if option.name == "drf" and option.enabled["enableHierarchy"] and "proportion" in _names(tier):
@@ -278,14 +318,15 @@ class _Reading:
             self._report.warn(node, "tiers", "no plugin is on")
         return tuple(tiers)
 
-    def _plugin(self, node: yaml.Node, path: str, first_lines: dict[str, int]) -> PluginOption:
+    def _plugin(self, node: yaml.Node, path: str) -> PluginOption:
         fields = self._fields(node, path, ("name", "arguments", *FLAGS))
         name = self._name(node, fields, path, "plugin")
         if name:
             self._check_name(fields["name"], f"{path}.name", "plugin", name, self._plugins, VOLCANO_PLUGINS)
-            if name in first_lines:
-                self._report.error(fields["name"], f"{path}.name", f"is already on line {first_lines[name]}")
-            first_lines.setdefault(name, _line(fields["name"]))
+            if name in self._entries:
+                first = _line(self._entries[name][0])
+                self._report.error(fields["name"], f"{path}.name", f"is already on line {first}")
+            self._entries.setdefault(name, (fields["name"], path))
         enabled = {
             flag: self._flag(fields[flag], f"{path}.{flag}", default) if flag in fields else default
             for flag, default in FLAGS.items()
@@ -319,7 +360,7 @@ class _Reading:
             elif name:
                 self._check_name(fields["name"], f"{path}.name", "action", name, self._actions, VOLCANO_ACTIONS)
             arguments = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name))
-            if name in found:
+            if name and name in found:
                 self._report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
             found.setdefault(name, arguments)
         return found
@@ -354,7 +395,9 @@ class _Reading:
         """The ``name`` of a plugin's or configuration's entry; empty where there is none."""
         name = fields.get("name")
         if name is not None and not _is_null(name):
-            return self._text(name, f"{path}.name")
+            written = self._text(name, f"{path}.name")
+            if written or not isinstance(name, yaml.ScalarNode):
+                return written
         if isinstance(node, yaml.MappingNode) or _is_null(node):
             self._report.error(node, path, f"the {what} has no name")
         return ""
@@ -367,7 +410,10 @@ class _Reading:
         if what == "plugin" and name in PASSED_OVER:
             self._report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
             return
-        if name in volcanos:
+        bare = name.strip()
+        if bare in present:
+            message = f"must be {bare}, without a space or line break beside it"
+        elif name in volcanos:
             message = f"{what} {name} is known to Volcano but not in this version of vcd"
         else:
             message = f"there is no {what} {name}{did_you_mean(name, sorted({*present, *volcanos}))}"

@@ -226,13 +226,19 @@ def is_timed(policy: Policy) -> bool:
 
 
 def read_policy(text: str | None) -> Policy:
-    """`parse_policy` with the plugins and actions that there are. Raises PolicyError, RegistryError."""
+    """`parse_policy` with the plugins and actions that there are; what ours cannot decide a cycle with is refused.
+
+    Raises PolicyError, RegistryError.
+    """
+    from vcd.scheduling import trial
+
     kinds()
     return parse_policy(
         text,
         actions={name: action.arguments for name, action in actions().items()},
         plugins={name: plugin.arguments for name, plugin in plugins().items()},
         check=_check_arguments,
+        trial=trial.faults,
     )
 
 
