@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import (
@@ -18,6 +20,7 @@ from tests.e2e.cluster import (
     RETRY_PERIOD,
     Cluster,
     Daemon,
+    failed,
     is_bind,
     until,
 )
@@ -221,3 +224,44 @@ async def test_sigterm_keeps_the_lease_while_a_call_may_still_be_carried_out(tmp
             await until(lambda: (cluster.lease() or {})["holderIdentity"] == "")
             assert time.monotonic() - arrived[-1] >= REQUEST_TIMEOUT
         assert await daemon.ended() == 0
+
+
+# --- a leader that cannot schedule ------------------------------------------------------------------------------------
+
+
+def refusing_lists(daemon: str, *plurals: str) -> Callable[[web.Request], web.Response | None]:
+    """Lists of some kinds are forbidden to one replica."""
+
+    def hook(request: web.Request) -> web.Response | None:
+        mine = request.headers.get("Authorization", "").endswith(f"token-of-{daemon}")
+        asked = request.path.rpartition("/")[2]
+        refused = mine and request.method == "GET" and asked in plurals and "watch" not in request.query
+        return failed(403, "Forbidden", f"may not list {asked}") if refused else None
+
+    return hook
+
+
+@pytest.mark.parametrize("plural", ["pods", "queues"])
+async def test_a_leader_that_cannot_list_a_kind_makes_room_for_one_that_can(tmp_path: Path, plural: str) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        with cluster.faults(refusing_lists("a", plural)):
+            blind = await cluster.start("a", "--leader-elect-list-deadline=1s")
+            await until(lambda: cluster.lease() is not None, what="a holds the Lease")
+            able = await cluster.start("b", "--leader-elect-list-deadline=1s")
+            await cluster.until_leading(able)
+            await cluster.until_bound(cluster.submit("gang", 16))
+            assert await blind.health() == 200
+            assert (await blind.metrics())["vcd_lease_given_back_total"] >= 1
+        assert f"may not list {plural}" in blind.lines("leadership_lost")[0]["reason"]
+        assert blind.sessions() == []
+
+
+async def test_a_leader_that_could_not_list_leads_again_once_it_can(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        with cluster.faults(refusing_lists("a", "nodes")):
+            daemon = await cluster.start("a", "--leader-elect-list-deadline=500ms")
+            await until(lambda: daemon.lines("leadership_lost"))
+        await cluster.until_leading(daemon)
+        await cluster.until_bound(cluster.submit("gang", 16))

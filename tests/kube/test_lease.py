@@ -396,3 +396,49 @@ async def test_times_that_could_let_two_lead_are_refused(f: Fixture, options: di
     async with client_of(f.server) as client:
         with pytest.raises(ValueError, match=re.escape(message)):
             LeaderElector(client, **({"identity": "a"} | options))
+
+
+async def test_who_steps_down_leads_no_more_and_gives_the_lease_back_once_its_requests_have_ended(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.pass_time(RETRY, sleepers=2)
+    a.step_down("cannot list Pod", 60.0)
+    assert not a.is_leader()
+    await f.pass_time(REQUEST, sleepers=2)
+    assert f.lease.spec["holderIdentity"] == "a"
+    await f.pass_time(2 * RETRY, sleepers=2)
+    assert (f.lease.spec["holderIdentity"], b.is_leader()) == ("b", True)
+    assert [change.leading for change in taken(a)] == [True, False]
+
+
+async def test_who_stepped_down_stands_again_after_its_pause(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    a.step_down("cannot list Pod", 60.0)
+    await f.pass_time(59.0)
+    assert not a.is_leader()
+    assert f.lease.spec["holderIdentity"] == ""
+    await f.pass_time(REQUEST + 2 * RETRY)
+    assert a.is_leader()
+    assert a.epoch == 1
+
+
+async def test_a_lease_that_cannot_be_given_back_runs_out(f: Fixture) -> None:
+    a = await f.replica("a")
+    await f.settle()
+    b = await f.replica("b")
+    await f.settle(2)
+    f.lease.cut.add("a")
+    a.step_down("cannot list Pod", 600.0)
+    await f.pass_time(DURATION + 2 * RETRY, sleepers=2)
+    assert b.is_leader()
+
+
+async def test_a_follower_has_nothing_to_step_down_from(f: Fixture) -> None:
+    f.lease.write({"holderIdentity": "other", "leaseDurationSeconds": 15, "leaseTransitions": 4})
+    a = await f.replica("a")
+    await f.settle()
+    a.step_down("cannot list Pod", 600.0)
+    await f.pass_time(DURATION + RETRY)
+    assert a.is_leader()

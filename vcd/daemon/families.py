@@ -75,6 +75,9 @@ COUNTED = (
         "vcd_plugin_faults_total", "counter", "Sessions that were decided without a plugin that failed.", ("plugin",)
     ),
     Family("vcd_usage_polls_total", "counter", "Samples of the nodes' usage: taken or failed.", ("result",)),
+    Family(
+        "vcd_lease_given_back_total", "counter", "How often the Lease was given back because a list did not come in."
+    ),
     Family("vcd_policy_reload_errors_total", "counter", "Configurations that were refused."),
     Family("vcd_replay_mismatches_total", "counter", "Sessions whose replay gave another plan."),
 )

@@ -380,6 +380,10 @@ class Metrics:
         if not leading:
             self._forget_sessions()
 
+    def observe_given_back(self) -> None:
+        """Note that the Lease was given back because something could not be listed."""
+        self._store.add("vcd_lease_given_back_total")
+
     def observe_mismatch(self) -> None:
         """Note a session whose replay gave another plan."""
         self._store.add("vcd_replay_mismatches_total")

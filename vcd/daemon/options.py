@@ -204,6 +204,14 @@ class Options:
     retry_period: float = _flag(
         "leader-elect-retry-period", "duration", "2s", "The time between attempts to take or renew.", above=0
     )
+    list_deadline: float = _flag(
+        "leader-elect-list-deadline",
+        "duration",
+        "1m",
+        "When a leader whose first list of a kind gets no further gives the Lease back; it stands again after one to "
+        "two times as long, and twice that each time.",
+        above=0,
+    )
     lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")
     resource_namespace: str = _flag(
         "leader-elect-resource-namespace", "text", "volcano-system", "The Lease's namespace."

@@ -27,6 +27,7 @@ from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.selfcheck import SelfCheck
+from vcd.daemon.stepdown import StepDown
 from vcd.daemon.usage import UsagePoller
 from vcd.daemon.waiting import mending
 from vcd.daemon.watchdog import Watchdog
@@ -198,15 +199,20 @@ class Service:
         elif self.keeper.state.intents:
             await asyncio.sleep(self.client.request_timeout)  # what the process before this one asked may still happen
             await self.watches.list_again()
-        await self.watches.wait_synced()
+        if not await self.watches.wait_synced(lambda: self._holds(change.epoch)):
+            return
         await self.keeper.put([change, *self._never_done()])
-        if self.options.leader_elect and not self._holds(change.epoch):
+        if not self._holds(change.epoch):
             return
         self._deciding = change.epoch
         self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
         self.keeper.changed.set()
         self._write_groups_again()
+
+    def _gave_back(self, stuck: Mapping[str, str]) -> None:
+        self.metrics.observe_given_back()
+        _log.error("the Lease is given back: without these lists nothing can be scheduled", cannot_list=dict(stuck))
 
     def _never_done(self) -> list[ev.Event]:
         """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
@@ -445,6 +451,8 @@ class Service:
             self.usage.run(),
         ]
         if self.options.leader_elect:
+            deadline = self.options.list_deadline
+            parts.append(StepDown(self.elector, self.watches, deadline, self._gave_back).run())
             parts.append(self.elector.run())
         async with Endpoints(self.options, self.metrics, self.healthy, self.ready):
             tasks = [asyncio.get_running_loop().create_task(part) for part in parts]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from vcd.kube.client import KubeClient
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.watcher import Sink, Watcher, WatchStatus
 from vcd.model.kinds import Kind
 from vcd.state.cluster import ClusterState
@@ -17,8 +18,16 @@ _LOOK = 0.02
 class Watches:
     """Runs a watcher for each kind; kinds may be added, and all may be told to list anew."""
 
-    def __init__(self, client: KubeClient, state: ClusterState, sink: Sink, kinds: Iterable[Kind]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        state: ClusterState,
+        sink: Sink,
+        kinds: Iterable[Kind],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._client = client
+        self._clock = clock
         self._state = state
         self._sink = sink
         self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
@@ -26,7 +35,7 @@ class Watches:
         self._failed: asyncio.Future[None] | None = None
 
     def _watcher(self, kind: Kind) -> Watcher:
-        return Watcher(self._client, kind, self._state, self._sink)
+        return Watcher(self._client, kind, self._state, self._sink, clock=self._clock)
 
     @property
     def narrow(self) -> frozenset[str]:
@@ -41,10 +50,11 @@ class Watches:
         """Whether the first list of every kind is complete."""
         return all(watcher.status.synced for watcher in self._watchers.values())
 
-    async def wait_synced(self) -> None:
-        """Wait until every list is in."""
-        while not self.synced():  # noqa: ASYNC110 - the watchers tell by their status, once at the start
+    async def wait_synced(self, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until every list is in, as long as that is ``wanted``; whether they are."""
+        while wanted() and not self.synced():  # noqa: ASYNC110 - the watchers tell by their status, once at the start
             await asyncio.sleep(_LOOK)
+        return self.synced()
 
     async def run(self) -> None:
         """Watch until cancelled; raises what a watcher raises."""

@@ -85,6 +85,9 @@ class LeaderElector:
         self._lease: _Lease | None = None
         self._seen: _Spec | None = None
         self._seen_at = 0.0
+        self._rests_until = 0.0
+        self._held = False
+        """Whether the lease is still to be given back after stepping down."""
         self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
 
     def is_leader(self) -> bool:
@@ -112,8 +115,20 @@ class LeaderElector:
         while True:
             if self._leading:
                 await self._renew_round()
+            elif self._clock.monotonic() < self._rests_until:
+                await self._rest_round()
             else:
                 await self._acquire_round()
+
+    def step_down(self, why: str, pause: float) -> None:
+        """Stop leading now, and do not stand for election for ``pause`` seconds.
+
+        The lease is given back once no call that was made under it can be under way any more.
+        """
+        if self._leading:
+            self._lose(why)
+            self._held = True
+            self._rests_until = self._clock.monotonic() + self._client.request_timeout + pause
 
     async def release(self) -> None:
         """Stop leading, and give the lease back so that another may take it at once.
@@ -121,15 +136,28 @@ class LeaderElector:
         Call it after ``run`` was cancelled and all calls made under the lease have ended. A failure is only logged:
         the lease then runs out by itself.
         """
-        lease, led = self._lease, self.is_leader()
+        led = self.is_leader()
         self._lose("released")
-        if lease is None or not led:
+        if led:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        lease = self._lease
+        if lease is None:
             return
         spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
         try:
             await self._put(_Lease(lease.metadata, spec))
         except KubeError as error:
             log.warning("lease_not_released", error=str(error))
+
+    async def _rest_round(self) -> None:
+        """Give back what is held, and let the pause pass."""
+        if self._held:
+            self._held = False
+            await self._clock.sleep(self._client.request_timeout)
+            await self._give_back()
+        await self._clock.sleep(max(0.0, self._rests_until - self._clock.monotonic()))
 
     async def _acquire_round(self) -> None:
         pause = self._retry

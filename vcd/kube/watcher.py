@@ -66,6 +66,8 @@ class WatchStatus:
     errors: int = 0
     events: int = 0
     bad: int = 0
+    got_on: float = 0.0
+    """When the list that is needed last got on: it began, or a page of it came."""
     last_event: float = 0.0
     last_contact: float = 0.0
     lag: float = 0.0
@@ -99,7 +101,7 @@ class Watcher:
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
         self.kind = kind
-        self.status = WatchStatus()
+        self.status = WatchStatus(got_on=clock.monotonic())
         self._client = client
         self._known = known
         self._sink = sink
@@ -135,6 +137,7 @@ class Watcher:
         seen: set[str] = set()
         version = ""
         async for page in self._client.pages(self._path, self._page_size):
+            self.status.got_on = self._clock.monotonic()
             if page.first:
                 seen.clear()
             version = page.resource_version

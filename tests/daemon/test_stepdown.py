@@ -1,0 +1,103 @@
+"""A leader whose lists do not come in gives the Lease back, and stands again after growing pauses; time is turned."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from tests.daemon.test_watches import serve
+from tests.kube.scripted import Answer, FakeClock, Log, ScriptedServer, client_of, failure, running, scripted, until
+from tests.kube.test_lease import LeaseServer
+from vcd.daemon.stepdown import StepDown
+from vcd.daemon.watches import Watches
+from vcd.kube.lease import LeaderElector
+
+DEADLINE = 60.0
+REFUSED = failure(403, "Forbidden", "may not list pods")
+
+
+class Fixture:
+    """A replica that stands for election and lists Nodes and Pods. The elector's clock goes with the others'."""
+
+    def __init__(self, server: ScriptedServer, clocks: tuple[FakeClock, FakeClock], elector: LeaderElector) -> None:
+        self.server = server
+        self.elector = elector
+        self.told: list[str] = []
+        self._clocks = clocks
+        self._began = clocks[0].now
+
+    @property
+    def passed(self) -> float:
+        """Seconds since it began."""
+        return self._clocks[0].now - self._began
+
+    async def pass_time(self, seconds: float = 0.5) -> None:
+        """Turn the clocks once the elector, and who looks at the lists, sleep."""
+        await until(lambda: all(clock.sleeping for clock in self._clocks))
+        for clock in self._clocks:
+            clock.advance(seconds)
+
+    async def pass_time_until_it_leads(self, leads: bool, limit: float) -> None:
+        """Turn the clocks until it leads, or until it does not."""
+        while self.elector.is_leader() != leads:
+            assert self.passed < limit
+            await self.pass_time()
+
+
+@asynccontextmanager
+async def replica(pods: Answer) -> AsyncIterator[Fixture]:
+    """``pods`` answers the list of pods."""
+    async with scripted() as server, AsyncExitStack() as stack:
+        client = await stack.enter_async_context(client_of(server))
+        LeaseServer(server)
+        serve(server, "/api/v1/nodes", "Node")
+        serve(server, "/api/v1/pods", "Pod")
+        server.on("GET", r"/api/v1/pods\?(?!.*watch)", pods)
+        clocks, log = (FakeClock(), FakeClock()), Log()
+        watches = Watches(client, log, log.sink, ["Node", "Pod"], clocks[1])  # type: ignore[arg-type]
+        elector = LeaderElector(client, identity="a", clock=clocks[0])
+        it = Fixture(server, clocks, elector)
+        down = StepDown(elector, watches, DEADLINE, lambda stuck: it.told.extend(stuck), clocks[1], lambda: 0.5)
+        for part in (watches.run(), elector.run(), down.run()):
+            await stack.enter_async_context(running(part))
+        await until(elector.is_leader)
+        yield it
+
+
+async def test_a_leader_that_may_not_list_a_kind_steps_down_after_the_deadline_and_names_it() -> None:
+    async with replica(REFUSED) as it:
+        await it.pass_time_until_it_leads(False, 2 * DEADLINE)
+        assert DEADLINE <= it.passed <= 1.2 * DEADLINE
+        assert it.told == ["Pod"]
+
+
+async def test_it_stands_again_after_a_pause_that_grows() -> None:
+    """What is lost between a win and a loss is about one deadline; what lies between a loss and a win doubles."""
+    async with replica(REFUSED) as it:
+        pauses = []
+        for _ in range(4):
+            await it.pass_time_until_it_leads(False, it.passed + 2 * DEADLINE)
+            lost = it.passed
+            await it.pass_time_until_it_leads(True, it.passed + 40 * DEADLINE)
+            pauses.append(it.passed - lost)
+        assert pauses[0] >= DEADLINE
+        assert all(later > 1.7 * earlier for earlier, later in itertools.pairwise(pauses))
+
+
+async def test_a_leader_whose_lists_are_in_keeps_the_lease() -> None:
+    async with replica(Answer(200, {"metadata": {"resourceVersion": "5"}, "items": []})) as it:
+        while it.passed < 3 * DEADLINE:
+            await it.pass_time(1.0)
+            assert it.elector.is_leader()
+        assert it.told == []
+
+
+async def test_a_list_that_comes_in_after_all_lets_it_lead_when_its_pause_is_over() -> None:
+    async with replica(REFUSED) as it:
+        await it.pass_time_until_it_leads(False, 2 * DEADLINE)
+        serve(it.server, "/api/v1/pods", "Pod")
+        await it.pass_time_until_it_leads(True, 5 * DEADLINE)
+        while it.passed < 10 * DEADLINE:
+            await it.pass_time(1.0)
+            assert it.elector.is_leader()
