@@ -12,6 +12,7 @@ from tests.kube.test_lease import LeaseServer
 from vcd.daemon.stepdown import StepDown
 from vcd.daemon.watches import Watches
 from vcd.kube.lease import LeaderElector
+from vcd.model.kinds import KINDS
 
 DEADLINE = 60.0
 REFUSED = failure(403, "Forbidden", "may not list pods")
@@ -55,7 +56,7 @@ async def replica(pods: Answer) -> AsyncIterator[Fixture]:
         serve(server, "/api/v1/pods", "Pod")
         server.on("GET", r"/api/v1/pods\?(?!.*watch)", pods)
         clocks, log = (FakeClock(), FakeClock()), Log()
-        watches = Watches(client, log, log.sink, ["Node", "Pod"], clocks[1])  # type: ignore[arg-type]
+        watches = Watches(client, log, log.sink, [KINDS["Node"], KINDS["Pod"]], clocks[1])  # type: ignore[arg-type]
         elector = LeaderElector(client, identity="a", clock=clocks[0])
         it = Fixture(server, clocks, elector)
         down = StepDown(elector, watches, DEADLINE, lambda stuck: it.told.extend(stuck), clocks[1], lambda: 0.5)
