@@ -154,6 +154,10 @@ class Evaluator:
         by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
         return _Moving(parts, telling, by_labels, by_job)
 
+    def moves(self, task: Task) -> bool:
+        """Whether where other pods are, or time, decides which nodes take a task."""
+        return any(isinstance(part, Predicate) and part.applies(task) for part in self._moving)
+
     def static_key(self, task: Task) -> StaticKey:
         """What the static part depends on beside the nodes' facts: the shape, whose its claims are, and what the parts
         that depend on facts alone tell tasks apart by."""

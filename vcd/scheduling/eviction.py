@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.nodes import fits
-from vcd.scheduling.plugin import Depends
 
 if TYPE_CHECKING:
     from vcd.scheduling.candidates import Candidates
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 NEVER = "Never"
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
-_MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
 
 May = Callable[["Task"], bool]
 """Whether a task may be asked about at all, before any plugin is."""
@@ -174,8 +172,7 @@ class Room:
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
-        predicates = self.session.evaluator.predicates
-        return any(predicate.depends & _MOVING and predicate.applies(task) for predicate in predicates)
+        return self.session.evaluator.moves(task)
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""

@@ -59,11 +59,6 @@ class Usage:
         room: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
         return room
 
-    def is_overbooked(self, row: int) -> bool:
-        """Whether those that wait for a node's room need more than is idle now: somebody has to leave for them."""
-        column, r = self.matrix[:, row], self._r
-        return bool((column[3 * r : 4 * r] > column[:r]).any())
-
     @property
     def requested(self) -> Ints:
         """Used plus pipelined: what kube-scheduler calls requested."""

@@ -115,11 +115,22 @@ class Statement:
         for handler in session.handlers[1]:
             handler(task, done.node)
 
-    @property
-    def waits_for_nobody(self) -> bool:
-        """Whether all that it does is to let tasks wait for room that is idle now."""
-        overbooked = self._session.nodes.usage.is_overbooked
-        return all(done.verb == "pipeline" and not overbooked(done.node) for done in self._done)
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[Task]:
+        """Tasks that it lets wait for room."""
+        return [done.task for done in self._done if done.verb == "pipeline"]
+
+    def withdraw(self, task: Task) -> int:
+        """Take back one task's waiting, whatever was done after it; the position that it had."""
+        position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
+        self._reverse(self._done.pop(position))
+        return position
+
+    def wait_again(self, task: Task, node: int, position: int) -> None:
+        """Undo a ``withdraw``."""
+        self.pipeline(task, node)
+        self._done.insert(position, self._done.pop())
 
     # --- ends -------------------------------------------------------------------------------------------------------
 

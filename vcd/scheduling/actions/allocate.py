@@ -10,6 +10,7 @@ from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.candidates import Candidates
+from vcd.scheduling.idle import take_back
 from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
@@ -46,7 +47,7 @@ class AllocateAction(Action):
     def execute(self, session: Session) -> None:
         if "enqueue" not in session.policy.actions:
             _admit_all(session)
-        _take_back(session)
+        take_back(session, lambda _: True)
         jobs: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
         for job in session.jobs_with_pending():
@@ -207,13 +208,6 @@ def _place_until_ready(
             continue
         if ready(unit):
             break
-
-
-def _take_back(session: Session) -> None:
-    """Give out anew what earlier actions let tasks wait for though it is idle, or they would wait in every session."""
-    for statement in [each for each in session.statements if each.waits_for_nobody]:
-        statement.discard()
-        session.statements.remove(statement)
 
 
 def _admit_all(session: Session) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, is_held, place
+from vcd.scheduling.idle import take_back
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -13,13 +14,14 @@ from vcd.scheduling.views import Job, Queue, Task
 
 class BackfillAction(Action):
     """Best-effort tasks of admitted, valid jobs, in the order of queues, jobs and tasks as it was before the first
-    placement. A task is placed at once, where there is room now; when its job is ready after that, all that the job
-    holds is bound."""
+    placement, those that other actions let wait for idle room included. A task is placed at once, where there is room
+    now; when its job is ready after that, all that the job holds is bound."""
 
     name = "backfill"
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
+        take_back(session, lambda task: task.best_effort)
         for task in self._pending(session):
             if session.is_full():
                 return
