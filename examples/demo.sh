@@ -28,7 +28,7 @@ said '^waiting groups \(1\):' || fail "only the job that is too large may be lef
 if said '^(refused|never bound)'; then fail "objects were refused, or pods found no place"; fi
 
 run vcd explain job too-large --event-log "$log"
-said 'larger than the largest node' || fail "the explanation does not say that the job is too large"
+said 'larger than any node' || fail "the explanation does not say that the job is too large"
 
 run vcd explain job gang-0 --event-log "$log"
 said 'node-[0-9]' || fail "the explanation does not name a node"

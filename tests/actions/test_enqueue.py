@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.dsl import gang, group, node, planned, queue
+import pytest
+
+from tests.dsl import Manifest, gang, group, node, planned, pod, queue
+from vcd.api import PlanResult
 
 CONF = """
 actions: enqueue
@@ -48,13 +51,69 @@ def test_groups_are_admitted_in_order_of_priority() -> None:
     assert result.phases == {"default/a-low": "Pending", "default/z-high": "Inqueue"}
 
 
-def test_a_pod_larger_than_any_node_is_not_admitted() -> None:
-    """pains.md 3."""
-    result = planned(node("n", cpu=8), node("m", cpu=8), group("g", phase="Pending", minimum={"cpu": 9}), conf=NO_GATE)
-    assert result.phases["default/g"] == "Pending"
+TOO_LARGE = "a pod of the group is larger than any node"
+
+
+def told(result: PlanResult, group: str = "default/g") -> list[str]:
+    """The reasons why a group waits."""
+    return [why["reason"] for why in result.why.get(group, ())]
+
+
+@pytest.mark.parametrize("actions", ["enqueue", "enqueue, allocate, backfill", "allocate"])
+def test_a_pod_larger_than_any_node_is_admitted_and_told(actions: str) -> None:
+    """A group whose pods no node could hold is admitted like any other, so that an autoscaler sees the pods."""
+    conf = NO_GATE.replace("enqueue", actions)
+    result = planned(
+        node("n", cpu=8), node("m", cpu=8), gang("g", 1, cpu=9, phase="Pending", minimum={"cpu": 9}), conf=conf
+    )
+    assert result.phases["default/g"] == "Inqueue"
     why = result.why["default/g"][0]
-    assert why["reason"] == "a pod of the group is larger than the largest node"
+    assert (why["gate"], why["reason"], why["pods"]) == ("predicate", TOO_LARGE, ["default/g-0"])
     assert why["detail"] == {"needs cpu": "9", "largest node cpu": "8"}
+
+
+def test_a_pod_that_fits_each_node_in_something_else_only_is_larger_than_any() -> None:
+    nodes = [node("cpus", cpu=16, memory=8), node("memory", cpu=4, memory=64)]
+    result = planned(*nodes, gang("g", 1, cpu=8, memory=32, phase="Pending"), conf=NO_GATE)
+    assert result.why["default/g"][0]["detail"] == {"needs cpu": "8", "needs memory": "32Gi", "needs pods": "1"}
+    assert told(planned(*nodes, gang("g", 1, cpu=8, memory=8, phase="Pending"), conf=NO_GATE)) == []
+
+
+def test_a_group_that_can_have_its_minimum_without_its_largest_pod_is_not_told() -> None:
+    pods = [pod("large", group="g", cpu=9), pod("small", group="g", cpu=1)]
+    assert TOO_LARGE not in told(planned(node("n"), group("g", members=1, phase="Pending"), pods, conf=NO_GATE))
+    assert TOO_LARGE in told(planned(node("n"), group("g", members=2, phase="Pending"), pods, conf=NO_GATE))
+
+
+def owned(manifest: Manifest, kind: str, version: str) -> Manifest:
+    """A manifest with an owner."""
+    manifest["metadata"]["ownerReferences"] = [{"apiVersion": version, "kind": kind, "name": "o", "uid": "u"}]
+    return manifest
+
+
+@pytest.mark.parametrize("owner", [None, ("SparkApplication", "sparkoperator.k8s.io/v1beta2"), ("Job", "batch/v1")])
+@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
+def test_the_minimum_of_a_group_without_pods_is_no_pod_s_size(owner: tuple[str, str] | None, phase: str) -> None:
+    """Spark states minMember 1 and the minResources of driver and executors together."""
+    spark = group("g", members=1, phase=phase, minimum={"cpu": 12, "memory": 48})
+    if owner is not None:
+        spark = owned(spark, *owner)
+    result = planned(node("n"), node("m"), spark, conf=NO_GATE)
+    assert result.phases["default/g"] == "Inqueue"
+    assert told(result) == []
+
+
+@pytest.mark.parametrize(("members", "cpu", "is_told"), [(1, 9, True), (2, 17, True), (2, 16, False), (4, 32, False)])
+def test_of_a_volcano_job_without_pods_the_mean_pod_is_judged(members: int, cpu: int, is_told: bool) -> None:
+    """Its controller adds up minMember pods: one of them asks for the mean at least."""
+    wanted = group("g", members=members, phase="Pending", minimum={"cpu": cpu})
+    result = planned(node("n"), owned(wanted, "Job", "batch.volcano.sh/v1alpha1"), conf=NO_GATE)
+    assert result.phases["default/g"] == "Inqueue"
+    assert (told(result) == [TOO_LARGE]) is is_told
+
+
+def test_without_nodes_nothing_is_called_too_large() -> None:
+    assert TOO_LARGE not in told(planned(gang("g", 1, cpu=1, phase="Pending"), conf=NO_GATE))
 
 
 def test_a_group_of_a_missing_queue_waits_and_says_so() -> None:
@@ -63,15 +122,23 @@ def test_a_group_of_a_missing_queue_waits_and_says_so() -> None:
     assert result.why["default/g"][0]["reason"] == "queue nowhere does not exist"
 
 
-def test_a_closed_queue_admits_nothing() -> None:
+@pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
+@pytest.mark.parametrize("plugin", ["proportion", "capacity", "overcommit", "priority"])
+@pytest.mark.parametrize("minimum", [None, {"cpu": 1}])
+@pytest.mark.parametrize("actions", ["enqueue, allocate, backfill", "allocate, backfill"])
+def test_a_queue_that_is_not_open_admits_nothing(
+    state: str, plugin: str, minimum: dict[str, int] | None, actions: str
+) -> None:
+    """With or without minResources, whatever plugin is asked, whatever action admits."""
     result = planned(
         node("n"),
-        queue("shut", state="Closed"),
-        group("g", queue="shut", phase="Pending", minimum={"cpu": 1}),
-        conf=CONF,
+        queue("shut", state=state),
+        gang("g", 1, cpu=1, queue="shut", phase="Pending", minimum=minimum),
+        conf=NO_GATE.replace("priority", plugin).replace("enqueue", actions),
     )
     assert result.phases["default/g"] == "Pending"
-    assert result.why["default/g"][0]["reason"] == "queue is Closed"
+    assert result.why["default/g"][0]["reason"] == f"queue is {state}"
+    assert result.binds == {}
 
 
 def test_without_enqueue_pending_groups_are_taken_as_admitted() -> None:

@@ -87,7 +87,7 @@ def test_a_pod_that_found_no_place_is_named_with_its_reason(tmp_path: Path) -> N
     (tmp_path / "work.yaml").write_text(MANIFESTS)
     [pod] = summary("--nodes", "3", "--workload", tmp_path / "work.yaml")["never_bound"]
     assert pod["name"] == "default/huge"
-    assert "larger than the largest node" in pod["reason"]
+    assert "larger than any node" in pod["reason"]
 
 
 def test_an_object_that_was_refused_is_named(tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ def test_the_message_names_the_reason_of_the_missing_tasks() -> None:
     """pains.md 2."""
     found = condition(node("n1", cpu=1), node("n2", cpu=2), gang("g", 2, cpu=3))
     assert found is not None
-    assert found[3].endswith("Origin reason is g-0: 2 Insufficient cpu")
+    assert found[3].endswith("Origin reason is g-0: a pod of the group is larger than any node, 2 Insufficient cpu")
 
 
 def test_the_message_names_the_claim_that_is_missing() -> None:

@@ -16,25 +16,13 @@ def enqueue(session: Session) -> None:
         if not waiting[queue.name]:
             continue
         job = _pop_job(session, waiting[queue.name])
-        if job.min_resources is None or (_fits_some_node(session, job) and session.enqueueable(job)):
+        if session.pains and not queue.open:
+            job.notes["gate"] = {"enqueue": ["queue is not open"]}
+        elif job.min_resources is None or session.enqueueable(job):
             for function in session.functions("jobEnqueued"):
                 function(job)
             job.phase = "Inqueue"
         queues.append(queue)
-
-
-def _fits_some_node(session: Session, job: Job) -> bool:
-    """Whether no pod of the group need be larger than the largest node; not asked without `pains`."""
-    if not session.pains:
-        return True
-    wanted, count = job.min_request, max(1, job.min_available)
-    nodes = session.cluster.nodes.values()
-    for name in wanted.names():
-        largest = max((node.allocatable.get(name) for node in nodes), default=0)
-        if name != "pods" and wanted.get(name) > count * largest:
-            job.notes["gate"] = {"enqueue": [name]}
-            return False
-    return True
 
 
 def allocate(session: Session) -> None:
@@ -44,6 +32,8 @@ def allocate(session: Session) -> None:
     for _, job in sorted(session.cluster.jobs.items()):
         if job.is_pending:
             if "enqueue" in session.configuration.actions:
+                continue
+            if session.pains and not session.cluster.queues[job.queue].open:
                 continue
             job.phase = "Inqueue"
         if (reason := session.job_valid(job)) is not None:

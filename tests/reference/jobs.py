@@ -81,6 +81,8 @@ def resourcequota(session: Session, arguments: Arguments) -> None:
         return PERMIT
 
     def enqueued(job: Job) -> None:
+        if job.too_large:
+            return
         mine = admitted.setdefault(job.key.partition("/")[0], {})
         for name, asks in (job.min_resources or {}).items():
             mine[name] = mine.get(name, Fraction(0)) + asks

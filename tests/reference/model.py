@@ -75,6 +75,7 @@ class Task:
     gated: bool
     gated_by_queue_only: bool
     best_effort: bool
+    too_large: bool = False
 
     @property
     def name(self) -> str:
@@ -117,6 +118,7 @@ class Job:
     fit_errors: dict[str, dict[str, int]] = field(default_factory=dict)
     failed_roles: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
+    too_large: bool = False
 
     def having(self, *statuses: str) -> list[Task]:
         return [task for task in self.tasks if task.status in statuses]
@@ -155,8 +157,11 @@ class Job:
         return self.min_available >= sum(self.task_minima.values())
 
     def without_gated(self, amount: Resource) -> Resource:
-        """amount less what tasks behind other gates than the queue's own ask for, not below zero."""
-        gated = total(t.request for t in self.tasks if t.gated and not t.gated_by_queue_only)
+        """amount less what tasks ask for that are behind other gates than the queue's own, or that no node could hold,
+        not below zero; nothing for a group that no node could hold."""
+        if self.too_large:
+            return Resource()
+        gated = total(t.request for t in self.tasks if t.too_large or (t.gated and not t.gated_by_queue_only))
         if gated.is_empty():
             return amount
         out = Resource(max(amount.cpu - gated.cpu, 0), max(amount.memory - gated.memory, 0))
@@ -260,6 +265,32 @@ class Cluster:
 
     def all(self, kind: str) -> list[Manifest]:
         return [manifest for _, manifest in sorted(self.objects.get(kind, {}).items())]
+
+
+def judge_sizes(cluster: Cluster) -> None:
+    """Mark pending pods that no node could hold were it empty, and the groups that cannot have their minimum so."""
+    for job in cluster.jobs.values():
+        for task in job.having("Pending"):
+            task.too_large = bool(cluster.nodes) and not any(
+                _is_as_large(n, task.request) for n in cluster.nodes.values()
+            )
+        rest = [task for task in job.having(*READY, "Pending") if not task.too_large]
+        job.too_large = any(task.too_large for task in job.tasks) and len(rest) < max(1, job.min_available)
+        if not job.tasks and cluster.nodes and _is_of_volcano_job(job.group):
+            largest = Resource()
+            for node in cluster.nodes.values():
+                largest.set_max(node.allocatable)
+            wanted, members = job.min_request, max(1, job.min_available)
+            job.too_large = any(wanted.get(n) > members * largest.get(n) for n in wanted.names() if n != PODS)
+
+
+def _is_as_large(node: Node, wanted: Resource) -> bool:
+    return all(node.allocatable.get(name) >= wanted.get(name) for name in wanted.names() if name != PODS)
+
+
+def _is_of_volcano_job(group: Manifest) -> bool:
+    owners = meta(group).get("ownerReferences") or []
+    return any(o.get("kind") == "Job" and str(o.get("apiVersion")).startswith("batch.volcano.sh/") for o in owners)
 
 
 def total(parts: Iterable[Resource]) -> Resource:

@@ -177,7 +177,11 @@ def test_a_usage_that_nobody_can_read_is_written_anew() -> None:
 
 def test_reasons_are_told_when_they_change_only() -> None:
     world = World(node("n", cpu=1), gang("g", 1, cpu=2), conf=GANG)
-    assert [w.reason for w in world.cycle().waiting] == ["Insufficient cpu", "fewer tasks than the minimum"]
+    assert [w.reason for w in world.cycle().waiting] == [
+        "a pod of the group is larger than any node",
+        "Insufficient cpu",
+        "fewer tasks than the minimum",
+    ]
     assert world.cycle().waiting == ()
 
 

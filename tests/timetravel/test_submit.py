@@ -188,10 +188,13 @@ async def test_what_never_starts_says_why(tmp_path: Path) -> None:
     found = submit(tmp_path / "log", dsl.flat([dsl.gang("huge", 1, cpu=9)]), samples=2)
     job = only(found)
     assert (job.starts, job.ends) == (None, None)
-    assert [(why.gate, why.reason, why.nodes) for why in job.never][:1] == [("predicate", "Insufficient cpu", 1)]
+    assert [(why.gate, why.reason, why.nodes) for why in job.never][:2] == [
+        ("predicate", "a pod of the group is larger than any node", 0),
+        ("predicate", "Insufficient cpu", 1),
+    ]
     assert (
-        "  never starts in 2 of 2 runs, since it waits at predicate for huge-0: 1 node Insufficient cpu;"
-        in "\n".join(found.lines())
+        "  never starts in 2 of 2 runs, since it waits at predicate for huge-0: "
+        "a pod of the group is larger than any node (largest node cpu 8, needs cpu 9);" in "\n".join(found.lines())
     )
 
 

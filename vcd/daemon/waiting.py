@@ -28,7 +28,8 @@ _CLASSES = (
     ("queue is overused", "queue-overused"),
     ("queue", "quota"),
     ("cluster is overused", "cluster-full"),
-    ("larger than the largest node", "larger-than-any-node"),
+    ("larger than any node", "larger-than-any-node"),
+    ("larger than the largest node", "larger-than-any-node"),  # what older logs say
     ("scheduling gate", "scheduling-gate"),
     ("notenough", "too-few-pods"),
     ("fewer tasks", "gang-minimum"),

@@ -11,6 +11,7 @@ from vcd.model.version import __version__
 from vcd.scheduling import closing, guard, registry, stranded
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.candidates import Memory
+from vcd.scheduling.jobs import tell_of_large_pods
 from vcd.scheduling.outside import NOBODY, Outside
 from vcd.scheduling.plugin import Plugin, Predicate, Score
 from vcd.scheduling.policy import PluginOption, Policy
@@ -73,6 +74,7 @@ def run(
                 snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch, left_out=left_out
             )
             stranded.release(session)
+            tell_of_large_pods(session)
             mark("open")
             for name in policy.actions:
                 if guard.action_name(name) in excluded:

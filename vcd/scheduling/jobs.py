@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import Pod
-from vcd.model.status import ALLOCATED_STATUSES, STATUSES, TaskStatus
+from vcd.model.objects import Pod, PodGroup
+from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Refusal
 from vcd.state.records import Shape, has_foreign_gate
 
 if TYPE_CHECKING:
@@ -17,14 +18,22 @@ if TYPE_CHECKING:
 
 _S = TaskStatus
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_HOLDABLE = [int(status) for status in (*READY_STATUSES, TaskStatus.PENDING)]
+_VOLCANO_JOBS = "batch.volcano.sh/"
 
 
 class JobColumns:
     """The session's jobs in order of key: one row a group whose queue exists.
 
-    ``counts`` (jobs, statuses); ``allocated``, ``pending``, ``gated``, ``min_resources`` (jobs, resources), where
-    ``pending`` sums the requests of pending tasks, ``gated`` of those that a foreign scheduling gate holds;
-    ``states_minimum`` whether minResources is given; ``queue`` is a row of ``Session.queue_list``.
+    ``counts`` (jobs, statuses); ``allocated``, ``pending``, ``min_resources`` (jobs, resources), where ``pending`` sums
+    the requests of pending tasks; ``states_minimum`` whether minResources is given; ``queue`` is a row of
+    ``Session.queue_list``.
+
+    ``too_large`` marks groups that no node could hold: of whose pods too few for the minimum are as small as a node,
+    or, before a Volcano Job has pods, whose mean pod is larger than any. ``reservable`` (jobs, resources) is what an
+    admitted group's minimum counts as, ``missing`` the same beside what it holds: without pods that a foreign
+    scheduling gate holds or that are larger than any node, and nothing of a group that no node could hold, or that
+    asks for what is not supported.
     """
 
     def __init__(self, session: Session, group_keys: list[str]) -> None:
@@ -45,9 +54,7 @@ class JobColumns:
             for name, value in (record.min_resources or {}).items():
                 self.min_resources[index, column_of[name]] = value
         self._sum_up(session, count, width)
-        held = [index for index, record in enumerate(self.records) if record.unsupported]
-        # such a group takes nothing more, so that it has nothing reserved
-        self.min_resources[held] = np.minimum(self.min_resources[held], self.allocated[held])
+        self._judge_sizes(session)
 
     def _sum_up(self, session: Session, count: int, width: int) -> None:
         tasks = session.snapshot.tasks
@@ -57,15 +64,58 @@ class JobColumns:
         self.counts = np.bincount(job * STATUSES + status, minlength=count * STATUSES).reshape(count, STATUSES)
         pending = status == _S.PENDING
         best_effort = session.shape_flags(lambda shape: shape.best_effort)[shape]
-        gated = session.shape_flags(lambda shape: has_gate(shape))[shape] & pending
+        held_back = session.nodes.too_large(session.requests)
+        too_large = held_back[shape] & pending
+        held_back |= session.shape_flags(lambda shape: has_gate(shape))
+        self._too_large_pending = np.bincount(job[too_large], minlength=count)
         self.best_effort_pending = np.bincount(job[pending & best_effort], minlength=count)
         allocated = np.isin(status, _ALLOCATED)
         self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
         self.pending = _sum_requests(session.requests, job, shape, pending, count, width)
-        self.gated = _sum_requests(session.requests, job, shape, gated, count, width)
+        self._held_back = _sum_requests(session.requests, job, shape, held_back[shape] & pending, count, width)
+
+    def _judge_sizes(self, session: Session) -> None:
+        possible = self.counts[:, _HOLDABLE].sum(axis=1) - self._too_large_pending
+        self.too_large = (self._too_large_pending > 0) & (possible < np.maximum(self.min_member, 1))
+        mean = self.mean_minimum(slice(None))
+        unborn = (self.counts.sum(axis=1) == 0) & (mean > session.nodes.largest).any(axis=1) & (len(session.nodes) > 0)
+        for index in np.flatnonzero(unborn).tolist():
+            self.too_large[index] = _is_of_volcano_job(self.records[index].group)
+        unsupported = np.array([bool(record.unsupported) for record in self.records], np.bool_)
+        reserves = ~(self.too_large | unsupported)[:, None]
+        self.reservable = np.maximum(self.min_resources - self._held_back, 0) * reserves
+        missing = np.maximum(self.min_resources - self.allocated, 0)
+        self.missing = np.maximum(missing - self._held_back, 0) * reserves
+
+    def mean_minimum(self, index: int | slice) -> Ints:
+        """What a pod of the minimum asks for on average, rounded up."""
+        members = np.maximum(self.min_member[index], 1)
+        return -(-self.min_resources[index] // members[..., None])
 
     def __len__(self) -> int:
         return len(self.keys)
+
+
+def tell_of_large_pods(session: Session) -> None:
+    """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so."""
+    nodes = session.nodes
+    for index in np.flatnonzero(session.jobs.too_large).tolist():
+        job = session.job(index)
+        pod = next((task for task in job.pending() if nodes.too_large(task.request[None])[0]), None)
+        needed = session.jobs.mean_minimum(index) if pod is None else pod.request
+        over = needed > nodes.largest
+        detail = {
+            **{f"needs {name}": text for name, text in session.amounts(needed * (over if over.any() else 1)).items()},
+            **{f"largest node {name}": text for name, text in session.amounts(nodes.largest * over).items()},
+        }
+        session.note(job, "predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)
+
+
+def _is_of_volcano_job(group: PodGroup) -> bool:
+    """Whether a group's minimum is the sum of what minMember pods ask for, as the controller of Volcano Jobs writes
+    it: others, such as Spark's, write what all of their pods together need."""
+    owners = group.metadata.owner_references
+    return any(owner.kind == "Job" and owner.api_version.startswith(_VOLCANO_JOBS) for owner in owners)
 
 
 def has_gate(shape: Shape) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.requests import PODS
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
@@ -104,6 +105,7 @@ class Deltas:
 
 _UNASKED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not asked for: every room reaches it."""
+_BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 _MIXED = object()
 """Marks a node whose changes in this session are more than placements of one shape."""
 
@@ -151,8 +153,36 @@ class Nodes:
 
     @property
     def largest(self) -> Ints:
-        """The most that any node has of each resource."""
-        return self.usage.allocatable.max(axis=1) if len(self) else np.zeros_like(self.total)
+        """The most that any node has of each resource; places for pods are not compared."""
+        found: Ints = self.facts.kept("largest", self._largest)
+        return found
+
+    def _largest(self) -> Ints:
+        largest = self.facts.allocatable.max(axis=0) if len(self) else np.zeros_like(self.total)
+        largest[self.column_of[PODS]] = _BOUNDLESS
+        return largest
+
+    def too_large(self, requests: Ints) -> npt.NDArray[np.bool_]:
+        """Which of some requests, as (requests, resources), no node would have room for were it empty; none where
+        there is no node."""
+        rest = np.arange(len(requests) if len(self) else 0)
+        for size in self.facts.kept("sizes", self._sizes):
+            rest = rest[(requests[rest] > size).any(axis=1)]
+            if not len(rest):
+                break
+        result = np.zeros(len(requests), np.bool_)
+        result[rest] = True
+        return result
+
+    def _sizes(self) -> Ints:
+        """What the nodes have of each resource, those left out that have no more of any than another one."""
+        sizes = np.unique(self.facts.allocatable, axis=0)
+        sizes[:, self.column_of[PODS]] = _BOUNDLESS
+        kept: list[Ints] = []
+        for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
+            if not any((size <= other).all() for other in kept):
+                kept.append(size)
+        return np.array(kept, np.int64).reshape(len(kept), len(self.resources))
 
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""

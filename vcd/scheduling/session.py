@@ -257,17 +257,11 @@ class Session(Questions):
 
     def reserved_by_running(self) -> Ints:
         """Per job (jobs, resources), what running groups that have their minimum of tasks still miss of their
-        minimum resources, less what scheduling gates hold (Volcano ``GetInqueueResource``)."""
+        minimum resources (Volcano ``GetInqueueResource``)."""
         jobs = self.jobs
         allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
         counted = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        missing = np.maximum(np.maximum(jobs.min_resources - jobs.allocated, 0) - jobs.gated, 0)
-        return np.where(counted[:, None], missing, 0)
-
-    def ungated_minimum(self, job: Job) -> Ints:
-        """A job's minimum resources less what scheduling gates hold."""
-        rest: Ints = np.maximum(self.jobs.min_resources[job.index] - self.jobs.gated[job.index], 0)
-        return rest
+        return np.where(counted[:, None], jobs.missing, 0)
 
     def releasing_on_nodes(self) -> Ints:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.action import Action
+from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.candidates import Candidates
 from vcd.scheduling.idle import take_back
@@ -211,9 +212,11 @@ def _place_until_ready(
 
 
 def _admit_all(session: Session) -> None:
-    """Pending groups count as admitted, valid or not, where no action admits them."""
+    """Pending groups of open queues count as admitted, valid or not, where no action admits them."""
     for index in (session.jobs.phase == Phase.PENDING).nonzero()[0].tolist():
-        session.job(index).phase = Phase.INQUEUE
+        job = session.job(index)
+        if may_be_admitted(session, job):
+            job.phase = Phase.INQUEUE
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:
@@ -226,11 +229,6 @@ def is_held(session: Session, task: Task, gated: bool) -> bool:
     elif not task.job.queue.is_open:
         session.note(task.job, "queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
     return gated or not task.job.queue.is_open
-
-
-def not_supported(fields: tuple[str, ...]) -> Refusal:
-    """Why pods wait whose object asks for what is not known here."""
-    return Refusal(f"{' and '.join(fields)} {'is' if len(fields) == 1 else 'are'} not supported")
 
 
 def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:

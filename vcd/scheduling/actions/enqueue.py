@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vcd.model.status import Phase
 from vcd.scheduling.action import Action
-from vcd.scheduling.actions.allocate import not_supported
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.session import Session
@@ -14,8 +13,9 @@ from vcd.scheduling.views import Job, Queue
 class EnqueueAction(Action):
     """Groups in phase Pending become Inqueue, queue by queue and job by job in the plugins' order.
 
-    A group that states no minimum resources is admitted at once. One that no node could ever hold is not admitted,
-    so that it reserves nothing (docs/differences.md).
+    A group that states no minimum resources is admitted at once, but for a queue that is not open. One that no node
+    could hold is admitted as any other, so that its pods are made and a node for them can be added; it reserves nothing
+    (docs/differences.md).
     """
 
     name = "enqueue"
@@ -41,14 +41,9 @@ class EnqueueAction(Action):
 
     @staticmethod
     def _admit(session: Session, job: Job) -> None:
-        if job.record.unsupported:
-            session.note(job, "unsupported", "", not_supported(job.record.unsupported))
+        if not may_be_admitted(session, job):
             return
         if job.record.min_resources is not None:
-            too_large = _larger_than_any_node(session, job)
-            if too_large is not None:
-                session.note(job, "enqueue", "enqueue", too_large)
-                return
             rejected = session.job_enqueueable(job)
             if rejected is not None:
                 session.note(job, "enqueue", *rejected)
@@ -57,19 +52,17 @@ class EnqueueAction(Action):
         job.phase = Phase.INQUEUE
 
 
-def _larger_than_any_node(session: Session, job: Job) -> Refusal | None:
-    """When even the mean of the minimum over its pods is above the largest node, some pod fits nowhere."""
-    largest = session.nodes.largest
-    members = max(1, job.min_available)
-    a_pod = -(-session.jobs.min_resources[job.index] // members)
-    over = a_pod > largest
-    over[session.nodes.column_of["pods"]] = False
-    if not over.any():
-        return None
-    return Refusal(
-        "a pod of the group is larger than the largest node",
-        {
-            **{f"needs {name}": text for name, text in session.amounts(a_pod * over).items()},
-            **{f"largest node {name}": text for name, text in session.amounts(largest * over).items()},
-        },
-    )
+def may_be_admitted(session: Session, job: Job) -> bool:
+    """Whether a pending group asks for what is supported, and its queue takes new work at all, be it asked by a plugin
+    or not; noted if not."""
+    if job.record.unsupported:
+        session.note(job, "unsupported", "", not_supported(job.record.unsupported))
+        return False
+    if not job.queue.is_open:
+        session.note(job, "enqueue", "", Refusal(f"queue is {job.queue.state}"))
+    return job.queue.is_open
+
+
+def not_supported(fields: tuple[str, ...]) -> Refusal:
+    """Why pods wait whose object asks for what is not known here."""
+    return Refusal(f"{' and '.join(fields)} {'is' if len(fields) == 1 else 'are'} not supported")

@@ -10,7 +10,7 @@ from vcd.model.quantity import format_resource
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.views import Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
 
 UNLIMITED = 1 << 62
@@ -242,8 +242,7 @@ def fill(accounts: list[Account], session: Session) -> None:
             account.elastic = _sum(account.elastic, elastic)
     inqueue = session.reserved_by_running()
     waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-    missing = np.maximum(np.maximum(jobs.min_resources - jobs.allocated, 0) - jobs.gated, 0)
-    inqueue[waits] += missing[waits]
+    inqueue[waits] += jobs.missing[waits]
     some = inqueue.any(axis=1)
     priorities, ranks = np.unique(jobs.priority[some], return_inverse=True)
     for key, (amounts,) in _by_key(queues[some] * max(len(priorities), 1) + ranks, inqueue[some]):
@@ -277,12 +276,6 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
         for index, wish in zip(indices.tolist(), reduce(wishes[order], starts, axis=0).tolist(), strict=True):
             accounts[index].wish = wish
     return True
-
-
-def ungated_minimum(session: Session, job: Job) -> list[int]:
-    """A job's minimum resources less what scheduling gates hold."""
-    amounts: list[int] = session.ungated_minimum(job).tolist()
-    return amounts
 
 
 def request_of(tasks: list[Task]) -> list[int]:

@@ -102,7 +102,10 @@ class Accounts:
         return {} if text is None else read_request(text)
 
     def reserved(self, job: Job) -> dict[Names, int]:
-        """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds."""
+        """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds, and nothing of
+        a group that no node could hold."""
+        if self._session.jobs.too_large[job.index]:
+            return {}
         if not job.task_count:
             return self.demand(job)
         chosen = self._of_job(job.index)
@@ -171,7 +174,7 @@ class Accounts:
             shape = snapshot.shapes[number]
             assert shape is not None
             self._kinds.append(self._request(shape, known[own_text], known[group_text]))
-        gated = session.shape_flags(has_gate)[shapes]
+        gated = (session.shape_flags(has_gate) | session.nodes.too_large(session.requests))[shapes]
         pairs, counts = np.unique((jobs * max(1, len(coded)) + kinds) * 2 + gated, return_counts=True)
         rest_, flags = np.divmod(pairs, 2)
         job, kind = np.divmod(rest_, max(1, len(coded)))
@@ -250,7 +253,7 @@ class Accounts:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
         allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        keeps = ((jobs.phase == Phase.INQUEUE) | runs)[waiting.job] & ~waiting.gated
+        keeps = (((jobs.phase == Phase.INQUEUE) | runs) & ~jobs.too_large)[waiting.job] & ~waiting.gated
         self._add_up(np.ones_like(keeps), "request")
         self._add_up(keeps, "inqueue")
         has_cards = np.bincount(session.job_of_row[self._asks_cards], minlength=len(jobs)) > 0
@@ -261,7 +264,7 @@ class Accounts:
             if text is None:
                 continue
             has_cards[index] = True
-            if jobs.phase[index] == Phase.INQUEUE:
+            if jobs.phase[index] == Phase.INQUEUE and not jobs.too_large[index]:
                 self._reserve_annotated(index, text)
         self._has_cards = has_cards
 
@@ -285,10 +288,9 @@ class Accounts:
     def _fill_basic(self) -> None:
         """Cpu and memory of queues; the limit is the capability, else what the guarantees of all leave."""
         session, jobs = self._session, self._session.jobs
-        allocated, pending, minimum = (
-            column[:, :2].copy() for column in (jobs.allocated, jobs.pending, jobs.min_resources)
+        allocated, pending, minimum, inqueue = (
+            column[:, :2].copy() for column in (jobs.allocated, jobs.pending, jobs.min_resources, jobs.missing)
         )
-        inqueue = np.maximum(np.maximum(minimum - allocated, 0) - jobs.gated[:, :2], 0)
         inqueue[~(jobs.states_minimum & (jobs.phase == Phase.INQUEUE))] = 0
         inqueue += session.reserved_by_running()[:, :2]
         elastic = np.maximum(allocated - minimum, 0)

@@ -20,7 +20,6 @@ from vcd.scheduling.plugins._capacity_accounts import (
     mark_evicted,
     request_of,
     set_flat_limits,
-    ungated_minimum,
 )
 from vcd.scheduling.plugins._capacity_reclaim import Reclaim
 from vcd.scheduling.plugins._capacity_tree import ROOT, link, set_limits
@@ -270,7 +269,7 @@ class CapacityPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take, in its queue and all ancestors."""
         if job.record.min_resources is not None:
-            amounts = ungated_minimum(self._session, job)
+            amounts = self._session.jobs.reservable[job.index].tolist()
             for account in self._accounts[job.queue.index].chain:
                 account.reserve(amounts, job.priority)
 

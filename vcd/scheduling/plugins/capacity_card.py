@@ -103,7 +103,7 @@ class CapacityCardPlugin(Plugin):
         except CardError:
             return  # another plugin's permission came first; its pods are asked one by one
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
-            cpu, memory = self._session.ungated_minimum(job)[:2].tolist()
+            cpu, memory = self._session.jobs.reservable[job.index, :2].tolist()
             account.basic_inqueue[0] += cpu
             account.basic_inqueue[1] += memory
 

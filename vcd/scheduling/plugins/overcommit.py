@@ -18,10 +18,10 @@ class OvercommitPlugin(Plugin):
     """A group is admitted while what is admitted, and it, fit into total x factor - used.
 
     Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
-    what scheduling gates hold; groups of lower priority than the one that asks do not count, so that no number of
-    them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in any case: what
-    others borrowed of that comes back by reclaim (docs/differences.md). Only resources that the group asks for are
-    compared. Source: seed 000 s.3.3.
+    what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
+    no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
+    any case: what others borrowed of that comes back by reclaim (docs/differences.md). Only resources that the group
+    asks for are compared. Source: seed 000 s.3.3.
     """
 
     name = "overcommit"
@@ -46,8 +46,7 @@ class OvercommitPlugin(Plugin):
         self._room = nodes.total * self.factor - nodes.usage.used.sum(axis=1)
         jobs = session.jobs
         inqueue = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-        minimum = np.maximum(jobs.min_resources - jobs.gated, 0)
-        admitted = np.where(inqueue[:, None], minimum, 0) + session.reserved_by_running()
+        admitted = np.where(inqueue[:, None], jobs.reservable, 0) + session.reserved_by_running()
         self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
         self._admitted: Ints = np.zeros((len(self._priorities), admitted.shape[1]), np.int64)
         """Rows by the groups' priority, ascending."""
@@ -88,7 +87,7 @@ class OvercommitPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""
         if job.record.min_resources is not None:
-            minimum = self._session.ungated_minimum(job)
+            minimum = self._session.jobs.reservable[job.index]
             self._admitted[self._rank(job)] += minimum
             if job.queue.index in self._guaranteed:
                 self._guaranteed[job.queue.index] -= minimum

@@ -99,10 +99,8 @@ class ProportionPlugin(Plugin):
     def _fill_accounts(self, session: Session) -> None:
         jobs = session.jobs
         elastic = np.maximum(jobs.allocated - jobs.min_resources, 0)
-        missing = np.maximum(jobs.min_resources - jobs.allocated, 0)
-        missing = np.maximum(missing - jobs.gated, 0)
         waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-        inqueue = np.where(waits[:, None], missing, 0) + session.reserved_by_running()
+        inqueue = np.where(waits[:, None], jobs.missing, 0) + session.reserved_by_running()
         allocated, pending = self._by_queue(jobs.allocated), self._by_queue(jobs.pending)
         elastic = self._by_queue(elastic)
         self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
@@ -261,7 +259,7 @@ class ProportionPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
         if job.record.min_resources is not None:
-            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.ungated_minimum(job)
+            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.jobs.reservable[job.index]
 
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))

@@ -30,6 +30,7 @@ class ResourceQuotaPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Find each namespace's quotas."""
+        self._session = session
         self._quotas: dict[str, list[ResourceQuota]] = {}
         quotas = session.snapshot.others.get("ResourceQuota", {})
         for _, quota in sorted(quotas.items()):
@@ -51,7 +52,7 @@ class ResourceQuotaPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count the minimum of an admitted group: no quota shows it before its pods exist."""
         wanted = job.record.group.spec.min_resources
-        if wanted is None or job.namespace not in self._quotas:
+        if wanted is None or job.namespace not in self._quotas or self._session.jobs.too_large[job.index]:
             return
         admitted = self._admitted.setdefault(job.namespace, {})
         for name, text in wanted.items():
