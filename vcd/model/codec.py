@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Object
+from vcd.model.objects import Object, Pod
+from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -71,6 +72,8 @@ def _project(obj: Object) -> tuple[Object, str]:
     version = obj.metadata.resource_version
     msgspec.structs.force_setattr(obj.metadata, "resource_version", "")
     obj.metadata.annotations.pop(LAST_APPLIED, None)
+    if isinstance(obj, Pod):
+        msgspec.structs.force_setattr(obj, "status", without_echo(obj))
     return obj, version
 
 

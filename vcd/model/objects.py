@@ -249,14 +249,26 @@ class PodSpec(Projected, frozen=True):
     termination_grace_period_seconds: Int64 | None = None
 
 
+class ContainerStatus(Projected, frozen=True):
+    """What the kubelet admitted for a container (``allocated_resources``) and what it runs with (``resources``)."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities = {}
+
+
 class PodStatus(Projected, frozen=True):
-    """A pod's phase and conditions."""
+    """A pod's phase and conditions; statuses of containers only while they are being resized, as far as is known."""
 
     phase: str = ""
     reason: str = ""
     nominated_node_name: str = ""
     start_time: str | None = None
     conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: ResourceRequirements | None = None
+    allocated_resources: Quantities = {}
 
 
 class Pod(Object, frozen=True):

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vcd.model.objects import Container, Node, PodSpec, Quantities
+import msgspec
+
+from vcd.model.objects import (
+    Container,
+    ContainerStatus,
+    Node,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    ResourceRequirements,
+)
 from vcd.model.quantity import QuantityError, is_scalar_resource, resource_value
 
 CPU = "cpu"
@@ -89,6 +100,77 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
         total.update({name: value for name, value in whole.items() if _is_pod_level(name)})
     _add(total, resource_values(spec.overhead))
     return within_bounds(total)
+
+
+def counted_spec(pod: Pod) -> PodSpec:
+    """A pod's spec with what its containers are counted with while they are resized in place.
+
+    Each, and the pod as a whole where it states requests, counts with the largest of what it shall have, was admitted
+    with, and runs with; what it shall have is left out once the kubelet says that its node can never give it. Source:
+    Volcano ``api/pod_info.go`` and Kubernetes' ``component-helpers/resource``. Raises QuantityError.
+    """
+    spec, status = pod.spec, pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return spec
+    never = any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions)
+    running = {each.name: each for each in status.container_statuses}
+    sidecars = {each.name: each for each in status.init_container_statuses}
+    whole = spec.resources
+    if whole is not None and status.resources is not None:
+        whole = _in_force(whole, ContainerStatus("", status.resources, status.allocated_resources), never)
+    return msgspec.structs.replace(
+        spec,
+        containers=tuple(_resized(each, running.get(each.name), never) for each in spec.containers),
+        init_containers=tuple(
+            _resized(each, sidecars.get(each.name) if each.restart_policy == "Always" else None, never)
+            for each in spec.init_containers
+        ),
+        resources=whole,
+    )
+
+
+def _resized(container: Container, status: ContainerStatus | None, never: bool) -> Container:
+    if status is None or status.resources is None:
+        return container
+    return msgspec.structs.replace(container, resources=_in_force(container.resources, status, never))
+
+
+def _in_force(wanted: ResourceRequirements, status: ContainerStatus, never: bool) -> ResourceRequirements:
+    assert status.resources is not None
+    largest: Quantities = {}
+    for quantities in ({} if never else wanted.requests, status.resources.requests, status.allocated_resources):
+        values = resource_values(quantities)
+        for name, text in quantities.items():
+            if name not in largest or values.get(name, 0) > resource_values({name: largest[name]}).get(name, 0):
+                largest[name] = text
+    return msgspec.structs.replace(wanted, requests=largest)
+
+
+def without_echo(pod: Pod) -> PodStatus:
+    """A pod's status without what the kubelet repeats of the spec: what is left of containers is being resized."""
+    status = pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return status
+    whole = pod.spec.resources
+    as_stated = whole is None or not _differs(whole, ContainerStatus("", status.resources, status.allocated_resources))
+    return msgspec.structs.replace(
+        status,
+        container_statuses=_resizing(pod.spec.containers, status.container_statuses),
+        init_container_statuses=_resizing(pod.spec.init_containers, status.init_container_statuses),
+        resources=None if as_stated else status.resources,
+        allocated_resources={} if as_stated else status.allocated_resources,
+    )
+
+
+def _resizing(containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+    wanted = {container.name: container.resources for container in containers}
+    return tuple(each for each in statuses if each.name in wanted and _differs(wanted[each.name], each))
+
+
+def _differs(wanted: ResourceRequirements, status: ContainerStatus) -> bool:
+    if status.resources is None:
+        return False
+    return any(known not in ({}, wanted.requests) for known in (status.resources.requests, status.allocated_resources))
 
 
 def _is_pod_level(name: str) -> bool:

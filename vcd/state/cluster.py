@@ -13,6 +13,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
+from vcd.model.requests import counted_spec
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import Dump, Frozen, on_node
 from vcd.state.interning import Interner, Rows
@@ -214,7 +215,8 @@ class ClusterState:
     def _put_pod(self, key: str, pod: Pod) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name="")
         try:
-            shape = self._shape(spec)
+            counted = counted_spec(pod)
+            shape = self._shape(spec, None if counted is pod.spec else counted)
             created = seconds_of(pod.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
             raise BadObject("Pod", key, f"resources or creationTimestamp: {error}") from error
@@ -243,13 +245,19 @@ class ClusterState:
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
 
-    def _shape(self, spec: PodSpec) -> int:
+    def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
+        """``counted`` is the spec that quantities are taken from, where that is another one."""
+
         def make() -> Shape:
-            shape = Shape.of(spec)
+            shape = Shape.of(spec, counted)
             self.resources.update(shape.requests)
             return shape
 
-        return self.shapes.acquire(_spec_key.encode(spec), make)
+        key = _spec_key.encode(spec)
+        if counted is None:
+            return self.shapes.acquire(key, make)
+        amounts = (counted.containers, counted.init_containers, counted.resources)
+        return self.shapes.acquire((key, _spec_key.encode(amounts)), make)
 
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""

@@ -42,7 +42,7 @@ def seconds_of(time: str | None) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """All that scheduling looks at in a pod's spec; tasks with equal specs share one.
+    """All that scheduling looks at in a pod's spec; tasks with equal specs, counted alike, share one.
 
     ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them;
     ``unsupported`` the fields for which its tasks have to wait (``vcd.model.unsupported``).
@@ -55,10 +55,12 @@ class Shape:
     unsupported: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, spec: PodSpec) -> Shape:
-        """The shape of a spec without node name. Raises QuantityError."""
-        requests = pod_requests(spec)
-        return cls(spec, requests, score_requests(spec), is_best_effort(requests), demands_of_pod(spec))
+    def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
+        """The shape of a spec without node name; ``counted`` is the spec that quantities are taken from, where that is
+        another one (``requests.counted_spec``). Raises QuantityError."""
+        counted = spec if counted is None else counted
+        requests = pod_requests(counted)
+        return cls(spec, requests, score_requests(counted), is_best_effort(requests), demands_of_pod(spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
