@@ -58,6 +58,7 @@ def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
     assert as_json("-f", file, "--scheduler-conf", conf, *NOW) == {
         "binds": result.binds,
         "evictions": result.evictions,
+        "ungated": result.ungated,
         "pipelined": result.pipelined,
         "phases": result.phases,
         "why": result.why,

@@ -63,6 +63,7 @@ CHART_CONF = {
 WRITES = {
     Grant("create", "", "pods/binding", "", ""),
     Grant("delete", "", "pods", "", ""),
+    Grant("patch", "", "pods", "", ""),
     Grant("patch", "", "pods/status", "", ""),
     Grant("patch", "", "persistentvolumeclaims", "", ""),
     Grant("patch", "", "persistentvolumes", "", ""),

@@ -12,7 +12,22 @@ import pytest
 from aiohttp import web
 
 from tests.deploy.rbac import Grant, allows
-from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Made, Obj, failed, granted, is_bind, node, request_of, until
+from tests.e2e.cluster import (
+    GROUPS,
+    LEASES,
+    NAMESPACE,
+    Cluster,
+    Made,
+    Obj,
+    failed,
+    granted,
+    group,
+    is_bind,
+    node,
+    pod,
+    request_of,
+    until,
+)
 from vcd.embedded.request import Call
 
 UNUSED = {
@@ -71,11 +86,22 @@ async def exercise(cluster: Cluster) -> None:
         await until(lambda seen=seen: len(_events(cluster, "waits")) > seen or _wrote(cluster, "patch", "events", ""))
     cluster.store.create("nodes", node("node-99", 4))
     await cluster.until_bound(waiting)
+    await cluster.until_bound([_add_gated(cluster)])
     _add_volumes(cluster)
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("chosen", "made")]
     await cluster.until_bound(cluster.submit("stores", 1, volumes=volumes))
     await until(lambda: _wrote(cluster, "update", LEASES, ""), what="the Lease is renewed")
     await until(lambda: _wrote(cluster, "patch", "queues.scheduling.volcano.sh", "status"))
+
+
+def _add_gated(cluster: Cluster) -> str:
+    """A pod that waits at its queue's scheduling gate; its key."""
+    gate = "scheduling.volcano.sh/queue-allocation-gate"
+    cluster.store.create(GROUPS, group("gated", 1))
+    made = pod("gated", "gated", 1, schedulingGates=[{"name": gate}])
+    made["metadata"]["annotations"][gate] = "true"
+    cluster.store.create("pods", made)
+    return "default/gated"
 
 
 def _add_volumes(cluster: Cluster) -> None:

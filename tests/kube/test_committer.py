@@ -378,3 +378,58 @@ async def test_a_sink_that_fails_ends_the_commit(f: Fixture, monkeypatch: pytest
     with pytest.raises(ExceptionGroup) as caught:
         await f.commit(BIND)
     assert caught.group_contains(OSError, match="disk full")
+
+
+# --- the queue's scheduling gate --------------------------------------------------------------------------------------
+
+LIFT = Operation("ungate", "default/g-p1", UID)
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
+
+
+def gated(*gates: str, **options: Any) -> Answer:
+    shown = pod(**options)
+    shown.body["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    return shown
+
+
+async def test_a_gate_is_patched_out_of_the_pod_that_it_was_decided_for(f: Fixture) -> None:
+    f.server.on("PATCH", "pods/g-p1", gated())
+    assert await f.commit(LIFT) == [("done", "")]
+    (call,) = f.server.calls("PATCH")
+    assert call.body == {
+        "metadata": {"uid": UID},
+        "spec": {"schedulingGates": [{"name": GATE, "$patch": "delete"}]},
+    }
+    assert (f.heard.events, f.heard.conditions) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "result"),
+    [(404, "NotFound", "gone"), (422, "Invalid", "conflict"), (403, "Forbidden", "failed")],
+)
+async def test_a_lifting_that_is_refused_is_not_repeated(f: Fixture, code: int, reason: str, result: str) -> None:
+    f.server.on("PATCH", "pods/g-p1", failure(code, reason, "no"))
+    outcomes = await f.commit(LIFT)
+    assert outcomes == [(result, outcomes[0][1])]
+    assert len(f.server.calls("PATCH")) == 1
+
+
+@pytest.mark.parametrize("fault", LOST, ids=LOST_IDS)
+@pytest.mark.parametrize(
+    ("found", "result", "calls"),
+    [
+        (gated("example.com/other"), "done", 1),
+        (gated(GATE), "done", 2),
+        (gated(GATE, uid="another"), "gone", 1),
+        (gated(GATE, deleted=True), "gone", 1),
+        (answer("gone"), "gone", 1),
+    ],
+    ids=["it happened", "it did not", "another pod", "being deleted", "deleted"],
+)
+async def test_a_lifting_in_doubt_is_looked_at_first(
+    f: Fixture, fault: Answer, found: Answer, result: str, calls: int
+) -> None:
+    f.server.on("PATCH", "pods/g-p1", fault, gated())
+    f.server.on("GET", "pods/g-p1", found)
+    assert [outcome[0] for outcome in await f.commit(LIFT)] == [result]
+    assert len(f.server.calls("PATCH")) == calls

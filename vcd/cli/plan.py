@@ -78,7 +78,7 @@ def plan(
     for fault in result.faults:
         click.echo(f"failed and left out: {fault}", err=True)
     if output == "json":
-        names = ("binds", "evictions", "pipelined", "phases", "why", "problems")
+        names = ("binds", "evictions", "ungated", "pipelined", "phases", "why", "problems")
         click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))
     else:
         _print(result)
@@ -91,6 +91,8 @@ def _print(result: api.PlanResult) -> None:
         pods.add_row(pod, Text("bind", style="green"), node)
     for pod in result.evictions:
         pods.add_row(pod, Text("evict", style="red"), "")
+    for pod in result.ungated:
+        pods.add_row(pod, Text("lift gate", style="green"), "")
     for pod, node in result.pipelined.items():
         pods.add_row(pod, Text("wait for room", style="yellow"), node)
     groups = Table("group", "phase", "waits at", "for", box=None, pad_edge=False)

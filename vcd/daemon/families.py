@@ -69,7 +69,12 @@ COUNTED = (
     Family("volcano_eviction_transactions_total", "counter", "Statements that evict pods, by action.", ("action",)),
     Family("vcd_session_phase_seconds", "histogram", "Time of the parts of a cycle.", ("phase",), _SECONDS),
     Family("vcd_session_statements_total", "counter", "Statements by what became of them.", ("verdict",)),
-    Family("vcd_commit_operations_total", "counter", "Binds and evictions by their outcome.", ("verb", "result")),
+    Family(
+        "vcd_commit_operations_total",
+        "counter",
+        "Binds, evictions and lifted scheduling gates by their outcome.",
+        ("verb", "result"),
+    ),
     Family("vcd_event_log_append_seconds", "histogram", "Time until appended events are durable.", (), _SECONDS),
     Family(
         "vcd_plugin_faults_total", "counter", "Sessions that were decided without a plugin that failed.", ("plugin",)

@@ -116,7 +116,7 @@ class Metrics:
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
         self._store = Store(fam.COUNTED)
-        for verb in ("bind", "evict"):  # a series that begins above 0 shows no increase
+        for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
                 self._store.add("vcd_commit_operations_total", verb, result, by=0)
         self._now = _Now()
@@ -270,7 +270,7 @@ class Metrics:
                 if operation.verb == "bind":
                     pods.append(created)
                     waits.setdefault(job.queue.name, []).append(created)
-                if operation.verb != "evict":
+                if operation.verb not in ("evict", "ungate"):
                     jobs[statement.group] = job.created
         self._observe_ages("volcano_task_scheduling_latency_milliseconds", pods, record.now, "Assumed")
         for queue, created_at in waits.items():

@@ -301,7 +301,7 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("cache-dumper", "bool", "true", idle="the event log holds the state; see vcd log"),
     Flag("cache-dump-dir", "text", "", idle="the event log holds the state; see vcd log"),
     Flag("node-worker-threads", "int", "20", idle="one event loop follows all nodes"),
-    Flag("gate-removal-worker-num", "int", "5", idle="no scheduling gate is removed by vcd"),
+    Flag("gate-removal-worker-num", "int", "5", idle="gates are lifted beside binds, as many at a time as these"),
     Flag("ignored-provisioners", "list", "", idle="claims are counted by the drivers that CSINode objects name"),
     Flag("resource-sync-timeout", "duration", "60s", idle="nothing is scheduled before every list is in"),
     Flag(

@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 POD = KINDS["Pod"]
 UNSCHEDULABLE_REASON = "SchedulerError"
+QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
+"""The scheduling gate that Volcano's webhook sets, and the scheduler lifts."""
 _LONGEST_PATIENCE = 15.0
 """Seconds."""
 _REMEMBERED_FAILURES = 4096
@@ -68,8 +70,13 @@ class _Meta(msgspec.Struct):
     deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
+class _Gate(msgspec.Struct):
+    name: str = ""
+
+
 class _Spec(msgspec.Struct):
     node_name: str = msgspec.field(name="nodeName", default="")
+    scheduling_gates: tuple[_Gate, ...] = msgspec.field(name="schedulingGates", default=())
 
 
 class _Pod(msgspec.Struct):
@@ -152,7 +159,7 @@ class Committer:
             await flusher
 
     async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
-        call: _Call = _Bind(operation) if operation.verb == "bind" else _Evict(operation, self._clock)
+        call = self._call_for(operation)
         outcome = await self._bind_volumes(call, fence) if operation.volumes else None
         outcome = outcome or await self._attempt(call, fence)
         self._announce(operation, outcome)
@@ -161,6 +168,11 @@ class Committer:
         else:
             self._patience.forget(operation.uid)
         return outcome
+
+    def _call_for(self, operation: Operation) -> _Call:
+        if operation.verb == "bind":
+            return _Bind(operation)
+        return _Ungate(operation) if operation.verb == "ungate" else _Evict(operation, self._clock)
 
     async def _bind_volumes(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """Bind what the pod's claims were promised; None when it is the pod's turn."""
@@ -241,7 +253,7 @@ class Committer:
             if operation.verb == "bind":
                 message = f"Successfully assigned {key} to {operation.node}"
                 self._recorder.record("Pod", key, uid, "Normal", "Scheduled", message)
-            else:
+            elif operation.verb == "evict":
                 self._recorder.record("Pod", key, uid, "Warning", "Evict", _evict_message(operation))
         if outcome.result in ("done", "gone"):
             return
@@ -328,6 +340,34 @@ class _Bind:
         return None
 
 
+class _Ungate:
+    """PATCH the queue's own gate out of the pod's scheduling gates, with the UID as precondition."""
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
+        gates = [{"name": QUEUE_GATE, "$patch": "delete"}]
+        body = _encode({"metadata": {"uid": self.operation.uid}, "spec": {"schedulingGates": gates}})
+        path = POD.object_path(self.operation.key)
+        try:
+            await client.request("PATCH", path, body, content_type=STRATEGIC_PATCH, fence=fence)
+        except ApiError as error:
+            raise _as_conflict(error) from error
+
+    def judge(self, pod: _Pod | None) -> Outcome | None:
+        if pod is None:
+            return Outcome("gone", "the pod was deleted")
+        if all(gate.name != QUEUE_GATE for gate in pod.spec.scheduling_gates):
+            return DONE
+        return Outcome("gone", "the pod is being deleted") if pod.metadata.deletion_timestamp else None
+
+
+def _as_conflict(error: ApiError) -> ApiError:
+    """Another UID is, to a patch, a field that must not change, where a delete would call it a conflict."""
+    return ApiError(409, "Conflict", error.message) if error.status == 422 else error
+
+
 class _Evict:
     """Conditions that say why, then DELETE with the UID as precondition, as Volcano's evictor."""
 
@@ -342,10 +382,7 @@ class _Evict:
             try:
                 await client.request("PATCH", f"{path}/status", self._mark(), content_type=STRATEGIC_PATCH, fence=fence)
             except ApiError as error:
-                if error.status != 422:
-                    raise
-                # another UID: a field that must not change, where a delete would call it a conflict
-                raise ApiError(409, "Conflict", error.message) from error
+                raise _as_conflict(error) from error
             self._marked = True
         self._deleting = True
         preconditions = {"uid": self.operation.uid}

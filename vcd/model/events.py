@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Verb = Literal["bind", "evict", "pipeline"]
+Verb = Literal["bind", "evict", "pipeline", "ungate"]
 Result = Literal["done", "conflict", "gone", "failed", "unknown"]
 
 
@@ -93,7 +93,8 @@ class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call that a statement intends: bind ``key`` to ``node``, evict it, or hold room on ``node`` for it.
+    """One call that a statement intends: bind ``key`` to ``node``, evict it, hold room on ``node`` for it, or lift the
+    scheduling gate that its queue keeps it behind.
 
     ``uid`` is the pod's; ``reason`` says why it is evicted and for whom; ``volumes`` are to be bound before the pod;
     ``annotations`` become the pod's with the bind (what a plugin chose on the node: devices, cpus).

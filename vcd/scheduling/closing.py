@@ -40,6 +40,8 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
         operations = statement.operations()
         if operations:
             yield ev.Statement(statement.job.key, statement.action, operations)
+    for task in session.ungated.values():
+        yield ev.Statement(task.job.key, "allocate", (ev.Operation("ungate", task.key, task.uid),))
 
 
 def _groups(session: Session) -> Iterable[ev.GroupStatus]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import Pod, PodGroup
+from vcd.model.objects import PodGroup
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Refusal
@@ -120,8 +120,7 @@ def _is_of_volcano_job(group: PodGroup) -> bool:
 
 def has_gate(shape: Shape) -> bool:
     """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
-    gates = shape.spec.scheduling_gates
-    return bool(shape.unsupported) or (bool(gates) and has_foreign_gate(Pod(spec=shape.spec)))
+    return bool(shape.unsupported) or has_foreign_gate(shape.spec)
 
 
 def _sum_requests(

@@ -103,6 +103,8 @@ class Session(Questions):
         """What plugins that are not ours show, once that was taken (``guard.take_gauges``)."""
         self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
         """What plugins find misconfigured, once that was taken (``guard.take_problems``)."""
+        self.ungated: dict[int, Task] = {}
+        """Tasks whose queue's scheduling gate is to be lifted, by row, in the order in which that was decided."""
         self.moves: list[Task] = []
         """Tasks in the order in which their status or node changed in trial, one entry a change."""
         self._shape_deltas: dict[int, Deltas] = {}

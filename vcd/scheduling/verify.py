@@ -14,6 +14,7 @@ from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling import registry
 from vcd.scheduling.nodes import Ints, fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
+from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
 
 _NOWHERE = -1
@@ -220,6 +221,8 @@ class _Head:
             return "" if tasks.node[row] >= 0 else "the pod has no node"
         if tasks.status[row] != TaskStatus.PENDING:
             return "the pod is no longer pending"
+        if operation.verb == "ungate":
+            return "" if has_queue_gate(pod.spec) else "its scheduling gate is lifted already"
         node = self._head.facts.row_of.get(operation.node)
         if node is None:
             return f"node {operation.node} is gone"

@@ -27,6 +27,7 @@ from vcd.state.records import (
     QueueRecord,
     Settings,
     Shape,
+    has_queue_gate,
     seconds_of,
     task_priority,
     task_status,
@@ -88,6 +89,8 @@ class ClusterState:
         """Of the intents that bind volumes, what they bind, by pod."""
         self.intended_annotations: dict[str, dict[str, str]] = {}
         """Annotations that pods get with their bind and do not show yet, by pod."""
+        self.lifting: dict[str, str] = {}
+        """Pods whose queue's scheduling gate is being lifted and still shows, with their UIDs."""
         self.intended_status: dict[str, ev.GroupStatus] = {}
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
@@ -266,11 +269,11 @@ class ClusterState:
         status = task_status(pod, node_name)
         intent = self.intents.get(key)
         if intent is not None:
-            if intent.uid != pod.metadata.uid or self._is_shown(intent, status):
+            if intent.uid != pod.metadata.uid or self._is_shown(intent, status, pod.spec):
                 self._forget_intent(key)
             elif intent.verb == "bind":
                 node_name, status = intent.node, TaskStatus.BINDING
-            else:
+            elif intent.verb == "evict":
                 status = TaskStatus.RELEASING
         tasks = self.tasks
         old = int(tasks.column("node")[row])
@@ -293,7 +296,9 @@ class ClusterState:
             del self.shown_nominations[key]
 
     @staticmethod
-    def _is_shown(intent: Intent, status: TaskStatus) -> bool:
+    def _is_shown(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
+        if intent.verb == "ungate":
+            return status is not TaskStatus.PENDING or not has_queue_gate(spec)
         if intent.verb == "bind":
             return status is not TaskStatus.PENDING
         return status in (TaskStatus.RELEASING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
@@ -427,9 +432,10 @@ class ClusterState:
             return
         key = self._intent_of_call.get((done.session, done.statement, done.operation))
         if key is not None:
-            if self.intents[key].verb == "bind":
+            verb = self.intents[key].verb
+            if verb == "bind":
                 self._strand(self.tasks.row_of[key])
-            else:
+            elif verb == "evict":
                 self._forget_eviction(self.tasks.row_of[key])
             self._forget_intent(key)
             self._place(key, self.tasks.row_of[key])
@@ -460,12 +466,15 @@ class ClusterState:
             self.intended_volumes[key] = intent.volumes
         if intent.annotations:
             self.intended_annotations[key] = dict(intent.annotations)
+        if intent.verb == "ungate":
+            self.lifting[key] = intent.uid
         self._intent_of_call[intent.session, intent.statement, intent.operation] = key
 
     def _forget_intent(self, key: str) -> None:
         intent = self.intents.pop(key, None)
         self.intended_volumes.pop(key, None)
         self.intended_annotations.pop(key, None)
+        self.lifting.pop(key, None)
         if intent is not None:
             del self._intent_of_call[intent.session, intent.statement, intent.operation]
 

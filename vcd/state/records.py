@@ -178,9 +178,19 @@ def is_preemptable(obj: Pod | PodGroup) -> bool:
     return True if text is None else text in _TRUE
 
 
-def has_foreign_gate(pod: Pod) -> bool:
+def has_foreign_gate(spec: PodSpec) -> bool:
     """Whether a scheduling gate that is not the queue's own holds the pod."""
-    return any(gate.name != QUEUE_ADMISSION_GATE for gate in pod.spec.scheduling_gates)
+    return any(gate.name != QUEUE_ADMISSION_GATE for gate in spec.scheduling_gates)
+
+
+def has_queue_gate(spec: PodSpec) -> bool:
+    """Whether the queue's own scheduling gate holds the pod."""
+    return any(gate.name == QUEUE_ADMISSION_GATE for gate in spec.scheduling_gates)
+
+
+def opts_into_queue_gate(pod: Pod) -> bool:
+    """Whether the pod says that its queue shall keep it behind a gate until it has quota for it."""
+    return pod.metadata.annotations.get(QUEUE_ADMISSION_GATE) == "true"
 
 
 def name_bits(seed: int, name: str) -> int:

@@ -66,7 +66,8 @@ class Snapshot:
     ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
     nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
-    ``annotations`` what they get with the bind and do not show yet. ``nominated`` are pods that wait for room that
+    ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
+    queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
     evictions free, and the node where; ``evicted`` what groups lost to others.
     """
 
@@ -88,6 +89,7 @@ class Snapshot:
     stranded: Mapping[str, int]
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]
+    lifting: Mapping[str, str]
     nominated: Mapping[str, str]
     evicted: Mapping[str, Evicted]
     settings: Settings
@@ -163,6 +165,7 @@ class SnapshotMaker:
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
+            lifting=dict(state.lifting),
             nominated={**state.shown_nominations, **state.nominated},
             evicted=dict(state.evicted),
             settings=state.settings,

@@ -30,6 +30,7 @@ EVERY_SCHEDULER = Settings(scheduler_names=())
 class PlanResult:
     """What one cycle would do; keys are ``namespace/name``.
 
+    ``ungated`` are pods whose queue's scheduling gate would be lifted.
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
     ``set_aside`` holds objects that could not be used, with the reason; ``problems`` what plugins find wrong with
     objects that were used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as
@@ -38,6 +39,7 @@ class PlanResult:
 
     binds: dict[str, str] = field(default_factory=dict)
     evictions: list[str] = field(default_factory=list)
+    ungated: list[str] = field(default_factory=list)
     pipelined: dict[str, str] = field(default_factory=dict)
     phases: dict[str, str] = field(default_factory=dict)
     why: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -130,11 +132,14 @@ def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
                 result.binds[operation.key] = operation.node
             elif operation.verb == "pipeline":
                 result.pipelined[operation.key] = operation.node
+            elif operation.verb == "ungate":
+                result.ungated.append(operation.key)
             else:
                 result.evictions.append(operation.key)
     result.binds = dict(sorted(result.binds.items()))
     result.pipelined = dict(sorted(result.pipelined.items()))
     result.evictions.sort()
+    result.ungated.sort()
     phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
     phases.update({status.key: status.phase for status in plan.groups})
     result.phases = dict(sorted(phases.items()))

@@ -15,6 +15,8 @@ def operation_in_words(operation: ev.Operation) -> str:
             words = f"bind {operation.key} to {operation.node}"
         case "pipeline":
             words = f"hold room on {operation.node} for {operation.key}"
+        case "ungate":
+            words = f"lift the queue's scheduling gate of {operation.key}"
         case "evict":
             words = f"evict {operation.key} from {operation.node}"
     return f"{words} ({operation.reason})" if operation.reason else words

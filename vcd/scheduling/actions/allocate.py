@@ -20,6 +20,9 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import Partition, SubJob, Worksheet
 from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
+
+_OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 
 Left = deque[Task] | Worksheet
 """What is left to place of a job."""
@@ -225,10 +228,21 @@ def is_held(session: Session, task: Task, gated: bool) -> bool:
         session.note(task.job, "unsupported", "", not_supported(task.unsupported), task=task)
         return True
     if gated:
-        session.note(task.job, "gated", "", Refusal("a scheduling gate holds the pod"), task=task)
+        session.note(task.job, "gated", "", _at_gate(session, task), task=task)
     elif not task.job.queue.is_open:
         session.note(task.job, "queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
     return gated or not task.job.queue.is_open
+
+
+def _at_gate(session: Session, task: Task) -> Refusal:
+    """Why a scheduling gate holds a task; the queue's own, which is asked about once the queue has room, is lifted."""
+    if has_foreign_gate(task.shape.spec):
+        return Refusal("a scheduling gate holds the pod")
+    if not opts_into_queue_gate(task.pod):
+        return Refusal("a scheduling gate holds the pod, and an annotation is missing for it", {"annotation": _OPT_IN})
+    if task.key not in session.snapshot.lifting:
+        session.ungated[task.row] = task
+    return Refusal("its queue has room for it, and its scheduling gate is being lifted")
 
 
 def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:

@@ -6,6 +6,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, is_held, place
 from vcd.scheduling.idle import take_back
+from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -29,6 +30,8 @@ class BackfillAction(Action):
             if refused is not None:
                 session.note(task.job, "queue", *refused, task=task)
                 continue
+            if is_held(session, task, task.gated):
+                continue
             statement = Statement(session, self.name, task.job)
             if not place(session, statement, task, may_wait=False):
                 continue
@@ -48,7 +51,9 @@ class BackfillAction(Action):
             wanted = [
                 task
                 for task in job.pending()
-                if task.best_effort and task.status == TaskStatus.PENDING and not is_held(session, task, task.gated)
+                if task.best_effort
+                and task.status == TaskStatus.PENDING
+                and not is_held(session, task, has_gate(task.shape))
             ]
             if wanted:
                 tasks[job.index] = ordered_tasks(session, wanted)

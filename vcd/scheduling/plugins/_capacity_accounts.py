@@ -11,7 +11,7 @@ from vcd.model.status import READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
-from vcd.state.records import QUEUE_ADMISSION_GATE
+from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 UNLIMITED = 1 << 62
 """A capability without a limit; no sum of requests comes near it."""
@@ -161,11 +161,14 @@ class Reservations:
         self._known: set[int] = set()
 
     def open(self, session: Session) -> None:
-        """Reserve for the pods that were let through in earlier cycles."""
+        """Reserve for the pods that were let through in earlier cycles, or are being let through."""
+        lifting = session.snapshot.lifting
         tasks = session.snapshot.tasks
         for row in np.flatnonzero((session.job_of_row >= 0) & (tasks.status == _PENDING)).tolist():
             pod = tasks.pods[row]
-            if pod is not None and QUEUE_ADMISSION_GATE in pod.metadata.annotations and not pod.spec.scheduling_gates:
+            if pod is None or QUEUE_ADMISSION_GATE not in pod.metadata.annotations:
+                continue
+            if not pod.spec.scheduling_gates or tasks.keys[row] in lifting:
                 self.reserve(session.task(row))
 
     def holds(self, task: Task) -> bool:
@@ -173,8 +176,10 @@ class Reservations:
         return task.row in self._holding
 
     def reserve(self, task: Task) -> None:
-        """Hold a task's quota where it is one of those."""
-        if task.row not in self._holding and task.pod.metadata.annotations.get(QUEUE_ADMISSION_GATE) == "true":
+        """Hold a task's quota where it is one of those; what waits for something else keeps it from nobody."""
+        if task.unsupported or has_foreign_gate(task.shape.spec) or not opts_into_queue_gate(task.pod):
+            return
+        if task.row not in self._holding:
             self._known.add(task.row)
             self._holding.add(task.row)
             self._change(task, 1)

@@ -60,7 +60,9 @@ class CapacityPlugin(Plugin):
     parent, children that deserve or are guaranteed more than it) takes nothing, nor do those below it; the others go
     on. An Event says so on the queue, as it does of one that can never have what it deserves by its own capability.
 
-    A pod whose gate `scheduling.volcano.sh/queue-allocation-gate` is lifted holds its quota until it has a node.
+    A pod that says `scheduling.volcano.sh/queue-allocation-gate: "true"` and waits at the scheduling gate of that name,
+    and no other, is let through by allocate once its queue has room for it; from then on it holds its quota until it
+    has a node.
 
     Source: seed 002 (capacity), seed 003 s.6.9, Volcano ``plugins/capacity``.
     """

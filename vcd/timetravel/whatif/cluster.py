@@ -19,6 +19,7 @@ from vcd.scheduling.decide import run
 from vcd.scheduling.policy import Policy
 from vcd.scheduling.registry import is_timed
 from vcd.state.cluster import ClusterState
+from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
@@ -296,10 +297,20 @@ class SimulatedCluster:
         piece = self._of_key[operation.key]
         if operation.verb == "bind":
             self._starts(piece, operation.node, 0)
+        elif operation.verb == "ungate":
+            self._loses_gate(operation.key)
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             attempt = piece.attempt = piece.attempt + 1
             self._at(self.now + self._leaving, partial(self._leaves_as_asked, piece, attempt))
+
+    def _loses_gate(self, key: str) -> None:
+        pod = self.state.pod(key)
+        if pod is not None:
+            gates = tuple(gate for gate in pod.spec.scheduling_gates if gate.name != QUEUE_ADMISSION_GATE)
+            spec = msgspec.structs.replace(pod.spec, scheduling_gates=gates)
+            shown = msgspec.structs.replace(pod, spec=spec)
+            self._happen(ev.ObjectPut("Pod", key, "", encode_payload(shown)))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
         """Let pods come that their controllers make once their group is admitted."""

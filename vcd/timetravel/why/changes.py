@@ -112,6 +112,7 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
         evicted=_without(snapshot.evicted, groups),
         volumes=_without(snapshot.volumes, names),
         annotations=_without(snapshot.annotations, names),
+        lifting=_without(snapshot.lifting, names),
         nominated=_without(snapshot.nominated, names),
     )
 

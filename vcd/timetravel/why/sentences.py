@@ -227,14 +227,19 @@ def _evicted(episode: Episode, story: Story) -> str:
     return f"session {episode.session} ({episode.action}) evicted {who} from {_nodes(episode)}{other}{reason}"
 
 
+def _ungated(episode: Episode, story: Story) -> str:
+    who = _names(episode.places, story)
+    return f"session {episode.session} ({episode.action}) found room in the queue for {who}, and lifts the gate"
+
+
 def _dropped(episode: Episode, story: Story) -> str:
-    verb = "binding" if episode.verb == "bind" else "evicting"
+    verb = {"bind": "binding", "ungate": "lifting the gate of"}.get(episode.verb, "evicting")
     who = _names(episode.places, story)
     return f"session {episode.session} ({episode.action}) dropped {verb} {who} before any call: {episode.detail}"
 
 
 def _outcome(episode: Episode, story: Story) -> str:
-    what = "bind" if episode.verb == "bind" else "eviction"
+    what = {"bind": "bind", "ungate": "lifting the gate"}.get(episode.verb, "eviction")
     detail = f": {episode.detail}" if episode.detail else ""
     return f"{what} of {_names(episode.pods, story)}: {_RESULTS[episode.result]}{detail}"
 
@@ -270,6 +275,7 @@ _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "bound": _bound,
     "held": _held,
     "evicted": _evicted,
+    "ungated": _ungated,
     "dropped": _dropped,
     "outcome": _outcome,
     "placed": _shown("was placed by somebody else", "were placed by somebody else"),

@@ -25,6 +25,7 @@ What = Literal[
     "bound",
     "held",
     "evicted",
+    "ungated",
     "dropped",
     "outcome",
     "placed",
@@ -277,7 +278,7 @@ class Story:
             mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self._known]
             if not mine:
                 continue
-            for verb in ("bind", "pipeline", "evict"):
+            for verb in ("bind", "pipeline", "evict", "ungate"):
                 chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
                 if chosen:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
@@ -312,7 +313,7 @@ class Story:
             if verb == "bind":
                 self._known[operation.key].intended = operation.node
         reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
-        self._add("bound" if verb == "bind" else "evicted", time, places=places, detail=reasons, **common)
+        self._add(_DECIDED[verb], time, places=places, detail=reasons, **common)
 
     def _outcome(self, done: ev.OperationDone, time: int) -> None:
         call = self._calls.get((done.session, done.statement, done.operation))
@@ -385,7 +386,8 @@ class Story:
             episode.places[pod] = node
 
 
-_VERBS: dict[str, ev.Verb] = {"bind": "bind", "evict": "evict", "pipeline": "pipeline"}
+_VERBS: dict[str, ev.Verb] = {"bind": "bind", "evict": "evict", "pipeline": "pipeline", "ungate": "ungate"}
+_DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated"}
 
 
 def _kinds(reasons: Iterable[ev.Waiting]) -> list[tuple[str, str, str]]:
