@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -481,7 +482,6 @@ def test_a_container_that_asks_for_no_card_gets_none() -> None:
         ("twice", gpus("n", card("A"), card("A")), "cannot be read"),
         ("empty", gpus("n", text=""), "cannot be read"),
         ("negative", gpus("n", text="A,10,-16000,NVIDIA,true,hami-core:"), "cannot be read"),
-        ("mig", gpus("n", card("A", mode="mig")), "MIG cards whose geometries are not"),
         ("small", gpus("n", card("A", 10)), "too few cards of the kind and size"),
     ],
 )
@@ -520,13 +520,55 @@ def test_another_policy_is_an_error() -> None:
         parse_arguments(DeviceSharePlugin.arguments, {"deviceshare.SchedulePolicy": "binpak"})
 
 
-def test_switches_that_do_nothing_are_accepted_without_a_warning() -> None:
-    names = ("NodeLockEnable", "AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable")
-    given_ = {f"deviceshare.{name}": True for name in names}
-    assert parse_arguments(DeviceSharePlugin.arguments, given_).warnings == ()
-    npu = pod("p", requests={"huawei.com/Ascend310P": "1"})
-    result = planned(node("n", **{"huawei.com/Ascend310P": 1}), npu, conf=conf("deviceshare", arguments=given_))
-    assert result.binds == {"default/p": "n"}
+# --- what is not supported ----------------------------------------------------------------------------------------
+
+MIND, HAMI = "AscendMindClusterVNPUEnable", "AscendHAMiVNPUEnable"
+NPU, NPU_MEMORY, NPU_CORE = "huawei.com/Ascend310P", "huawei.com/Ascend310P-memory", "huawei.com/npu-core"
+
+
+@pytest.mark.parametrize("switch", [MIND, HAMI])
+def test_a_configuration_that_turns_on_virtual_npus_is_warned_of(switch: str) -> None:
+    (warning,) = read_policy(conf("deviceshare", arguments={f"deviceshare.{switch}": True})).warnings
+    assert warning.line == 6
+    assert f"deviceshare.{switch}: Ascend vNPU is not supported" in str(warning)
+    assert read_policy(conf("deviceshare", arguments={f"deviceshare.{switch}": False})).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("switch", "asked", "placed"),
+    [
+        (MIND, {NPU_CORE: "1"}, False),
+        (MIND, {NPU: "1"}, True),
+        (HAMI, {NPU: "1"}, False),
+        (HAMI, {NPU_MEMORY: "1024"}, False),
+        (HAMI, {NPU_CORE: "1"}, True),
+        (HAMI, {"cpu": "1"}, True),
+        ("NodeLockEnable", {NPU: "1"}, True),
+    ],
+)
+def test_pods_that_ask_for_virtual_npus_wait_where_these_are_turned_on(
+    switch: str, asked: Manifest, placed: bool
+) -> None:
+    """Bound without the annotations that its device plugin needs, such a pod would get whichever NPU."""
+    there = node("n", **{NPU: 8, NPU_MEMORY: 8000, NPU_CORE: 8})
+    text = conf("gang", "predicates", "deviceshare", arguments={f"deviceshare.{switch}": True}, actions="allocate")
+    result = planned(there, group("g"), pod("p", group="g", requests={"cpu": "1"} | asked), conf=text)
+    assert result.binds == ({"default/p": "n"} if placed else {})
+    reasons_ = [entry["reason"] for entries in result.why.values() for entry in entries]
+    assert placed or any("Ascend vNPU is not supported" in reason for reason in reasons_)
+
+
+@pytest.mark.parametrize("listed", ["\n- {resourceName: ex.com/npu}", "\n  configs:\n  - {resourceName: ex.com/npu}"])
+def test_the_config_map_says_which_resources_are_virtual_npus(listed: str) -> None:
+    text = conf("gang", "predicates", "deviceshare", arguments={f"deviceshare.{HAMI}": True}, actions="allocate")
+    cluster = [
+        node("n", **{"ex.com/npu": 8, NPU: 8}),
+        pod("a", requests={"ex.com/npu": "1"}),
+        pod("b", requests={NPU: "1"}),
+    ]
+    assert planned(config_map(f"vnpus:{listed}\n"), *cluster, conf=text).binds == {"default/b": "n"}
+    assert planned(config_map("vnpus: 5"), *cluster, conf=text).binds == {"default/a": "n", "default/b": "n"}
+    assert planned(*cluster, conf=text).binds == {"default/a": "n"}
 
 
 # --- queues -------------------------------------------------------------------------------------------------------
@@ -713,7 +755,10 @@ def test_the_arguments_name_the_config_map() -> None:
     elsewhere = {"KnownGeometriesCMName": "mine", "KnownGeometriesCMNamespace": "ours"}
     mine, other = config_map(DEVICE_CONFIG, "mine", "ours"), config_map(DEVICE_CONFIG, "other", "ours")
     assert nodes_for(mine, *cluster, **elsewhere) == {"n"}
-    assert nodes_for(other, *cluster, **elsewhere) == set()
+    assert nodes_for(other, *cluster, **elsewhere) == {"n"}
+    wanted = [mig("A"), vpod("p", memory=1, annotations={"volcano.sh/vgpu-mode": "mig"})]
+    assert nodes_for(mine, *wanted, **elsewhere) == {"n"}
+    assert nodes_for(other, *wanted, **elsewhere) == set()
 
 
 def test_the_configuration_names_resources_and_the_factor() -> None:
@@ -729,7 +774,129 @@ def test_the_configuration_names_resources_and_the_factor() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "nvidia: 5", "nvidia: {knownMigGeometries: [5, {models: x}]}"])
 def test_a_configuration_that_cannot_be_read_knows_no_geometry(text: str) -> None:
-    assert passing(with_config(text, mig("A"), vpod("p", memory=1)), "deviceshare") == set()
+    assert placed_ids(with_config(text, mig("A"), vpod("p", memory=1)), "p") == ["A,NVIDIA,1,0:"]
+
+
+def test_cards_of_a_model_that_nobody_knows_are_shared_by_hami_core() -> None:
+    unknown = gpus("n", card("A", 40960, kind="NVIDIA-H20", mode="mig"))
+    session = with_config(DEVICE_CONFIG, unknown, vpod("p", memory=3000), vpod("q", memory=3000))
+    assert placed_ids(session, "p", "q") == ["A,NVIDIA,3000,0:"] * 2
+    mode = {"volcano.sh/vgpu-mode": "mig"}
+    assert passing(with_config(DEVICE_CONFIG, unknown, vpod("p", memory=1, annotations=mode)), "deviceshare") == set()
+
+
+def test_without_a_config_map_no_model_is_known() -> None:
+    assert placed_ids(opened(mig("A"), vpod("p", memory=3000)), "p") == ["A,NVIDIA,3000,0:"]
+
+
+# --- one pod at a time --------------------------------------------------------------------------------------------
+
+TIME, PHASE = "volcano.sh/bind-time", "volcano.sh/bind-phase"
+LOCK = {"NodeLockEnable": True}
+SECONDS = NOW_NS // 10**9
+
+
+def handed(name: str, phase: str = "allocating", age: int = 0, status: str = "Pending", **options: Any) -> Manifest:
+    """A pod that was bound some seconds ago, and what its node's device plugin did since."""
+    marks = {PHASE: phase, TIME: str(SECONDS - age)}
+    return vpod(name, on="n", memory=1000, ids="A,NVIDIA,1000,0:", phase=status, annotations=marks, **options)
+
+
+def test_a_node_takes_one_pod_with_cards_until_its_device_plugin_took_it_over() -> None:
+    """Pods of one time cannot be told apart by the device plugin, which pairs them with their cards by it."""
+    cluster = [gpus("n", card("A"), card("B")), gang("g", 3, members=1, requests=asks(memory=1000)), pod("free")]
+    world = World(*cluster, conf=config(**LOCK))
+    assert len([op for s in world.decide().statements for op in s.operations if op.key.startswith("default/g")]) == 1
+    assert world.decide().statements == ()  # the bind is under way
+    (first,) = world.state.intents
+    assert first == "default/g-0"
+    world.put(handed("g-0", group="g"))
+    assert world.decide().statements == ()
+    assert "still hands out the cards of another pod" in world.reasons("g")
+    world.put(handed("g-0", group="g", phase="success"))
+    assert [op.key for s in world.decide().statements for op in s.operations] == ["default/g-1"]
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        (handed("a"), False),
+        (handed("a", age=300), False),
+        (handed("a", age=301), True),
+        (handed("a", phase="success"), True),
+        (handed("a", phase="failed"), True),
+        (handed("a", status="Running"), True),
+        (handed("a", status="Succeeded"), True),
+        (handed("a", deleting=True), False),
+    ],
+)
+def test_who_keeps_the_next_pod_with_cards_from_a_node(there: Manifest, taken: bool) -> None:
+    session = opened(gpus("n", card("A")), there, vpod("p", memory=1000), **LOCK)
+    assert passing(session, "one pod at a time") == ({"n"} if taken else set())
+    assert nodes_for(gpus("n", card("A")), there, vpod("p", memory=1000)) == {"n"}
+
+
+@pytest.mark.parametrize(("age", "taken"), [(0, False), (299, False), (301, True)])
+def test_the_lock_that_another_scheduler_wrote_on_a_node_holds_for_five_minutes(age: int, taken: bool) -> None:
+    locked = gpus("n", card("A"))
+    at = datetime.datetime.fromtimestamp(SECONDS - age, datetime.UTC).isoformat().replace("+00:00", "Z")
+    locked["metadata"]["annotations"]["hamivgpu"] = at
+    session = opened(locked, vpod("p", memory=1000), **LOCK)
+    assert passing(session, "one pod at a time") == ({"n"} if taken else set())
+
+
+def test_pods_without_cards_go_anywhere() -> None:
+    assert bound(gpus("n", card("A")), handed("a"), pod("p", cpu=1), conf=config(**LOCK)).keys() == {"p"}
+
+
+def test_a_trial_that_is_taken_back_leaves_the_node_to_others() -> None:
+    session = opened(gpus("n", card("A")), vpod("p", memory=1000), vpod("q", memory=1000), **LOCK)
+    first = task_of(session, "p")
+    statement = Statement(session, "allocate", first.job)
+    statement.allocate(first, 0)
+    assert passing(session, "one pod at a time", "q") == set()
+    statement.discard()
+    assert passing(session, "one pod at a time", "q") == {"n"}
+
+
+def test_nobody_is_evicted_where_a_node_has_room_as_soon_as_its_device_plugin_is_done() -> None:
+    """Other nodes' pods go for a preemptor only when it would not have its room without them."""
+    classes = [priority_class("high", 10), priority_class("low", 1)]
+    victim = vpod("v", on="m", group="low", memory=16000, ids="B,NVIDIA,16000,0:")
+    low = [group("low", members=0, priorityClassName="low"), victim]
+    asking = [group("high", priorityClassName="high"), vpod("p", group="high", memory=1000)]
+    cluster = [*classes, gpus("m", card("B")), *low, *asking]
+    actions = "allocate, preempt"
+    free, full = gpus("n", card("A")), gpus("n", card("A"), cpu=1)
+    assert planned(free, handed("a"), *cluster, conf=config(actions=actions, **LOCK)).evictions == []
+    assert planned(full, handed("a"), *cluster, conf=config(actions=actions, **LOCK)).evictions == ["default/v"]
+
+
+def test_a_full_node_can_be_waited_for_while_it_hands_out_cards() -> None:
+    """A pod that waits there gets no cards yet."""
+    leaving = pod("b", on="n", cpu=8, deleting=True)
+    cluster = [gpus("n", card("A"), cpu=8), handed("a"), leaving, vpod("p", memory=1000)]
+    session = opened(*cluster, **LOCK)
+    assert passing(session, "one pod at a time") == {"n"}
+
+
+def test_without_the_switch_pods_of_one_node_have_times_of_their_own() -> None:
+    """The device plugin takes the oldest first; of two with one time it may take either."""
+    nodes = [gpus("m", card("C")), gpus("n", card("A"))]
+    result = bound(*nodes, handed("a", age=-1), gang("g", 4, members=1, requests=asks(memory=5000)), conf=config())
+    times: dict[str, list[int]] = {}
+    for written in result.values():
+        times.setdefault(written["volcano.sh/vgpu-node"], []).append(int(written[TIME]))
+    assert len(result) == 4
+    assert sorted(times["n"]) == [SECONDS + 2 + i for i in range(len(times["n"]))]
+    assert sorted(times["m"]) == [SECONDS + i for i in range(len(times["m"]))]
+
+
+def test_gpu_sharing_keeps_to_one_pod_at_a_time_as_well() -> None:
+    cluster = [indexed("n"), *gang("g", 2, members=1, requests={GPU_MEMORY: "500"})]
+    times = [int(written["volcano.sh/predicate-time"]) for written in bound(*cluster, conf=old("GPUSharing")).values()]
+    assert sorted(times) == [NOW_NS, NOW_NS + 1]
+    assert len(bound(*cluster, conf=old("GPUSharing", **LOCK))) == 1
 
 
 # --- GPU sharing and GPU number -----------------------------------------------------------------------------------
@@ -737,8 +904,9 @@ def test_a_configuration_that_cannot_be_read_knows_no_geometry(text: str) -> Non
 GPU_MEMORY, GPU_NUMBER, INDEX = "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "volcano.sh/gpu-index"
 
 
-def old(kind: str) -> str:
-    return conf("gang", "predicates", "deviceshare", arguments={f"deviceshare.{kind}Enable": True}, actions="allocate")
+def old(kind: str, **more: Any) -> str:
+    arguments = {f"deviceshare.{key}": value for key, value in {f"{kind}Enable": True, **more}.items()}
+    return conf("gang", "predicates", "deviceshare", arguments=arguments, actions="allocate")
 
 
 def indexed(name: str, memory: int = 2000, number: int = 2, ill: str = "") -> Manifest:

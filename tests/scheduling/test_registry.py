@@ -160,7 +160,7 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
         ),
         ({"kinds": (dataclasses.replace(RACK, object="<a>"),)}, "kinds declares Rack by a, which is no argument"),
         ({"questions": "usage"}, "questions is no tuple of texts"),
-        ({"timed": "yes"}, "timed is neither True nor False"),
+        ({"timed": "yes"}, "timed is neither True nor False nor the key"),
         ({"protects": 1}, "protects is neither True nor False"),
     ],
 )

@@ -56,7 +56,8 @@ class Argument:
     (``binpack.resources.<resource>``). ``default`` holds where the file has no such key: a value as it is after
     parsing (``duration`` in nanoseconds, ``strings`` a tuple), or None for "not set"; with a placeholder it is the one
     the plugin takes for what the file does not name. ``minimum`` and ``maximum`` (inclusive) bound numbers, a
-    duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units.
+    duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units. ``caution`` is what
+    whoever sets it to something else than the default is warned of.
     """
 
     key: str
@@ -66,6 +67,7 @@ class Argument:
     minimum: int | float | None = None
     maximum: int | float | None = None
     choices: tuple[str, ...] | None = None
+    caution: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -163,8 +165,8 @@ class ArgumentValues(Mapping[str, Any]):
 def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None) -> ArgumentValues:
     """The typed values of ``raw`` (the YAML's mapping, None for none) by what is ``declared``.
 
-    Keys that are not declared, and keys without a value, end up in the result's ``warnings``. Raises ArgumentError at
-    the first value that is not allowed, in ``raw``'s order.
+    Keys that are not declared, keys without a value and cautions end up in the result's ``warnings``. Raises
+    ArgumentError at the first value that is not allowed, in ``raw``'s order.
     """
     declared = tuple(declared)
     fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
@@ -180,6 +182,8 @@ def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None)
             warnings.append(f"{key} has no value, the default holds")
         else:
             read[key] = _read(argument, key, value)
+            if argument.caution and read[key] != argument.default:
+                warnings.append(f"{key}: {argument.caution}")
     return ArgumentValues(declared, read, warnings)
 
 

@@ -162,8 +162,9 @@ class Plugin:
     kinds: ClassVar[tuple[str | Kind, ...]] = ()
     """Kinds it reads beside pods, nodes, groups and queues, by their names in ``vcd.model.kinds``, or declared here
     where they are its own: they are watched, logged and permitted when it is on; see ``Session.objects``."""
-    timed: ClassVar[bool] = False
-    """Whether the passing of time alone can change what it says: then cycles run at each period."""
+    timed: ClassVar[bool | str] = False
+    """Whether the passing of time alone can change what it says: then cycles run at each period. The key of a switch
+    among its arguments where that says so."""
     questions: ClassVar[tuple[str, ...]] = ()
     """Questions to the world outside whose answers the daemon logs as they come, such as ``usage``: when the plugin is
     on, an answer starts a cycle."""

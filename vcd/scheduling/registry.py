@@ -167,7 +167,10 @@ def _wrong_declaration(extension: type) -> str:
         wrong = _wrong_kind(kind, {argument.key for argument in arguments if argument.kind == "str"})
         if wrong:
             return f"kinds {wrong}"
-    flags = [name for name in ("timed", "protects") if not isinstance(getattr(extension, name, False), bool)]
+    switches = [argument.key for argument in arguments if argument.kind == "bool"]
+    if getattr(extension, "timed", False) not in (True, False, *switches):
+        return "timed is neither True nor False nor the key of a switch"
+    flags = [name for name in ("protects",) if not isinstance(getattr(extension, name, False), bool)]
     return f"{flags[0]} is neither True nor False" if flags else ""
 
 
@@ -221,8 +224,13 @@ def kinds_read(policy: Policy) -> list[Kind]:
 
 def is_timed(policy: Policy) -> bool:
     """Whether the passing of time alone can change what a plugin that is on says."""
-    known = plugins()
-    return any(known[option.name].timed for tier in policy.tiers for option in tier)
+    return any(_is_timed(plugins()[option.name], option.arguments) for tier in policy.tiers for option in tier)
+
+
+def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
+    if isinstance(plugin.timed, str):
+        return bool(parse_arguments(plugin.arguments, given)[plugin.timed])
+    return plugin.timed
 
 
 def read_policy(text: str | None) -> Policy:

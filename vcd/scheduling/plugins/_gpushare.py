@@ -13,6 +13,8 @@ GPU_NUMBER = "volcano.sh/gpu-number"
 GPU_INDEX = "volcano.sh/gpu-index"
 PREDICATE_TIME = "volcano.sh/predicate-time"
 UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
+NODE_LOCK = "gpu"
+"""The annotation by which vc-scheduler keeps a node for one pod at a time."""
 
 NO_CARDS = f"node(s) had no cards in their capacity of {GPU_NUMBER} and {GPU_MEMORY}"
 _MANY = 2**31
@@ -62,9 +64,9 @@ def _stated(container: Container, name: str) -> int:
     return parse_units(container.resources.limits.get(name, container.resources.requests.get(name, 0)))
 
 
-def indexed(pieces: Sequence[Piece], now: int) -> dict[str, str]:
-    """The annotations that tell the device plugin which cards a pod has; ``now`` in nanoseconds."""
-    return {GPU_INDEX: ",".join(piece.identity for piece in pieces), PREDICATE_TIME: str(now)}
+def indexed(pieces: Sequence[Piece], time: int) -> dict[str, str]:
+    """The annotations that tell the device plugin which cards a pod has; ``time`` in nanoseconds."""
+    return {GPU_INDEX: ",".join(piece.identity for piece in pieces), PREDICATE_TIME: str(time)}
 
 
 def shares_by_index(

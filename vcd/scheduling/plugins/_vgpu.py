@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,11 +28,13 @@ ASSIGNED_NODE = "volcano.sh/vgpu-node"
 ASSIGNED_TIME = "volcano.sh/vgpu-time"
 BIND_TIME = "volcano.sh/bind-time"
 BIND_PHASE = "volcano.sh/bind-phase"
+ALLOCATING = "allocating"
+NODE_LOCK = "hamivgpu"
+"""The annotation by which vc-scheduler keeps a node for one pod at a time."""
 NVIDIA = "NVIDIA"
 
 NO_CARDS = "node(s) had no vGPU cards registered"
 BAD_REGISTER = f"node(s) had a {REGISTER} annotation that cannot be read; restart their vGPU device plugin"
-NO_GEOMETRY = "node(s) had MIG cards whose geometries are not in the device configuration"
 _LARGEST = 2**31
 _FIELDS = 6
 
@@ -62,7 +64,7 @@ CONFIG_MAP = Kind(
 @dataclass(frozen=True)
 class DeviceConfig:
     """What of the device plugin's configuration matters: names of resources, MB per unit of memory, MIG geometries by
-    words of a card's type."""
+    words of a card's type; ``npus`` are the resources of Ascend's virtual NPUs."""
 
     count: str = "volcano.sh/vgpu-number"
     memory: str = "volcano.sh/vgpu-memory"
@@ -70,6 +72,7 @@ class DeviceConfig:
     cores: str = "volcano.sh/vgpu-cores"
     factor: int = 1
     geometries: tuple[tuple[tuple[str, ...], tuple[Geometry, ...]], ...] = ()
+    npus: tuple[str, ...] = ("huawei.com/Ascend310P", "huawei.com/Ascend310P-memory")
 
     def geometries_of(self, card_type: str) -> tuple[Geometry, ...]:
         """The ways to cut a type of card; empty where none is known."""
@@ -86,10 +89,13 @@ def device_config(text: str | None) -> DeviceConfig:
         loaded = yaml.safe_load(text) if text else None
     except yaml.YAMLError:
         loaded = None
-    nvidia = loaded.get("nvidia") if isinstance(loaded, dict) else None
-    if not isinstance(nvidia, dict):
-        return DeviceConfig()
     default = DeviceConfig()
+    if not isinstance(loaded, dict):
+        return default
+    npus = tuple(_npu_resources(loaded.get("vnpus")))
+    nvidia = loaded.get("nvidia")
+    if not isinstance(nvidia, dict):
+        return replace(default, npus=npus)
     factor = nvidia.get("gpuMemoryFactor")
     return DeviceConfig(
         str(nvidia.get("resourceCountName") or default.count),
@@ -98,7 +104,16 @@ def device_config(text: str | None) -> DeviceConfig:
         str(nvidia.get("resourceCoreName") or default.cores),
         factor if isinstance(factor, int) and factor > 1 else 1,
         tuple(_known_geometries(nvidia.get("knownMigGeometries"))),
+        npus,
     )
+
+
+def _npu_resources(listed: Any) -> Iterable[str]:
+    """Of the section vnpus, a list or a mapping with one, the resources that pods ask for."""
+    for entry in _mappings(listed.get("configs") if isinstance(listed, dict) else listed):
+        for field in ("resourceName", "resourceMemoryName"):
+            if isinstance(entry.get(field), str) and entry[field]:
+                yield entry[field]
 
 
 def _known_geometries(listed: Any) -> Iterable[tuple[tuple[str, ...], tuple[Geometry, ...]]]:
@@ -157,14 +172,11 @@ def _registered(text: str, config: DeviceConfig) -> tuple[tuple[Card, ...], str,
         if len(fields) < _FIELDS or not fields[0] or None in numbers:
             return (), "", BAD_REGISTER
         healthy = fields[4].lower() in ("true", "t", "1") and NVIDIA in fields[3]
-        mode = MIG if fields[5] == MIG else HAMI_CORE
-        cards.append(Card(fields[0], numbers[1] or 0, numbers[0] or 0, fields[3], healthy))
+        geometries = config.geometries_of(fields[3]) if fields[5] == MIG else ()
+        mode = MIG if geometries else HAMI_CORE  # as Volcano: the last card's, and of models that nobody knows
+        cards.append(Card(fields[0], numbers[1] or 0, numbers[0] or 0, fields[3], healthy, geometries))
     if not cards or len({card.uuid for card in cards}) < len(cards):
         return (), "", BAD_REGISTER
-    if mode == MIG:
-        cards = [card._replace(geometries=config.geometries_of(card.type)) for card in cards]
-        if not all(card.geometries for card in cards):
-            return tuple(cards), mode, NO_GEOMETRY
     return tuple(cards), mode, ""
 
 
@@ -232,20 +244,19 @@ def words(text: str | None) -> tuple[str, ...]:
 # --- what is written to pods, and read back -----------------------------------------------------------------------
 
 
-def assigned(pieces: Sequence[Piece], containers: int, node: str, now: int) -> dict[str, str]:
-    """The annotations that tell the device plugin which cards a pod has; ``now`` in nanoseconds."""
+def assigned(pieces: Sequence[Piece], containers: int, node: str, time: int) -> dict[str, str]:
+    """The annotations that tell the device plugin which cards a pod has; ``time`` in seconds."""
     groups = [
         "".join(f"{piece.identity},{NVIDIA},{piece.memory},{piece.cores}:" for piece in pieces if piece.container == i)
         for i in range(containers)
     ]
-    seconds = str(now // 1_000_000_000)
     return {
         ASSIGNED_NODE: node,
-        ASSIGNED_TIME: seconds,
+        ASSIGNED_TIME: str(time),
         ASSIGNED_IDS: ";".join(groups),
         IDS_TO_ALLOCATE: ";".join(groups),
-        BIND_PHASE: "allocating",
-        BIND_TIME: seconds,
+        BIND_PHASE: ALLOCATING,
+        BIND_TIME: str(time),
     }
 
 

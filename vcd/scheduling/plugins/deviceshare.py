@@ -14,6 +14,7 @@ from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Mask, Plugin, Predicate, Refusal, Score
 from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
+from vcd.scheduling.plugins._card_handing import Handing, OneAtATime
 from vcd.scheduling.plugins._cardlimits import CardLimits
 from vcd.scheduling.plugins._cards import Ask, Cards, Piece, Request
 from vcd.scheduling.plugins._cardtests import CardScore, SharedCards
@@ -23,12 +24,17 @@ from vcd.scheduling.views import Queue, Task
 from vcd.state.records import Shape
 
 _RULES = "deviceshare.GPUExclusiveRules"
+_LOCK = "NodeLockEnable"
+_MIND, _HAMI = "AscendMindClusterVNPU", "AscendHAMiVNPU"
+_NPU_CORES = "huawei.com/npu-core"
+_NO_NPUS = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
 
 
 @dataclass(slots=True)
 class _Holding:
     """What a placed pod has of its node's cards, and what it counts in its queue. ``leaving``: it is going away, and
-    counts no more; ``waiting``: it waits for room that is being freed."""
+    counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
+    device plugin has not handed it its cards yet."""
 
     row: int
     pieces: tuple[Piece, ...]
@@ -38,10 +44,11 @@ class _Holding:
     cores: int
     leaving: bool = False
     waiting: bool = False
+    time: int | None = None
 
 
-def _switch(name: str, doc: str) -> Argument:
-    return Argument(f"deviceshare.{name}", "bool", False, doc)
+def _switch(name: str, doc: str, caution: str = "") -> Argument:
+    return Argument(f"deviceshare.{name}", "bool", False, doc, caution=caution)
 
 
 class DeviceSharePlugin(Plugin):
@@ -60,13 +67,17 @@ class DeviceSharePlugin(Plugin):
     (binpack), or of 100 for each card that nobody used (spread). The policy also orders a node's cards. A queue's
     capability of vgpu-memory and vgpu-cores, its own or an ancestor's, holds for the sum over cards: number x share.
 
-    What was chosen is written with the bind, in one call, so no node lock is needed. Ascend vNPU is not modelled: its
-    switches are accepted, and pods that ask for NPUs are placed by their plain resources. MIG needs the geometries of
-    the device plugin's ConfigMap; without them MIG nodes take no vGPU pods. Source: Volcano ``plugins/deviceshare``,
-    ``api/devices/nvidia``.
+    What was chosen is written with the bind, in one call. The device plugin serves the pods of its node in the order of
+    their times, so each has one of its own; see NodeLockEnable for one pod at a time. MIG needs the geometries of
+    the device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
+
+    Ascend vNPU is not supported. With one of its switches, pods that ask for virtual NPUs (``huawei.com/npu-core``; the
+    resources that the ConfigMap's vnpus name) wait, since their device plugin would not know which they got. Source:
+    Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
     """
 
     name = "deviceshare"
+    timed = f"deviceshare.{_LOCK}"
     kinds = (vgpu.CONFIG_MAP,)
     annotations = (
         vgpu.REGISTER,
@@ -84,9 +95,13 @@ class DeviceSharePlugin(Plugin):
         _switch("VGPUEnable", "Whether vGPU cards are shared; not together with the two others."),
         _switch("GPUSharingEnable", "Whether pods share cards by `volcano.sh/gpu-memory`."),
         _switch("GPUNumberEnable", "Whether pods get whole cards by `volcano.sh/gpu-number`."),
-        _switch("NodeLockEnable", "Accepted; cards and node are written in one call, so no lock is needed."),
-        _switch("AscendMindClusterVNPUEnable", "Accepted; Ascend vNPU is not modelled."),
-        _switch("AscendHAMiVNPUEnable", "Accepted; Ascend vNPU is not modelled."),
+        _switch(
+            _LOCK,
+            "Whether a node gets one pod with shared cards at a time: the next one when the device plugin has served "
+            "the one before, or after five minutes. A gang can then start with one such pod on each node.",
+        ),
+        _switch(f"{_MIND}Enable", _NO_NPUS, caution=_NO_NPUS),
+        _switch(f"{_HAMI}Enable", _NO_NPUS, caution=_NO_NPUS),
         Argument(
             "deviceshare.SchedulePolicy",
             "str",
@@ -123,13 +138,17 @@ class DeviceSharePlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
-        self._session = session
+        self.session = session
         self._requests: dict[Shape, tuple[Request, ...] | str] = {}
         self._asks: dict[int, Ask | None] = {}
         self._fittings: dict[Ask, Fitting] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
         self._config = vgpu.device_config(self._config_text(session))
+        self._npus = (
+            *((_NPU_CORES,) if self.values[f"deviceshare.{_MIND}Enable"] else ()),
+            *(self._config.npus if self.values[f"deviceshare.{_HAMI}Enable"] else ()),
+        )
         asking = session.shape_flags(lambda shape: bool(self._requested(shape)))
         self.active = bool(self._kind) and bool(asking.any())
         names = (self._config.memory, self._config.cores) if self.active and self._kind == "VGPU" else ()
@@ -137,6 +156,8 @@ class DeviceSharePlugin(Plugin):
         self.cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self.cards, order, self._config.factor)
+        nodes = session.nodes.facts.nodes if self.active else ()
+        self.handing = Handing(nodes, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
             self._read_asks(session, asking)
             self._read_placed(session, asking)
@@ -177,31 +198,34 @@ class DeviceSharePlugin(Plugin):
         for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
             held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
             shares.append((node, held.pieces, held.marks))
+            if held.time is not None:
+                self.handing.add(node, held.time)
             if self.limits and not goes:
                 self._count(held, 1)
         self._sharing.fill(shares, leaving.tolist())
 
     def _holding_of(self, row: int, node: int, number: int, queue: int, leaving: bool) -> _Holding:
         """What a placed pod has; of cards that nobody knows it counts what it asks for."""
-        snapshot = self._session.snapshot
+        snapshot = self.session.snapshot
         pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
         assert pod is not None and shape is not None
         requests = self._requested(shape)
-        pieces = tuple(self._shares_of(pod, snapshot.tasks.keys[row] or "", node, requests))
+        annotations: Mapping[str, str] = pod.metadata.annotations
+        coming = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
+        if coming:
+            annotations = {**annotations, **coming}
+        pieces = tuple(self._shares_of(annotations, node, requests))
         if pieces:
             memory, cores = sum(piece.memory for piece in pieces), sum(piece.cores for piece in pieces)
         else:
             asked = Ask(requests if isinstance(requests, tuple) else ())
             memory, cores = asked.memory, asked.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
-        return _Holding(node, pieces, marks, queue, memory, cores, leaving)
+        time = self.handing.time_of(annotations, TaskStatus(int(snapshot.tasks.status[row]))) if pieces else None
+        return _Holding(node, pieces, marks, queue, memory, cores, leaving, time=time)
 
-    def _shares_of(self, pod: Pod, key: str, node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
+    def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
         """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
-        annotations: Mapping[str, str] = pod.metadata.annotations
-        coming = self._session.snapshot.annotations.get(key)
-        if coming:
-            annotations = {**annotations, **coming}
         places, cards = self.cards.places[node], self.cards.nodes[node]
         if self._kind == "VGPU":
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
@@ -231,7 +255,7 @@ class DeviceSharePlugin(Plugin):
         return self._asks[row]
 
     def _ask_of_row(self, row: int) -> Ask | None:
-        session = self._session
+        session = self.session
         tasks = session.snapshot.tasks
         pod, shape, job = tasks.pods[row], session.snapshot.shapes[int(tasks.shape[row])], int(session.job_of_row[row])
         assert pod is not None and shape is not None
@@ -287,6 +311,14 @@ class DeviceSharePlugin(Plugin):
 
     def pre_predicate(self, task: Task) -> Refusal | None:
         """Why no card at all may serve a pod."""
+        for name in self._npus:
+            if name in task.shape.requests:
+                switch = f"deviceshare.{_MIND if name == _NPU_CORES else _HAMI}Enable"
+                return Refusal(
+                    f"asks for {name}: Ascend vNPU is not supported; let another scheduler place this pod, or turn off "
+                    f"{switch} where {name} is a plain resource",
+                    {"field": f"spec.containers[].resources.limits[{name}]"},
+                )
         requests = self._requested(task.shape)
         return Refusal(requests) if isinstance(requests, str) else None
 
@@ -294,6 +326,8 @@ class DeviceSharePlugin(Plugin):
         """The test of cards, where any pod asks for some."""
         if self.active:
             yield SharedCards(self)
+            if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
+                yield OneAtATime(self)
 
     def node_order(self) -> Iterable[Score]:
         """The score, where it has a weight."""
@@ -304,13 +338,12 @@ class DeviceSharePlugin(Plugin):
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
         """Which cards the task got."""
         held = self._holdings.get(task.row) if self.active else None
-        if held is None or not held.pieces:
+        if held is None or held.time is None:
             return {}
-        now = self._session.now
         if self._kind != "VGPU":
-            return gpushare.indexed(held.pieces, now)
+            return gpushare.indexed(held.pieces, held.time)
         requests = self._requested(task.shape)
-        return vgpu.assigned(held.pieces, len(requests), self._session.nodes.facts.names[row], now)
+        return vgpu.assigned(held.pieces, len(requests), self.session.nodes.facts.names[row], held.time)
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -351,7 +384,10 @@ class DeviceSharePlugin(Plugin):
             return
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
-        held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting)
+        time = None if waiting or not plan.pieces else self.handing.next(row)
+        held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting, time=time)
+        if time is not None:
+            self.handing.add(row, time)
         self._holdings[task.row] = held
         self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
         self._count(held, 1)
@@ -365,6 +401,8 @@ class DeviceSharePlugin(Plugin):
             self._leave(held)
             return
         del self._holdings[task.row]
+        if held.time is not None:
+            self.handing.remove(row, held.time)
         later = 0 if held.leaving else -1
         self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
         if not held.leaving:
@@ -388,7 +426,7 @@ class DeviceSharePlugin(Plugin):
         """Volcano's series of vGPU cards and of the pods on them."""
         if not self.active or self._kind != "VGPU":
             return
-        used, names = self._sharing.now, self._session.nodes.facts.names
+        used, names = self._sharing.now, self.session.nodes.facts.names
         for row, cards in enumerate(self.cards.nodes):
             for place, card in enumerate(cards):
                 labels = (("devID", card.uuid), ("NodeName", names[row]))
@@ -401,10 +439,10 @@ class DeviceSharePlugin(Plugin):
                     yield Gauge(f"volcano_vgpu_device_{series}", labels, float(value))
         for task_row, held in self._holdings.items():
             if not held.waiting:
-                yield from self._pod_gauges(self._session.snapshot.tasks.keys[task_row] or "", held)
+                yield from self._pod_gauges(self.session.snapshot.tasks.keys[task_row] or "", held)
 
     def _pod_gauges(self, key: str, held: _Holding) -> Iterator[Gauge]:
-        cards, node = self.cards.nodes[held.row], self._session.nodes.facts.names[held.row]
+        cards, node = self.cards.nodes[held.row], self.session.nodes.facts.names[held.row]
         sums: dict[int, list[int]] = {}
         for piece in held.pieces:
             total = sums.setdefault(piece.card, [0, 0])
