@@ -357,6 +357,74 @@ def test_for_cpus_that_the_kubelet_gave_to_others_as_many_others_are_kept() -> N
     assert nodes_for(*cluster, guaranteed("p", 3, policy="best-effort")) == set()
 
 
+# --- exporters that do not list pods ------------------------------------------------------------------------------
+
+
+def coming(name: str, cpus: str, count: int = 2) -> Manifest:
+    """A pod that is bound and does not run yet."""
+    return guaranteed(name, count, on="n", phase="Pending", annotations={CPUS: cpus} if cpus else {})
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4])
+def test_a_pod_whose_cpus_are_missing_from_what_is_free_holds_no_others(room: int) -> None:
+    """As exporters in the field publish: the CPUs that are free, and no list of pods."""
+    cluster = [node("n"), topology("n", 8, free="4-7"), running("a", "0-1"), running("b", "2-3")]
+    assert nodes_for(*cluster, guaranteed("p", room, policy="best-effort")) == {"n"}
+    assert nodes_for(*cluster, guaranteed("p", 5, policy="best-effort")) == set()
+
+
+@pytest.mark.parametrize(
+    ("pods", "free", "most"),
+    [
+        ([running("a", "0-1")], "2-7", 6),
+        ([running("a", "0-1")], "0-5", 6),  # the kubelet gave it others than it was to get
+        ([running("a", "0-1")], "0-7", 6),  # it runs, and the exporter has not looked since
+        ([running("a", "0-1")], "0-6", 5),  # of what it was given only a part is seen
+        ([running("a", ""), running("b", "0-1")], "2-3,6-7", 4),  # another scheduler placed the first one
+        ([running("a", "2-3"), running("b", "0-1")], "2-7", 4),  # of the second one is seen, of the first is not
+        ([coming("a", "0-1")], "2-7", 6),
+        ([coming("a", "0-1")], "0-7", 6),
+        ([coming("a", "0-1")], "1-6", 6),  # it was given 0 and 7
+        ([coming("a", "0-1")], "0-5", 4),  # 6 and 7 may be those of a pod that is gone
+        ([coming("a", "0-1"), running("b", "")], "2-7", 4),  # 0 and 1 are those of the one that runs
+        ([coming("a", "0-3", 4), running("b", "4-5")], "6-7", 2),
+        ([coming("a", "0-3", 4), running("b", "4-5")], "0-3,6-7", 2),
+        ([guaranteed("a", 2, on="n", deleting=True, annotations={CPUS: "0-1"})], "2-7", 6),
+        ([guaranteed("a", 1, 1, on="n", annotations={CPUS: "0-1"})], "0,3-7", 6),
+    ],
+)
+def test_what_is_left_where_pods_are_not_listed(pods: list[Manifest], free: str, most: int) -> None:
+    cluster = [node("n", cpu=64), topology("n", 8, free=free), *pods]
+    assert nodes_for(*cluster, guaranteed("p", most, policy="best-effort")) == {"n"}
+    assert nodes_for(*cluster, guaranteed("p", most + 1, policy="best-effort")) == set()
+
+
+def test_cpus_that_the_kubelet_reserves_are_nobodys() -> None:
+    """Whether or not the exporter counts them as free."""
+    for free in ("0-7", "1-7"):
+        cluster = [node("n", cpu=64), topology("n", 8, free=free, reserved="1"), running("a", "1-2")]
+        assert nodes_for(*cluster, guaranteed("p", 5, policy="best-effort")) == {"n"}
+        assert nodes_for(*cluster, guaranteed("p", 6, policy="best-effort")) == set()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_node_fills_up_pod_by_pod_whatever_the_exporter_says_of_pods(listed: bool) -> None:
+    """Two pods of two CPUs at a time: bound, seen by the exporter, running; until all of the eight are given."""
+    world = World(*numa("n", 4, 4), conf=config())
+    names = [f"p{i}" for i in range(5)]
+    given: dict[str, str] = {}
+    for number, name in enumerate(names):
+        world.put(group(f"g{number}"), guaranteed(name, 2, policy="best-effort", group=f"g{number}"))
+        for statement in world.cycle().statements:
+            for operation in statement.operations:
+                given[operation.key.partition("/")[2]] = operation.annotations[CPUS]
+        marks = {name: {CPUS: cpus} for name, cpus in given.items()}
+        world.put(*[guaranteed(each, 2, on="n", annotations=marks[each], group=f"g{each[1:]}") for each in given])
+        left = 0xFF & ~sum(read_cpus(cpus) for cpus in given.values())
+        world.put(topology("n", 4, 4, free=write_cpus(left), assigned=tuple(given) if listed else ()))
+    assert given == {"p0": "0-1", "p1": "2-3", "p2": "4-5", "p3": "6-7"}
+
+
 def test_they_are_kept_on_the_same_numa_node_where_possible() -> None:
     layout = Layout({key: CpuPlace(**place) for key, place in detail(4, 4).items()})
     assert write_cpus(replaced(layout, read_cpus("0-1,6-7"), read_cpus("4-5"))) == "6-7"

@@ -152,13 +152,15 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class NodeTopology:
-    """What a Numatopology says. ``free`` are the CPUs that no pod has for itself and the kubelet does not keep."""
+    """What a Numatopology says. ``free`` are the CPUs that no pod has for itself and the kubelet does not keep,
+    ``taken`` those that pods have."""
 
     layout: Layout
     topology_policy: str
     free: int
+    taken: int
     assigned: frozenset[str] = field(default_factory=frozenset)
-    """Keys and UIDs of the pods that the kubelet gave CPUs."""
+    """Keys and UIDs of the pods that the kubelet gave CPUs, where the exporter lists them."""
 
     @classmethod
     def of(cls, obj: Numatopology, layouts: dict[tuple[tuple[str, CpuPlace], ...], Layout]) -> NodeTopology | str:
@@ -180,7 +182,36 @@ class NodeTopology:
         pods = [(pod.uid, f"{pod.namespace}/{pod.name}") for pod in spec.pod_allocations]
         assigned = frozenset(text for pair in pods for text in pair if text)
         policy = spec.policies.get(TOPOLOGY_MANAGER, NONE)
-        return cls(layout, policy if policy in POLICIES else NONE, free & ~kept, assigned)
+        return cls(layout, policy if policy in POLICIES else NONE, free & ~kept, layout.cpus & ~free & ~kept, assigned)
+
+
+class Placed(NamedTuple):
+    """A placed pod with CPUs of its own: its key and UID, whether it runs, how many CPUs it has, and those that it was
+    to get; none where nobody recorded that."""
+
+    names: tuple[str, str]
+    runs: bool
+    number: int
+    cpus: int
+
+
+def still_to_come(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
+    """The CPUs that pods of a node are to get and that the Numatopology does not show as theirs yet, pod by pod.
+
+    Where it lists pods, the others'. Where it does not, the CPUs that are missing from the free ones are those of pods
+    that run, and of such as come if they were to get some of these: as many pods as they suffice for are served. What
+    is missing without a pod to explain it may be that of one which is gone, so it serves nobody who does not run.
+    """
+    if topology.assigned:
+        return [pod.cpus for pod in pods if topology.assigned.isdisjoint(pod.names)]
+    left = topology.taken.bit_count()
+    waiting = []
+    for pod in sorted(pods, key=lambda pod: (not pod.runs, pod.cpus & ~topology.taken != 0)):
+        if pod.number <= left and (pod.runs or pod.cpus & topology.taken):
+            left -= pod.number
+        else:
+            waiting.append(pod.cpus)
+    return waiting
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------

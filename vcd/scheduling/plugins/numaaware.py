@@ -17,11 +17,13 @@ from vcd.scheduling.plugins._numa import (
     NONE,
     POLICIES,
     NodeTopology,
+    Placed,
     TopologyError,
     assign,
     exclusive_cpus,
     read_cpus,
     replaced,
+    still_to_come,
     write_cpus,
 )
 from vcd.scheduling.predicates.node import at_rows
@@ -129,7 +131,8 @@ class NumaAwarePlugin(Plugin):
     Score of a pod with a policy: weight x (100 - 100 x numaNodes / the most numaNodes on any feasible node).
 
     The CPUs are written to the pod with its bind (``volcano.sh/numa-cpus``) and are kept for it until the
-    Numatopology's podAllocations name it; where the kubelet gave some of them to others, as many others are kept.
+    Numatopology's podAllocations name it or, where the exporter lists no pods, until so many are missing from the free
+    ones; where the kubelet gave some of them to others, as many others are kept.
     CPUs are the only resource with hints, so merging them is taking the best one. Source: Volcano
     ``plugins/numaaware``, design/numa-aware.md.
     """
@@ -174,27 +177,39 @@ class NumaAwarePlugin(Plugin):
         return found
 
     def _keep_for_coming(self, session: Session) -> None:
-        """Take what placed pods that their kubelet does not list yet are to get from the free CPUs."""
+        """Take what placed pods are to get, and their Numatopology does not show as theirs yet, from the free CPUs."""
         if not any(self._active):
             return
         tasks = session.snapshot.tasks
         exclusive = session.shape_flags(lambda shape: any(self._counts_of(shape)))
         placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & exclusive[tasks.shape]
         rows = np.flatnonzero(placed).tolist()
+        by_node: dict[int, list[Placed]] = {}
         for row in sorted(rows, key=lambda row: (int(tasks.created[row]), tasks.keys[row] or "")):
-            pod, key, node = tasks.pods[row], tasks.keys[row] or "", int(tasks.node[row])
+            node = int(tasks.node[row])
+            if isinstance(self._topologies[node], NodeTopology):
+                by_node.setdefault(node, []).append(self._placed(session, row))
+        for node, pods in by_node.items():
             topology = self._topologies[node]
-            if pod is None or not isinstance(topology, NodeTopology):
-                continue
-            if key in topology.assigned or pod.metadata.uid in topology.assigned:
-                continue
-            text = session.snapshot.annotations.get(key, {}).get(CPUS, pod.metadata.annotations.get(CPUS))
-            try:
-                cpus = read_cpus(text or "")
-            except TopologyError:
-                continue
-            if cpus:
+            assert isinstance(topology, NodeTopology)
+            for cpus in still_to_come(topology, pods):
                 self._free[node] &= ~replaced(topology.layout, self._free[node], cpus)
+
+    def _placed(self, session: Session, row: int) -> Placed:
+        snapshot = session.snapshot
+        key, pod, shape = (
+            snapshot.tasks.keys[row] or "",
+            snapshot.tasks.pods[row],
+            snapshot.shapes[int(snapshot.tasks.shape[row])],
+        )
+        assert pod is not None and shape is not None
+        text = snapshot.annotations.get(key, {}).get(CPUS, pod.metadata.annotations.get(CPUS))
+        try:
+            cpus = read_cpus(text or "")
+        except TopologyError:
+            cpus = 0
+        runs = pod.status.phase == "Running"
+        return Placed((key, pod.metadata.uid), runs, sum(self._counts_of(shape)), cpus)
 
     # --- what pods ask for --------------------------------------------------------------------------------------------
 
