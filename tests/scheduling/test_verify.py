@@ -253,3 +253,35 @@ def test_a_group_that_came_into_the_queue_brings_its_pods() -> None:
     plan = decided(base, CARDS)
     state.put(group("their", queue="q"))
     assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_a_capability_that_became_zero_is_decided_on_anew(resource: str) -> None:
+    """To some plugins zero is none, to others no limit: who decides next knows."""
+    state = World(node("n"), queue("q", capability={"cpu": 2}), gang("g", 1, queue="q", cpu=1, memory=1), conf=CARDS)
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.put(queue("q", capability={resource: 0}))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+    now = state.maker.snapshot()
+    state.put(node("late"))
+    assert stale_statements(plan, state.maker.snapshot(), now) == ()
+
+
+def test_a_group_that_is_gone_before_its_pods_frees_nothing() -> None:
+    state = World(node("n"), queue("q", capability={"cpu": 2}), gang("old", 1, queue="q", cpu=1, on=["n"]), conf=CARDS)
+    state.put(gang("g", 1, queue="q", cpu=1))
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.remove("PodGroup", "default/old")
+    assert stale_statements(plan, state.maker.snapshot(), base) == ()
+    state.put(gang("new", 1, queue="q", cpu=1, on=["n"]))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]
+
+
+def test_an_orphan_that_was_not_there_counts_for_its_queue() -> None:
+    state = cards_world()
+    base = state.maker.snapshot()
+    plan = decided(base, CARDS)
+    state.put(pod("late", group="unknown", on="n", labels={"volcano.sh/queue-name": "q"}, **GPU))
+    assert list(dict(stale_statements(plan, state.maker.snapshot(), base))) == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -289,3 +290,83 @@ def test_a_session_shows_them_typed_and_leaves_out_what_another_version_logged()
     assert {key: obj.closed for key, obj in session.objects("Rack", _Rack).items()} == {"a": True, "b": False}
     assert session.objects("Rack", _OtherRack).keys() == {"b"}
     assert session.objects("Nothing", _Rack) == {}
+
+
+# --- groups that are gone before their pods ---------------------------------------------------------------------------
+
+GROUP_GONE = ev.ObjectGone("PodGroup", "default/g")
+
+
+def orphans_of(state: ClusterState) -> dict[str | None, str]:
+    snapshot = SnapshotMaker(state).snapshot()
+    return {snapshot.tasks.keys[row]: queue for row, queue in snapshot.orphans.items()}
+
+
+def running(name: str, **options: Any) -> ev.ObjectPut:
+    return put(pod(name, group="g", on="n1", **options))
+
+
+def test_pods_count_against_the_queue_of_their_group_once_that_is_gone() -> None:
+    state = folded(put(node("n1")), put(group("g", queue="q")), running("a"), running("b"), put(pod("c", group="g")))
+    assert orphans_of(state) == {}
+    folded(GROUP_GONE, state=state)
+    assert orphans_of(state) == {"default/a": "q", "default/b": "q"}
+    folded(put(pod("b", group="g", on="n1", phase="Succeeded")), ev.ObjectGone("Pod", "default/a"), state=state)
+    assert orphans_of(state) == {}
+
+
+def test_the_queue_of_a_group_that_names_none_is_the_default_queue() -> None:
+    state = folded(put(group("g", queue="")), running("a"), GROUP_GONE)
+    assert orphans_of(state) == {"default/a": "default"}
+
+
+def test_what_is_known_of_a_group_lasts_through_changes_of_its_only_pod() -> None:
+    state = folded(put(node("n1")), put(group("g", queue="q")), running("a"), GROUP_GONE)
+    folded(running("a", deleting=True), state=state)
+    assert orphans_of(state) == {"default/a": "q"}
+
+
+def test_a_group_that_cannot_be_read_any_more_is_gone_and_one_that_comes_back_is_there() -> None:
+    bad = ev.ObjectPut("PodGroup", "default/g", "2", encode_payload(from_manifest(group("g", minimum={"cpu": "x"}))[1]))
+    state = folded(put(group("g", queue="q")), running("a"), bad)
+    assert orphans_of(state) == {"default/a": "q"}
+    folded(put(group("g", queue="r")), state=state)
+    assert orphans_of(state) == {}
+    folded(GROUP_GONE, state=state)
+    assert orphans_of(state) == {"default/a": "r"}
+
+
+@pytest.mark.parametrize("key", ["volcano.sh/queue-name", "scheduling.volcano.sh/queue-name"])
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_where_nobody_saw_the_group_the_pod_says_its_queue(key: str, where: str) -> None:
+    """A first start, or a lost volume: the pod's own word is all there is."""
+    state = folded(running("a", **{where: {key: "q"}}), running("b"))
+    assert orphans_of(state) == {"default/a": "q"}
+    folded(put(group("g", queue="r")), GROUP_GONE, state=state)
+    assert orphans_of(state) == {"default/a": "r", "default/b": "r"}
+
+
+def test_nothing_is_kept_of_a_group_that_no_pod_names() -> None:
+    state = folded(put(group("g", queue="q")), GROUP_GONE)
+    assert state.former == {}
+    folded(put(group("g", queue="q")), running("a"), GROUP_GONE, ev.ObjectGone("Pod", "default/a"), state=state)
+    assert state.former == {}
+
+
+def test_a_pod_that_changes_its_group_leaves_nothing_behind() -> None:
+    state = folded(put(group("g", queue="q")), running("a"), GROUP_GONE, put(pod("a", group="h", on="n1")))
+    assert list(state.former) == ["default/h"]
+
+
+def test_a_checkpoint_holds_the_queues_of_groups_that_are_gone() -> None:
+    state = folded(put(node("n1")), put(group("g", queue="q")), running("a"), running("b"), GROUP_GONE)
+    loaded = ClusterState.load(state.dump())
+    assert orphans_of(loaded) == orphans_of(state) == {"default/a": "q", "default/b": "q"}
+    assert loaded.dump() == state.dump()
+
+
+def test_pods_that_come_before_their_group_leave_no_trace_in_a_checkpoint() -> None:
+    late = folded(put(pod("a", group="g")), put(group("g")))
+    early = folded(put(group("g")), put(pod("a", group="g")))
+    assert late.dump() == early.dump()
+    assert b"former" not in late.dump()

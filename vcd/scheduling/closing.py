@@ -101,12 +101,13 @@ def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condit
 
 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:
-    """Allocated resources of queues, their children's included, where they differ from what the queues show."""
+    """Allocated resources of queues, their children's and what pods without a group hold included, where they differ
+    from what the queues show."""
     allocated = session.jobs.allocated.copy()
     for job in session.viewed_jobs():
         if job.touched:
             allocated[job.index] = job.allocated
-    sums = _by_queue(session, allocated)
+    sums = _by_queue(session, allocated) + session.orphans.allocated
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated
         amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}

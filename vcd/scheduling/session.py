@@ -7,6 +7,7 @@ Jobs, queues and tasks are views made when they are first asked for; whole colum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -28,6 +29,7 @@ from vcd.scheduling.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.jobs import JobColumns
 from vcd.scheduling.nodes import Deltas, Ints, Nodes
+from vcd.scheduling.orphans import Orphans
 from vcd.scheduling.outside import NOBODY, Outside
 from vcd.scheduling.plugin import Plugin, Problem, Refusal
 from vcd.scheduling.questions import Questions
@@ -113,6 +115,7 @@ class Session(Questions):
         self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
         self.queues = {queue.name: queue for queue in self.queue_list}
         self._load_jobs()
+        self.orphans = Orphans(self)
         self._job_views: dict[int, Job] = {}
         self._task_views: dict[int, Task] = {}
         self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
@@ -153,6 +156,15 @@ class Session(Questions):
         self._pending_of: dict[int, list[int]] = {}
         for job, row in zip(self.job_of_row[pending].tolist(), pending.tolist(), strict=True):
             self._pending_of.setdefault(job, []).append(row)
+
+    @cached_property
+    def queue_of_row(self) -> Ints:
+        """The queue, as a row of ``queue_list``, that each pod counts against: its job's, or that of the group that it
+        outlived; -1 where there is none."""
+        jobs = self.job_of_row
+        result = np.where(jobs >= 0, np.append(self.jobs.queue, -1)[jobs], -1).astype(np.int64)
+        result[self.orphans.rows] = self.orphans.queues
+        return result
 
     def queue_name_of(self, record: GroupRecord) -> str:
         """The queue that a group is in: the default queue where it names none."""

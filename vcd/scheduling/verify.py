@@ -14,7 +14,7 @@ from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling import registry
 from vcd.scheduling.nodes import Ints, fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
-from vcd.state.records import has_queue_gate
+from vcd.state.records import QueueRecord, has_queue_gate
 from vcd.state.snapshot import Snapshot
 
 _NOWHERE = -1
@@ -58,9 +58,18 @@ def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]
             left[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
-                if resource != PODS and not (limit == 0 and resource in (CPU, MEMORY))
+                if resource != PODS and not (_says_nothing(resource, limit) and _was(old, resource) == limit)
             }
     return left
+
+
+def _says_nothing(resource: str, limit: int) -> bool:
+    """Cpu or memory of zero is no limit to some plugins, and none of it to others; the plan knew which."""
+    return limit == 0 and resource in (CPU, MEMORY)
+
+
+def _was(queue: QueueRecord | None, resource: str) -> int | None:
+    return None if queue is None else queue.capability.get(resource)
 
 
 class _Uncounted:
@@ -129,12 +138,15 @@ def _places(snapshot: Snapshot, queues: Sequence[str]) -> tuple[Ints, Ints]:
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
     of_job = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in snapshot.job_keys]
     held = (tasks.node >= 0) & np.isin(tasks.status, _HELD)
-    numbers = np.where(held, np.array([*of_job, _NOWHERE], np.int64)[tasks.job], _NOWHERE)
+    of_row = np.array([*of_job, _NOWHERE], np.int64)[tasks.job]
+    for row, queue in snapshot.orphans.items():
+        of_row[row] = number_of.get(queue, _NOWHERE)
+    numbers = np.where(held, of_row, _NOWHERE)
     return numbers, np.where(numbers >= 0, tasks.node, _NOWHERE).astype(np.int64)
 
 
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What each queue has allocated, by resource."""
+    """What each queue has allocated, by resource, pods included whose group is gone."""
     held: dict[str, Counter[str]] = {name: Counter() for name in snapshot.queues}
     tasks = snapshot.tasks
     allocated = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & np.isin(tasks.status, tuple(ALLOCATED_STATUSES)))
@@ -144,6 +156,10 @@ def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
         shape = snapshot.shapes[number]
         if queue in held and shape is not None:
             held[queue].update({name: value * count for name, value in shape.requests.items()})
+    for row, queue in snapshot.orphans.items():
+        shape = snapshot.shapes[int(tasks.shape[row])]
+        if queue in held and shape is not None and tasks.node[row] >= 0 and tasks.status[row] in ALLOCATED_STATUSES:
+            held[queue].update(shape.requests)
     return held
 
 

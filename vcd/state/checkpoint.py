@@ -34,6 +34,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     intended_annotations: dict[str, dict[str, str]] = {}
     nominated: dict[str, str] = {}
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    former: dict[str, str] = {}
 
 
 class Frozen:

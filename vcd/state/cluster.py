@@ -58,6 +58,8 @@ class ClusterState:
 
         self.nodes: dict[str, NodeRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
+        self.former: dict[str, str | None] = {}
+        """Groups that pods name and that are not there: the queue that each was in, None where it was never seen."""
         self.queues: dict[str, QueueRecord] = {}
         self.others: dict[str, dict[str, Object]] = {}
         self.resources: set[str] = {"cpu", "memory", "pods"}
@@ -172,6 +174,7 @@ class ClusterState:
                     if key in self.groups and self.groups[key].group.spec != obj.spec:
                         self.evicted.pop(key, None)
                     self.groups[key] = group
+                    self.former.pop(key, None)
                     self.resources.update(group.min_resources or ())
                 case Queue():
                     queue = QueueRecord.of(obj)
@@ -202,7 +205,9 @@ class ClusterState:
                 self.facts_version += 1
                 self.evicted.clear()
         elif kind == "PodGroup":
-            self.groups.pop(key, None)
+            record = self.groups.pop(key, None)
+            if record is not None and key in self.job_keys:
+                self.former[key] = record.group.spec.queue
             self.intended_status.pop(key, None)
             self.waiting.pop(key, None)
             self.stranded.pop(key, None)
@@ -223,6 +228,13 @@ class ClusterState:
             created = seconds_of(pod.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
             raise BadObject("Pod", key, f"resources or creationTimestamp: {error}") from error
+        meta = pod.metadata
+        group = meta.annotations.get(GROUP_ANNOTATION)
+        job_key = f"{meta.namespace}/{group}" if group else ""
+        # taken before the row's own is given back: what is known of a group that is gone lasts while a pod names it
+        job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
+        if job_key and job_key not in self.groups:
+            self.former.setdefault(job_key, None)
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
@@ -233,9 +245,6 @@ class ClusterState:
                 self.shown_nodes.append("")
         else:
             self._release(row)
-        meta = pod.metadata
-        group = meta.annotations.get(GROUP_ANNOTATION)
-        job_key = f"{meta.namespace}/{group}" if group else ""
         tasks.column("shape")[row] = shape
         tasks.column("created")[row] = created
         tasks.column("priority")[row] = task_priority(pod)
@@ -243,7 +252,7 @@ class ClusterState:
         tasks.column("namespace")[row] = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
         tasks.column("scheduler")[row] = self.schedulers.acquire(name, lambda: name)
-        tasks.column("job")[row] = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
+        tasks.column("job")[row] = job
         self.pods[row] = msgspec.structs.replace(pod, spec=self.shapes[shape].spec)
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
@@ -311,7 +320,10 @@ class ClusterState:
         self.schedulers.release(int(tasks.column("scheduler")[row]))
         job = int(tasks.column("job")[row])
         if job >= 0:
+            key = self.job_keys[job]
             self.job_keys.release(job)
+            if key not in self.job_keys:
+                self.former.pop(key, None)
 
     def _drop_pod(self, key: str) -> None:
         if key not in self.tasks.row_of:
@@ -527,6 +539,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 nominated=dict(self.nominated),
+                former={key: queue for key, queue in self.former.items() if queue is not None},
                 evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
                 intended_annotations=dict(self.intended_annotations),
@@ -552,6 +565,7 @@ class ClusterState:
         state.stranded = dump.stranded
         state._decided_at = dump.decided_at
         state.nominated = dump.nominated
+        state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
         state.answers = dump.answers
         state.listed = dump.listed

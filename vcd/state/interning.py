@@ -48,6 +48,10 @@ class Interner(Generic[T]):
             self._keys[number] = None
             self._free.append(number)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether anybody uses the value known as ``key``."""
+        return key in self._numbers
+
     def __getitem__(self, number: int) -> T:
         value = self.values[number]
         if value is None:

@@ -20,6 +20,8 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
+QUEUE_NAMES = ("volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
+"""By which a pod names its queue: the Job controller writes the first, users of other workloads the second."""
 QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
 REPEATING_ACTIONS = ("shuffle", "release")
@@ -169,6 +171,14 @@ def task_priority(pod: Pod) -> int:
 def task_role(pod: Pod) -> str:
     """The task of its job that a pod belongs to: annotation first, then label."""
     return pod.metadata.annotations.get(TASK_SPEC) or pod.metadata.labels.get(TASK_SPEC, "")
+
+
+def stated_queue(pod: Pod) -> str:
+    """The queue that a pod names itself, by an annotation or else a label; empty where it names none."""
+    meta = pod.metadata
+    return next(
+        (marks[name] for marks in (meta.annotations, meta.labels) for name in QUEUE_NAMES if marks.get(name)), ""
+    )
 
 
 def is_preemptable(obj: Pod | PodGroup) -> bool:

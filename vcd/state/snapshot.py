@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from vcd.model.requests import names_in_order
 from vcd.model.status import TERMINATED_STATUSES
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
-from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape
+from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape, stated_queue
 
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
+_NOWHERE = -1
 GONE = -2
 """The row of a node that pods name and that is not there."""
 
@@ -68,7 +70,8 @@ class Snapshot:
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
     ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
     queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
-    evictions free, and the node where; ``evicted`` what groups lost to others.
+    evictions free, and the node where; ``evicted`` what groups lost to others. ``former`` are groups that pods name
+    and that are not there, with the queue that each was in, None where it was never seen.
     """
 
     sequence: int
@@ -92,7 +95,27 @@ class Snapshot:
     lifting: Mapping[str, str]
     nominated: Mapping[str, str]
     evicted: Mapping[str, Evicted]
+    former: Mapping[str, str | None]
     settings: Settings
+
+    @cached_property
+    def orphans(self) -> Mapping[int, str]:
+        """Pods that are on a node, or on their way there, and whose group is gone, by row: the queue that each counts
+        against as long as it is there. It is the one that the group was in, or, where nobody saw it, that the pod names
+        itself; pods that tell neither are left out."""
+        numbers = [number for number, key in enumerate(self.job_keys) if key in self.former] if self.former else []
+        tasks = self.tasks
+        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+        found = {}
+        for row in np.flatnonzero(held).tolist():
+            queue, pod = self.former[self.job_keys[tasks.job[row]] or ""], tasks.pods[row]
+            if queue is None:
+                queue = "" if pod is None else stated_queue(pod)
+            else:
+                queue = queue or self.settings.default_queue
+            if queue:
+                found[row] = queue
+        return found
 
     def shape_requests(self) -> Ints:
         """What a task of each shape asks for, as (shapes + 1, resources): the last row stands for no shape."""
@@ -168,6 +191,7 @@ class SnapshotMaker:
             lifting=dict(state.lifting),
             nominated={**state.shown_nominations, **state.nominated},
             evicted=dict(state.evicted),
+            former=dict(state.former),
             settings=state.settings,
         )
 

@@ -235,7 +235,7 @@ def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
 
 
 def fill(accounts: list[Account], session: Session) -> None:
-    """Sum up the jobs: each account holds its own queue's and its descendants'."""
+    """Sum up the jobs, and pods whose group is gone: each account holds its own queue's and its descendants'."""
     jobs = session.jobs
     queues = jobs.queue.astype(np.int64)
     for index, (allocated, pending, elastic) in _by_key(
@@ -245,6 +245,12 @@ def fill(accounts: list[Account], session: Session) -> None:
             account.allocated = _sum(account.allocated, allocated)
             account.request = _sum(account.request, allocated, pending)
             account.elastic = _sum(account.elastic, elastic)
+    orphans = session.orphans
+    for index in sorted(set(orphans.queues.tolist())):
+        amounts = orphans.allocated[index].tolist()
+        for account in accounts[index].chain:
+            account.allocated = _sum(account.allocated, amounts)
+            account.request = _sum(account.request, amounts)
     inqueue = session.reserved_by_running()
     waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
     inqueue[waits] += jobs.missing[waits]

@@ -190,10 +190,8 @@ class DeviceSharePlugin(Plugin):
         tasks = session.snapshot.tasks
         placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & asking[tasks.shape]
         rows = np.flatnonzero(placed)
-        jobs = session.job_of_row[rows]
-        queues = session.jobs.queue[jobs] if len(session.jobs) else jobs
         leaving = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
-        columns = (rows, tasks.node[rows], tasks.shape[rows], np.where(jobs >= 0, queues, -1), leaving)
+        columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], leaving)
         shares = []
         for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
             held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)

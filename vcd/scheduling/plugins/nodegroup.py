@@ -293,9 +293,9 @@ class NodeGroupPlugin(Plugin):
         tasks = session.snapshot.tasks
         limited = np.zeros(len(session.queue_list), np.bool_)
         limited[list(self._limits)] = True
-        placed = (tasks.node >= 0) & (session.job_of_row >= 0) & np.isin(tasks.status, tuple(ALLOCATED_STATUSES))
+        placed = (tasks.node >= 0) & (session.queue_of_row >= 0) & np.isin(tasks.status, tuple(ALLOCATED_STATUSES))
         rows = np.flatnonzero(placed)
-        queues = session.jobs.queue[session.job_of_row[rows]]
+        queues = session.queue_of_row[rows]
         rows, queues = rows[limited[queues]], queues[limited[queues]]
         sums = np.zeros((len(session.queue_list), len(self.groups) + 1, session.requests.shape[1]), np.int64)
         np.add.at(sums, (queues, self.codes[tasks.node[rows]]), session.requests[tasks.shape[rows]])

@@ -87,7 +87,7 @@ class ProportionPlugin(Plugin):
             for column, name in enumerate(session.nodes.resources)
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
-        indices = sorted(set(session.jobs.queue.tolist()))
+        indices = sorted({*session.jobs.queue.tolist(), *session.orphans.queues.tolist()})
         self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
         self._fill_accounts(session)
         self._divide()
@@ -101,7 +101,8 @@ class ProportionPlugin(Plugin):
         elastic = np.maximum(jobs.allocated - jobs.min_resources, 0)
         waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
         inqueue = np.where(waits[:, None], jobs.missing, 0) + session.reserved_by_running()
-        allocated, pending = self._by_queue(jobs.allocated), self._by_queue(jobs.pending)
+        allocated = self._by_queue(jobs.allocated) + session.orphans.allocated
+        pending = self._by_queue(jobs.pending)
         elastic = self._by_queue(elastic)
         self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
         reserved_by = np.zeros((len(session.queue_list), len(self._priorities), self._width))
