@@ -219,14 +219,22 @@ def _cards_of_cluster() -> list[AnyPanel]:
         )
         says = f"Cards that {service} services have, and those they have and ask for."
         found.append(lines(Text(service.capitalize(), says), *queries, width=6))
-    free = f"max by (card) ({_of_card('vcd_cards_total')}) - sum by (card) ({_of_card('vcd_cards_allocated')})"
+    has = " - ".join(f"sum by (card) ({_of_card(name)})" for name in ("vcd_cards_allocated", "vcd_cards_leaving"))
+    free = f"clamp_min(max by (card) ({_of_card('vcd_cards_total')}) - {has}, 0)"
     promised = f"sum by (card) (max by (card, queue_name) ({_of_card('vcd_queue_card_quota')})) / {total.expr}"
     says = "Quotas of all queues as a part of the cards there are: above 1 more is promised than there is."
     found += [
-        lines(Text("Free", "Cards that nobody has."), Query(free, "{{card}}"), width=6),
+        lines(
+            Text("Free", "Cards that nobody has, not even pods that are being deleted."),
+            Query(free, "{{card}}"),
+            width=6,
+        ),
         bars(Text("Promised", says, "percentunit"), Query(promised, "{{card}}"), steps=[(1.001, ORANGE)], width=12),
     ]
-    unknown = Text("Nodes without a model", "Nodes with cards whose labels do not tell the model: no pod gets them.")
+    unknown = Text(
+        "Nodes without a model",
+        "Nodes with cards whose labels do not tell the model: only pods that name no card get them, on nobody's quota.",
+    )
     nameless = Query(f"max by (resource) ({own('vcd_card_nodes_unidentified')})", "{{resource}}")
     return [*found, lines(unknown, nameless, width=12)]
 

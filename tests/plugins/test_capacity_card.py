@@ -103,8 +103,7 @@ def why_of(world: World, name: str) -> list[Waiting]:
 
 
 TOO_MUCH = (
-    "Queue <cr-queue1> has insufficient <NVIDIA-H200> quota: requested <5000>, total would be <5000>, "
-    "but capability is <3000>"
+    "Queue <cr-queue1> has insufficient <NVIDIA-H200> quota: requested <5>, total would be <5>, but capability is <3>"
 )
 
 # --- the document's examples ------------------------------------------------------------------------------------------
@@ -144,7 +143,7 @@ def test_the_example_queue_takes_its_quota_of_each_card_and_no_more(card: str) -
 def test_a_card_that_the_quota_does_not_list_cannot_be_used() -> None:
     session = opened(card_queue("q", {H200: 3}), carded("n", A), users("g", 1, A))
     assert allocate_reason(session, "g-0") == (
-        f"Queue <q> has insufficient <{A}> quota: requested <1000>, total would be <1000>, but capability is <0>"
+        f"Queue <q> has insufficient <{A}> quota: requested <1>, total would be <1>, but capability is <0>"
     )
 
 
@@ -207,8 +206,7 @@ def test_cards_of_different_resources_are_refused_on_the_pod(names: str, resourc
 def test_the_document_s_limits_of_cpu_and_memory_hold() -> None:
     session = opened(CR_QUEUE1, node("n"), gang("g", 2, queue="cr-queue1", cpu=5, memory="1Gi"))
     assert allocate_reason(session, "g-0") == (
-        "Queue <cr-queue1> has insufficient <cpu> quota: requested <5000>, total would be <5000>, "
-        "but capability is <4000>"
+        "Queue <cr-queue1> has insufficient <cpu> quota: requested <5>, total would be <5>, but capability is <4>"
     )
     session = opened(CR_QUEUE1, node("n"), gang("g", 1, queue="cr-queue1", cpu=1, memory="5Gi"))
     assert allocate_reason(session, "g-0") == (
@@ -220,6 +218,26 @@ def test_the_document_s_limits_of_cpu_and_memory_hold() -> None:
 # --- cpu and memory ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("resource", "other"), [("cpu", "memory"), ("memory", "cpu")])
+def test_a_capability_of_zero_means_none_and_one_that_is_not_set_what_the_cluster_has_left(
+    resource: str, other: str
+) -> None:
+    objects = [card_queue("q", {A: 2}, capability={resource: "0"}), carded("n", A)]
+    for asked, allowed in ((resource, False), (other, True)):
+        wants = flat(
+            [gang("g", 1, queue="q", **{asked: 1}), group("p", queue="q", phase="Pending", minimum={asked: 1})]
+        )
+        session = opened(*objects, *wants)
+        for reason in (allocate_reason(session, "g-0"), enqueue_reason(session, "p")):
+            assert (reason is None) == allowed
+            assert allowed or f"insufficient <{resource}> quota" in str(reason)
+            assert allowed or "but capability is <0>" in str(reason)
+    shown = gauges(opened(*objects))
+    series = {"cpu": "volcano_queue_capacity_milli_cpu", "memory": "volcano_queue_capacity_memory_bytes"}
+    assert shown[series[resource], "q"] == 0
+    assert (series[other], "q") not in shown
+
+
 def test_without_capability_a_queue_may_use_what_the_guarantees_leave_and_its_own() -> None:
     objects = [
         node("n", cpu=10),
@@ -229,7 +247,7 @@ def test_without_capability_a_queue_may_use_what_the_guarantees_leave_and_its_ow
     assert allocate_reason(opened(*objects, gang("g", 1, queue="q", cpu=7)), "g-0") is None
     reason = allocate_reason(opened(*objects, gang("g", 1, queue="q", cpu="7001m")), "g-0")
     assert reason is not None
-    assert "<7001>, but capability is <7000>" in reason
+    assert "<7001m>, but capability is <7>" in reason
 
 
 def test_pods_with_cards_count_cpu_and_memory_unless_told_otherwise() -> None:
@@ -280,21 +298,12 @@ def test_the_annotation_counts_until_there_are_pods() -> None:
     assert enqueue_reason(opened(*base, asking("g", json.dumps({A: 4})), *pods), "g") is None
 
 
-def test_a_group_s_pods_count_all_not_its_minimum_alone() -> None:
-    session = opened(
-        card_queue("q", {A: 3}), carded("n", A), users("g", 4, A, phase="Pending", minimum={"gpu": 1}, members=1)
-    )
-    assert enqueue_reason(session, "g") == (
-        f"Queue <q> has insufficient <{A}> quota: requested <4000>, total would be <4000>, but capability is <3000>"
-    )
-
-
 def test_admission_counts_what_is_allocated_and_what_was_admitted() -> None:
     base = [card_queue("q", {A: 6}), carded("n", A), users("running", 2, A, on=["n", "n"])]
     waiting = asking("waiting", json.dumps({A: 3}), phase="Inqueue")
     session = opened(*base, waiting, asking("g", json.dumps({A: 1})), asking("h", json.dumps({A: 2})))
     assert enqueue_reason(session, "g") is None
-    assert "requested <2000>, total would be <7000>, but capability is <6000>" in (enqueue_reason(session, "h") or "")
+    assert "requested <2>, total would be <7>, but capability is <6>" in (enqueue_reason(session, "h") or "")
 
 
 def test_admission_within_one_session_adds_up() -> None:
@@ -313,7 +322,7 @@ def test_what_a_running_group_holds_above_its_minimum_is_elastic() -> None:
     grown = users("running", 3, A, on=["n"] * 3, minimum={"gpu": 1}, phase="Running")
     session = opened(*base, grown, asking("g", json.dumps({A: 3})), asking("h", json.dumps({A: 4})))
     assert enqueue_reason(session, "g") is None  # 3 + 3 - 2 <= 4
-    assert "total would be <5000>" in (enqueue_reason(session, "h") or "")
+    assert "total would be <5>" in (enqueue_reason(session, "h") or "")
 
 
 def test_cards_that_may_stand_for_each_other_are_admitted_by_their_sum() -> None:
@@ -328,8 +337,69 @@ def test_cards_that_may_stand_for_each_other_are_admitted_by_their_sum() -> None
     session = opened(*base, asking("g", json.dumps({f"{A}|{B}": 5})), asking("h", json.dumps({f"{A}|{B}": 6})))
     assert enqueue_reason(session, "g") is None
     assert enqueue_reason(session, "h") == (
-        f"Queue <q> has insufficient <{A}|{B}> quota: requested <6000>, total would be <9000>, but capability is <8000>"
+        f"Queue <q> has insufficient <{A}|{B}> quota: requested <6>, total would be <9>, but capability is <8>"
     )
+
+
+def test_a_deployment_of_four_runs_three_where_the_quota_is_three() -> None:
+    """Admission counts what the minimum needs, though all pods are there; allocation then fills the quota."""
+    web = users("web", 4, A, members=1, phase="Pending", minimum={"cpu": 1, "gpu": 1})
+    world = World(card_queue("q", {A: 3}), carded("n", A), web, conf=card_conf())
+    world.rest()
+    assert len(world.placed("web")) == 3
+
+
+@pytest.mark.parametrize(
+    ("pods", "members", "minimum", "quota", "needs"),
+    [
+        (6, 1, {"cpu": 1}, 1, 1),  # minResources is silent on cards: as many pods as minMember
+        (6, 5, {"cpu": 1}, 4, 5),
+        (6, 2, {"gpu": 4}, 3, 4),  # where it is not, it says what the minimum is
+        (6, 4, {"gpu": 2}, 2, 2),
+        (3, 3, {"gpu": 9}, 2, 3),  # never more than there is to place
+    ],
+)
+def test_admission_counts_the_minimum(pods: int, members: int, minimum: dict[str, int], quota: int, needs: int) -> None:
+    asks = users("g", pods, A, members=members, phase="Pending", minimum=minimum)
+    reason = enqueue_reason(opened(card_queue("q", {A: quota}), carded("n", A), asks), "g")
+    told = f"requested <{needs}>, total would be <{needs}>, but capability is <{quota}>"
+    assert reason is None if needs <= quota else told in str(reason)
+
+
+def test_an_admitted_group_keeps_what_its_minimum_needs_and_no_more() -> None:
+    base = [card_queue("q", {A: 5}), carded("n", A)]
+    waits = users("waits", 4, A, members=2, minimum={"cpu": 1})
+    session = opened(*base, waits, asking("g", json.dumps({A: 3})), asking("h", json.dumps({A: 4})))
+    assert enqueue_reason(session, "g") is None
+    assert "requested <4>, total would be <6>" in str(enqueue_reason(session, "h"))
+
+
+def test_what_of_its_minimum_a_group_has_is_not_wanted_twice() -> None:
+    base = [card_queue("q", {A: 4}), carded("n", A)]
+    half = users("half", 3, A, members=2, on=["n"], minimum={"gpu": 2})
+    session = opened(*base, half, asking("g", json.dumps({A: 2})), asking("h", json.dumps({A: 3})))
+    assert enqueue_reason(session, "g") is None
+    assert "requested <3>, total would be <5>" in str(enqueue_reason(session, "h"))
+
+
+def test_pods_without_cards_are_the_first_of_a_minimum() -> None:
+    """A master and four workers, of which three pods are the minimum: two cards, or three without the master."""
+    marks = {"volcano.sh/card.name": A}
+    spec = {"queue": "q", "phase": "Pending", "minimum": {"cpu": 1}, "members": 3}
+    workers = [pod(f"w-{i}", group="g", gpu=1, annotations=marks) for i in range(4)]
+    for master, needs in (([pod("m", group="g", cpu=1)], 2), ([], 3)):
+        for quota in (needs - 1, needs):
+            session = opened(card_queue("q", {A: quota}), carded("n", A), group("g", **spec), *workers, *master)
+            assert (enqueue_reason(session, "g") is None) == (quota == needs)
+
+
+def test_of_pods_with_different_cards_those_that_ask_for_the_least_are_the_minimum() -> None:
+    marks = [{"volcano.sh/card.name": card} for card in (A, B)]
+    pods = [pod("big", group="g", gpu=4, annotations=marks[0]), pod("small", group="g", gpu=1, annotations=marks[1])]
+    for quota, admitted in (({B: 1}, True), ({A: 4}, False)):
+        waits = group("g", queue="q", phase="Pending", minimum={"cpu": 1}, members=1)
+        session = opened(card_queue("q", quota), carded("a", A), carded("b", B), waits, *pods)
+        assert (enqueue_reason(session, "g") is None) == admitted
 
 
 def test_pods_that_a_gate_holds_reserve_nothing() -> None:
@@ -367,8 +437,8 @@ def test_of_several_cards_one_with_quota_left_is_taken_though_the_first_has_room
 def test_where_no_card_has_quota_left_the_reason_names_each() -> None:
     session = opened(card_queue("q", {A: 1}), carded("a", A), carded("b", B), users("g", 1, f"{A}|{B}", gpu=2))
     assert allocate_reason(session, "g-0") == (
-        f"Queue <q> has insufficient <{A}> quota: requested <2000>, total would be <2000>, but capability is <1000>; "
-        f"Queue <q> has insufficient <{B}> quota: requested <2000>, total would be <2000>, but capability is <0>"
+        f"Queue <q> has insufficient <{A}> quota: requested <2>, total would be <2>, but capability is <1>; "
+        f"Queue <q> has insufficient <{B}> quota: requested <2>, total would be <2>, but capability is <0>"
     )
 
 
@@ -377,7 +447,7 @@ def test_nodes_whose_card_has_no_quota_left_say_so() -> None:
     world = World(card_queue("q", {B: 3}), card_queue("r", {B: 1}), *objects, conf=card_conf())
     world.cycle()
     reasons = {why.reason: why.nodes for why in why_of(world, "g")}
-    insufficient = "requested <1000>, total would be <1000>, but capability is <0>"
+    insufficient = "requested <1>, total would be <1>, but capability is <0>"
     assert reasons == {
         f"Queue <q> has insufficient <{A}> quota: {insufficient}": 1,
         f"Insufficient {GPU}": 1,
@@ -431,7 +501,7 @@ def test_a_running_pod_is_charged_by_its_node_whatever_it_names() -> None:
 
 def test_a_running_pod_whose_node_is_gone_is_charged_by_the_card_it_names() -> None:
     session = opened(card_queue("q", {A: 2}), carded("a", A), users("g", 3, A, on=["gone", "gone"]))
-    assert "total would be <3000>" in (allocate_reason(session, "g-2") or "")
+    assert "total would be <3>" in (allocate_reason(session, "g-2") or "")
 
 
 def test_placements_and_their_reverses_are_charged() -> None:
@@ -470,7 +540,7 @@ def test_a_quota_that_shrinks_below_what_is_used_evicts_nobody_and_holds_the_res
     world.put(card_queue("q", {A: 1}), users("late", 1, A))
     world.rest()
     assert (len(world.placed("g")), len(world.placed("late")), world.evicted) == (4, 0, [])
-    assert "total would be <5000>, but capability is <1000>" in world.reasons("late")
+    assert "total would be <5>, but capability is <1>" in world.reasons("late")
 
 
 def test_quotas_may_sum_up_to_more_than_the_cluster_has() -> None:
@@ -661,13 +731,43 @@ def test_queues_of_higher_priority_come_first_then_those_that_use_less_of_their_
     assert gauges(session)["volcano_queue_share", "q"] == 0.5
 
 
-def test_the_share_of_cpu_and_memory_is_that_of_the_capability() -> None:
-    session = opened(
-        card_queue("q", capability={"cpu": 4, "memory": "8Gi"}),
-        node("n"),
-        gang("g", 1, queue="q", cpu=1, memory="4Gi", on=["n"]),
-    )
-    assert gauges(session)["volcano_queue_share", "q"] == 0.5
+@pytest.mark.parametrize(
+    ("spec", "share"),
+    [
+        ({"deserved": {"cpu": 4, "memory": "8Gi"}}, 0.5),
+        ({"deserved": {"cpu": 1, "memory": "8Gi"}, "guarantee": {"resource": {"cpu": 2}}}, 0.5),
+        ({"deserved": {"cpu": 2, "memory": "64Gi"}}, 0.5),
+        ({"deserved": {"cpu": 4}}, 1.0),  # memory is used, and none is deserved
+        ({"capability": {"cpu": 4, "memory": "8Gi"}}, 1.0),
+    ],
+)
+def test_the_share_of_cpu_and_memory_is_that_of_what_is_deserved(spec: dict[str, Any], share: float) -> None:
+    objects = [carded("n", A), users("g", 1, A, cpu=1, memory="4Gi", on=["n"])]
+    shown = gauges(opened(card_queue("q", {A: 4}, **spec), *objects))
+    assert shown["volcano_queue_share", "q"] == share
+
+
+def test_what_is_deserved_is_bounded_by_what_others_are_guaranteed_and_never_below_the_own_guarantee() -> None:
+    queues = [
+        card_queue("q", {A: 4}, deserved={"cpu": 100, "memory": "1Gi"}, guarantee={"resource": {"memory": "2Gi"}}),
+        card_queue("r", guarantee={"resource": {"cpu": 14}}),
+    ]
+    shown = gauges(opened(*queues, carded("n", A)))
+    assert shown["volcano_queue_deserved_milli_cpu", "q"] == 50_000
+    assert shown["volcano_queue_deserved_memory_bytes", "q"] == 2 * 1024**3
+    assert shown["volcano_queue_deserved_scalar_resources", "q", A] == 4000
+    assert shown["volcano_queue_deserved_milli_cpu", "r"] == 14_000
+
+
+def test_queues_come_by_the_part_of_what_they_deserve_whatever_their_capability() -> None:
+    """Both run half of what the other may have; the one with the smaller part of its deserved comes first."""
+    queues = [
+        card_queue("q", {A: 4}, deserved={"cpu": 2, "memory": "64Gi"}, capability={"cpu": 60}),
+        card_queue("r", {A: 4}, deserved={"cpu": 8, "memory": "64Gi"}, capability={"cpu": 2}),
+    ]
+    runs = [users(f"{name}-runs", 1, A, queue=name, cpu=1, memory="1Gi", on=["n"]) for name in "qr"]
+    plugin = plugin_of(session := opened(*queues, carded("n", A), *runs), CapacityCardPlugin)
+    assert plugin.queue_order(queue_of(session, "r")) < plugin.queue_order(queue_of(session, "q"))
 
 
 # --- what cannot be read ----------------------------------------------------------------------------------------------
@@ -701,15 +801,17 @@ def test_a_quota_that_cannot_be_read_stops_its_queue_s_cards_alone_and_says_so(t
         assert why.reason.startswith("annotation volcano.sh/card.quota of queue bad: ")
 
 
-@pytest.mark.parametrize("text", ["{", '{"x": "3"}', '{"x": -1}', '{"x||y": 1}'])
-def test_a_request_that_cannot_be_read_stops_its_group_alone_and_says_so(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", '{"x": "3"}', '{"x": -1}', '{"x||y": 1}'])
+def test_a_request_that_cannot_be_read_keeps_nobody_out_and_is_told_on_the_group(text: str) -> None:
+    """`card.request` is optional: one that says nothing is a warning, never a wall."""
     base = [card_queue("q", {A: 1}), carded("n", A)]
     world = World(*base, asking("bad", text), asking("good", json.dumps({A: 1})), conf=card_conf())
     world.cycle()
-    (why,) = why_of(world, "bad")
-    assert why.reason.startswith("annotation volcano.sh/card.request of the pod group: ")
-    assert world.state.groups["default/good"].group.status.phase in ("", "Pending", "Inqueue")
-    assert enqueue_reason(opened(*base, asking("good", json.dumps({A: 1}))), "good") is None
+    assert {world.state.groups[f"default/{name}"].group.status.phase for name in ("bad", "good")} == {"Inqueue"}
+    session = opened(*base, asking("bad", text), asking("good", json.dumps({A: 1})))
+    (problem,) = plugin_of(session, CapacityCardPlugin).problems()
+    assert (problem.kind, problem.key) == ("PodGroup", "default/bad")
+    assert problem.message.startswith("annotation volcano.sh/card.request: ")
 
 
 def test_a_request_that_broke_after_admission_reserves_nothing() -> None:
@@ -725,7 +827,7 @@ def test_a_request_that_broke_after_admission_reserves_nothing() -> None:
         ("|", "holds an empty card name"),
         (f"{A}||{B}", "holds an empty card name"),
         ("NVIDIA-X", "no node has card <NVIDIA-X>"),
-        (f"NVIDIA-X|{A}", "no node has the first card, <NVIDIA-X>"),
+        ("NVIDIA-X|NVIDIA-Y", "no node has card <NVIDIA-X|NVIDIA-Y>"),
     ],
 )
 def test_a_name_that_cannot_be_served_stops_its_pod_alone_and_says_so(name: str, told: str) -> None:
@@ -744,9 +846,49 @@ def test_a_name_that_cannot_be_served_stops_its_pod_alone_and_says_so(name: str,
     assert told in why.reason
 
 
-def test_a_second_card_that_no_node_has_is_passed_over() -> None:
-    result = planned(card_queue("q", {A: 4}), carded("a", A), users("g", 1, f"{A}|NVIDIA-X"), conf=card_conf())
-    assert result.binds == {"default/g-0": "a"}
+@pytest.mark.parametrize("names", [f"{A}|NVIDIA-X", f"NVIDIA-X|{A}", f"NVIDIA-X|{A}|NVIDIA-Y", f"X|Y|{A}"])
+@pytest.mark.parametrize("minimum", [None, {"gpu": 2}])
+def test_any_card_that_is_named_will_do_though_no_node_has_the_others(
+    names: str, minimum: dict[str, int] | None
+) -> None:
+    """Wherever the card stands that nodes have: the others have nothing free, no more."""
+    asks = users("g", 2, names, members=2, phase="Pending", minimum=minimum)
+    result = planned(card_queue("q", {A: 4}), carded("a", A), asks, conf=card_conf())
+    assert result.binds == {"default/g-0": "a", "default/g-1": "a"}
+
+
+def test_any_slice_that_is_named_will_do_though_no_node_has_the_first() -> None:
+    mig = "nvidia.com/mig-1g.5gb"
+    asks = gang(
+        "g",
+        1,
+        queue="q",
+        requests={mig: "1"},
+        annotations={"volcano.sh/card.name": f"{B}/mig-1g.5gb-mixed|{A}/mig-1g.5gb-mixed"},
+    )
+    quota = card_queue("q", {f"{A}/mig-1g.5gb-mixed": 1})
+    assert planned(quota, carded("a", A, **{mig: 3}), carded("b", B), asks, conf=card_conf()).binds == {
+        "default/g-0": "a"
+    }
+
+
+def test_a_card_that_no_node_has_is_not_a_matter_of_quota() -> None:
+    """Nodes with it may come, so its pods wait for nodes, not for the queue."""
+    world = World(card_queue("q", {"NVIDIA-X": 2}), carded("a", A), users("g", 1, "NVIDIA-X"), conf=card_conf())
+    world.cycle()
+    (why,) = why_of(world, "g")
+    assert (why.gate, "no node has card <NVIDIA-X>" in why.reason) == ("predicate", True)
+    world.put(carded("x", "NVIDIA-X"))
+    world.rest()
+    assert world.placed("g") == {"g-0": "x"}
+
+
+def test_pods_on_the_last_card_of_its_kind_are_charged_when_its_node_is_gone() -> None:
+    """What they hold does not stop being held when no node shows the card any more."""
+    runs = users("run", 2, B, on=["gone", "gone"])
+    session = opened(card_queue("q", {B: 2}), carded("a", A), runs, users("g", 1, B))
+    assert gauges(session)["vcd_queue_card_allocated", "q", B] == 2
+    assert allocate_reason(session, "g-0") is not None
 
 
 def test_a_pod_that_names_a_card_and_asks_for_none_is_told() -> None:
@@ -780,7 +922,7 @@ def test_tasks_together_may_take_what_the_quota_leaves() -> None:
     assert plugin.preemptive(queue_of(session, "q"), tasks[:2]) is None
     refused = plugin.preemptive(queue_of(session, "q"), tasks)
     assert refused is not None
-    assert "requested <3000>, total would be <3000>, but capability is <2000>" in refused.reason
+    assert "requested <3>, total would be <3>, but capability is <2>" in refused.reason
 
 
 # --- gauges -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tests.plugins.test_capacity_card import GPU, card_conf, card_queue, carded,
 from tests.predicates.asking import named
 from tests.world import World
 from vcd.api import read_policy
+from vcd.model import events as ev
+from vcd.model.codec import decode_payload
 from vcd.model.objects import Node, Pod
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 
@@ -87,8 +89,11 @@ def objects_of(nodes: list[Any], quotas: list[dict[str, int]], jobs: list[Any]) 
 
 
 def used(world: World) -> Counter[tuple[str, str]]:
-    """Cards used by queue and card, counted by what the nodes' labels say, pod by pod."""
+    """Cards used by queue and card, counted by what the nodes' labels say, pod by pod; the queue is that of a pod's
+    group as it was last put."""
     counts: Counter[tuple[str, str]] = Counter()
+    puts = [event for event in world.log if isinstance(event, ev.ObjectPut) and event.kind == "PodGroup"]
+    queues = {event.key: decode_payload("PodGroup", event.payload or b"").spec.queue for event in puts}
     for key in sorted(world.state.tasks.row_of):
         pod = world.state.pod(key)
         assert isinstance(pod, Pod)
@@ -96,9 +101,7 @@ def used(world: World) -> Counter[tuple[str, str]]:
             continue
         where: Node = world.state.nodes[pod.spec.node_name].node
         model = where.metadata.labels.get("nvidia.com/gpu.product")
-        queue = world.state.groups[
-            f"default/{pod.metadata.annotations['scheduling.k8s.io/group-name']}"
-        ].group.spec.queue
+        queue = queues[f"default/{pod.metadata.annotations['scheduling.k8s.io/group-name']}"]
         for resource, text in pod.spec.containers[0].resources.requests.items():
             if model is not None and resource in (GPU, MIG):
                 counts[queue, model if resource == GPU else f"{model}/mig-1g.5gb-mixed"] += int(text)
@@ -120,11 +123,24 @@ def check(world: World) -> None:
 
 @settings(max_examples=70, deadline=None)
 @given(
-    nodes=some_nodes, quotas=some_quotas, jobs=some_jobs, later=some_jobs, actions=some_actions, ends=st.integers(0, 5)
+    nodes=some_nodes,
+    quotas=some_quotas,
+    jobs=some_jobs,
+    later=some_jobs,
+    actions=some_actions,
+    ends=st.integers(0, 5),
+    gone=st.sets(st.integers(0, 5)),
 )
 def test_no_queue_ever_uses_more_of_a_card_than_its_quota(
-    nodes: list[Any], quotas: list[dict[str, int]], jobs: list[Any], later: list[Any], actions: str, ends: int
+    nodes: list[Any],
+    quotas: list[dict[str, int]],
+    jobs: list[Any],
+    later: list[Any],
+    actions: str,
+    ends: int,
+    gone: set[int],
 ) -> None:
+    """Whatever comes, ends, or is deleted before its pods."""
     world = World(
         *objects_of(nodes, quotas, jobs), conf=card_conf("priority", "gang", "predicates", "nodeorder", actions=actions)
     )
@@ -133,6 +149,7 @@ def test_no_queue_ever_uses_more_of_a_card_than_its_quota(
         check(world)
     for name in sorted(world.placed())[:ends]:
         world.remove("Pod", f"default/{name}")
+    world.remove("PodGroup", *[f"default/j{index}" for index in sorted(gone)])
     names = {f"j{index}": f"k{index}" for index in range(len(later))}
     for manifest in objects_of(nodes, quotas, later):
         if manifest["kind"] in ("Pod", "PodGroup"):

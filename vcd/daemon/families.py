@@ -193,6 +193,7 @@ DOCS = {
     "vcd_queue_card_elastic": "How many cards of a model a queue's jobs have above their minimum.",
     "vcd_cards_total": "Cards of a model in the cluster.",
     "vcd_cards_allocated": "Cards of a model that tasks have, online and offline services apart.",
+    "vcd_cards_leaving": "Cards of a model that pods still have which are being deleted.",
     "vcd_cards_requested": "Cards of a model that tasks have and ask for, online and offline services apart.",
     "vcd_card_nodes_unidentified": "Nodes with cards whose labels do not tell the model.",
     "vcd_rescheduling_known_nodes": "Nodes of which a fresh sample of usage is known.",

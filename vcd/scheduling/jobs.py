@@ -33,7 +33,7 @@ class JobColumns:
     or, before a Volcano Job has pods, whose mean pod is larger than any. ``reservable`` (jobs, resources) is what an
     admitted group's minimum counts as, ``missing`` the same beside what it holds: without pods that a foreign
     scheduling gate holds or that are larger than any node, and nothing of a group that no node could hold, or that
-    asks for what is not supported.
+    asks for what is not supported: of one that does not ``reserves``.
     """
 
     def __init__(self, session: Session, group_keys: list[str]) -> None:
@@ -82,7 +82,8 @@ class JobColumns:
         for index in np.flatnonzero(unborn).tolist():
             self.too_large[index] = _is_of_volcano_job(self.records[index].group)
         unsupported = np.array([bool(record.unsupported) for record in self.records], np.bool_)
-        reserves = ~(self.too_large | unsupported)[:, None]
+        self.reserves = ~(self.too_large | unsupported)
+        reserves = self.reserves[:, None]
         self.reservable = np.maximum(self.min_resources - self._held_back, 0) * reserves
         missing = np.maximum(self.min_resources - self.allocated, 0)
         self.missing = np.maximum(missing - self._held_back, 0) * reserves

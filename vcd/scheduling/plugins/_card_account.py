@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.plugins._card_flow import Flow, touching
 from vcd.scheduling.plugins._card_requests import (
     CARD_NAME,
     QUOTA,
@@ -14,6 +14,7 @@ from vcd.scheduling.plugins._card_requests import (
     CardRequest,
     Names,
     insufficient,
+    insufficient_cards,
     read_quota,
 )
 from vcd.scheduling.views import Queue
@@ -25,9 +26,9 @@ _SHOWN = 3
 
 class Account:
     """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
-    cpu (thousandths) and memory (bytes) as pairs. ``limit`` is the pair's capability, where none is set what the
-    cluster has left; ``problem`` says why the quota cannot be read. ``leaving`` is what pods hold beside ``allocated``
-    that are being deleted or evicted."""
+    cpu (thousandths) and memory (bytes) as pairs. ``capability`` is None where the queue states none; ``limit`` is that
+    pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``leaving`` is
+    what pods hold beside ``allocated`` that are being deleted or evicted."""
 
     __slots__ = (
         "allocated",
@@ -37,6 +38,7 @@ class Account:
         "basic_leaving",
         "basic_request",
         "capability",
+        "deserved",
         "elastic",
         "guarantee",
         "inqueue",
@@ -59,8 +61,9 @@ class Account:
             except CardError as error:
                 self.problem = Refusal(f"annotation {QUOTA} of queue {queue.name}: {error}")
         record = queue.record
-        self.capability = [max(record.capability.get(name, 0), 0) for name in BASIC]
+        self.capability = [record.capability.get(name) for name in BASIC]
         self.guarantee = [record.guarantee.get(name, 0) for name in BASIC]
+        self.deserved = [record.deserved.get(name, 0) for name in BASIC]
         self.limit = [0, 0]
         self.allocated: dict[str, int] = {}
         self.leaving: dict[str, int] = {}
@@ -72,6 +75,14 @@ class Account:
         self.basic_elastic = [0, 0]
         self.basic_inqueue = [0, 0]
         self.basic_request = [0, 0]
+
+    def settle(self, left: Iterable[int]) -> None:
+        """Derive limits and what is deserved; ``left`` is what the guarantees of all queues leave of the cluster."""
+        real = [rest + own for rest, own in zip(left, self.guarantee, strict=True)]
+        self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
+        self.deserved = [
+            max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)
+        ]
 
     def left(self, card: str) -> int:
         """What of a card's quota is not used."""
@@ -91,12 +102,10 @@ class Account:
         return any(amount > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
 
     def share(self) -> float:
-        """The largest part of a quota, or of a cpu or memory capability, that is used."""
-        share = max([self.allocated.get(card, 0) / quota for card, quota in self.quota.items() if quota], default=0.0)
-        for have, may in zip(self.basic_allocated, self.capability, strict=True):
-            if may and have / may > share:
-                share = have / may
-        return share
+        """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
+        deserved."""
+        cards = [_part(self.allocated.get(card, 0), quota) for card, quota in self.quota.items()]
+        return max(cards + [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)])
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
@@ -115,56 +124,68 @@ class Account:
 
     def _short_of(self, names: Names, amount: int) -> Refusal:
         texts = [
-            insufficient(self.name, card, amount, self.allocated.get(card, 0) + amount, self.quota.get(card, 0))
+            insufficient_cards(self.name, card, amount, self.allocated.get(card, 0) + amount, self.quota.get(card, 0))
             for card in names
         ]
         more = [] if len(texts) <= _SHOWN else [f"and {len(texts) - _SHOWN} more"]
         return Refusal("; ".join(texts[:_SHOWN] + more))
 
-    def admits(self, basic: Iterable[int], cards: dict[Names, int]) -> Refusal | None:
+    def admits(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
         """Why a group is not admitted: minimum + allocated + inqueue - elastic <= capability; None where it is.
 
-        Of cards that may stand for each other, the sum is compared: a group's pods may take different ones.
+        Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
         """
         promised = [
             have + waits - spare
             for have, waits, spare in zip(self.basic_allocated, self.basic_inqueue, self.basic_elastic, strict=True)
         ]
-        refusal = self._refuses_basic(basic, promised)
-        if refusal is not None:
-            return refusal
-        for names, amount in cards.items():
-            total = amount + self._promised(names)
-            may = sum(self.quota.get(card, 0) for card in names)
-            if amount > 0 and total > may:
-                return self.problem or Refusal(insufficient(self.name, "|".join(names), amount, total, may))
-        return None
+        return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, self.elastic)
 
-    def holds(self, basic: Iterable[int], cards: dict[Names, int]) -> Refusal | None:
+    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
         """Why several pods together do not fit beside what is allocated; None where they do."""
-        refusal = self._refuses_basic(basic, self.basic_allocated)
-        for names, amount in cards.items():
-            total = amount + sum(self.allocated.get(card, 0) for card in names)
-            may = sum(self.quota.get(card, 0) for card in names)
-            if refusal is None and total > may:
-                refusal = self.problem or Refusal(insufficient(self.name, "|".join(names), amount, total, may))
-        return refusal
+        return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
 
-    def _promised(self, names: Names) -> int:
-        have = sum(self.allocated.get(card, 0) - self.elastic.get(card, 0) for card in names)
-        return have + sum(amount for waiting, amount in self.inqueue.items() if set(waiting) <= set(names))
+    def _refuses_cards(
+        self, cards: Mapping[Names, int], reserved: Mapping[Names, int], elastic: Mapping[str, int]
+    ) -> Refusal | None:
+        """Why demands do not fit beside what others have and what is reserved, wherever that will be taken."""
+        wanted = {names: cards[names] for names in sorted(cards) if cards[names] > 0}
+        if not wanted:
+            return None
+        before = touching(reserved, tuple(card for names in wanted for card in names))
+        named = {card for names in (*before, *wanted) for card in names}
+        used = {card: self.allocated.get(card, 0) - elastic.get(card, 0) for card in sorted(named)}
+        flow = Flow({card: self.quota.get(card, 0) - have for card, have in used.items()})
+        for names, amount in before.items():
+            flow.serve(names, amount)
+        for names, amount in wanted.items():
+            if flow.serve(names, amount):
+                together = flow.reached(names)
+                total = sum(used[card] for card in together) + sum(
+                    more
+                    for demands in (before, wanted)
+                    for others, more in demands.items()
+                    if set(others) <= set(together)
+                )
+                may = sum(self.quota.get(card, 0) for card in together)
+                return self.problem or Refusal(
+                    insufficient_cards(self.name, "|".join(names), amount, total, may)
+                    + ("" if set(together) == set(names) else f", for {'|'.join(together)} together")
+                )
+        return None
 
     def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Refusal | None:
         for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
             if amount > 0 and have + amount > may:
-                shown = (amount, have + amount, may)
-                # memory is written with its unit: nobody reads bytes
-                texts = shown if name == CPU else [format_resource(name, value) for value in shown]
-                return Refusal(insufficient(self.name, name, *texts))
+                return Refusal(insufficient(self.name, name, amount, have + amount, may))
         return None
 
 
-def add_to(sums: dict[Names, int], more: dict[Names, int]) -> None:
+def _part(have: int, deserved: int) -> float:
+    return have / deserved if deserved > 0 else float(have > 0)
+
+
+def add_to(sums: dict[Names, int], more: Mapping[Names, int]) -> None:
     """Add amounts by name to others."""
     for names, amount in more.items():
         sums[names] = sums.get(names, 0) + amount

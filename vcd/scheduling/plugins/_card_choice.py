@@ -10,7 +10,7 @@ from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NO_CARD, NodeCards
-from vcd.scheduling.plugins._card_requests import Ask, CardRequest, insufficient
+from vcd.scheduling.plugins._card_requests import Ask, CardRequest, insufficient_cards
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
@@ -89,7 +89,9 @@ class CardModel(Predicate):
                 nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
                 if nodes:
                     total = account.allocated.get(card, 0) + ask.amount
-                    counts[insufficient(account.name, card, ask.amount, total, account.quota.get(card, 0))] = nodes
+                    counts[insufficient_cards(account.name, card, ask.amount, total, account.quota.get(card, 0))] = (
+                        nodes
+                    )
             others = int((failed & ~at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)).sum())
             if others:
                 reason = f"node(s) had no card <{'|'.join(ask.names)}>"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from vcd.model.quantity import format_milli, format_resource
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.plugins._card_nodes import NodeCards
 
@@ -85,11 +86,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CardRequest:
-    """What a pod asks for: cards, cpu and memory as its queue counts them, and why it can have none, if so."""
+    """What a pod asks for: cards, cpu and memory as its queue counts them, and why it can have none, if so.
+
+    ``missing`` says that no node has any of the named cards: there is nothing of them, no more.
+    """
 
     asks: tuple[Ask, ...]
     basic: tuple[int, int]
     refusal: Refusal | None = None
+    missing: Refusal | None = None
 
     @property
     def preference(self) -> Ask | None:
@@ -104,41 +109,61 @@ def card_request(
     asked = {name: requests[name] for name in cards.resources if requests.get(name, 0) > 0}
     text = own or inherited
     names: Names = ()
-    resource = refusal = None
+    resource = refusal = missing = None
     if text and (own or asked):
+        whose = f"annotation {CARD_NAME} of the {'pod' if own else 'pod group'}"
         try:
             names = names_in(text)
-            resource = _resource(names, asked, cards)
+            resource = _resource(names, tuple(asked), cards)
         except CardError as error:
-            whose = "pod" if own else "pod group"
-            refusal = Refusal(f"annotation {CARD_NAME} of the {whose}: {error}", {CARD_NAME: text})
+            refusal = Refusal(f"{whose}: {error}", {CARD_NAME: text})
+        if names and not any(name in cards.resources_of for name in names):
+            missing = Refusal(f"{whose}: {_nobody_has(names)}", {CARD_NAME: text})
     asks = tuple(
         Ask(name, amount, names, True) if name == resource else Ask(name, amount, cards.cards_of[name], False)
         for name, amount in asked.items()
     )
-    return CardRequest(asks, basic, refusal)
+    return CardRequest(asks, basic, refusal, missing)
 
 
-def _resource(names: Names, asked: Iterable[str], cards: NodeCards) -> str:
-    """The resource under which a pod asks for cards. Raises CardError where there is none that serves all."""
+def _nobody_has(names: Names) -> str:
+    return f"no node has card <{'|'.join(names)}>; name one that the nodes' labels show"
+
+
+def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
+    """The resource under which a pod asks for cards: the one of those cards that any node shows. Raises CardError where
+    there is none that serves all."""
     known = [name for name in names if name in cards.resources_of]
-    if names[0] not in known:
-        # Volcano looks the resource up by the first name, and so refuses a pod whose second card would be there
-        first = "the first card, " if len(names) > 1 else "card "
-        raise CardError(f"no node has {first}<{names[0]}>; name one that the nodes' labels show")
-    shared = set(cards.resources_of[names[0]]).intersection(*(cards.resources_of[name] for name in known))
+    if not known:
+        if len(asked) == 1:
+            return asked[0]  # nodes with such a card may come
+        raise CardError(_nobody_has(names))
+    shared = set(cards.resources_of[known[0]]).intersection(*(cards.resources_of[name] for name in known))
     if not shared:
         told = ", ".join(f"<{name}> is {' or '.join(cards.resources_of[name])}" for name in known)
         raise CardError(f"cards of different resources cannot stand for each other: {told}; name cards of one resource")
     wanted = sorted(shared & set(asked))
     if not wanted:
-        raise CardError(f"the pod asks for no {' or '.join(sorted(shared))}, the resource of card <{names[0]}>")
+        raise CardError(f"the pod asks for no {' or '.join(sorted(shared))}, the resource of card <{known[0]}>")
     return wanted[0]
 
 
-def insufficient(queue: str, card: str, requested: int | str, total: int | str, capability: int | str) -> str:
-    """The document's words for a quota that is too small; cards and cpu in thousandths."""
+def insufficient_cards(queue: str, card: str, requested: int, total: int, capability: int) -> str:
+    """The document's words for a quota of cards that is too small; amounts in thousandths, shown in cards."""
+    return _insufficient(queue, card, *map(_whole, (requested, total, capability)))
+
+
+def _whole(milli: int) -> str:
+    return format_milli(milli) if milli % MILLI else str(milli // MILLI)
+
+
+def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> str:
+    """The same of cpu or memory, shown as Kubernetes writes them."""
+    return _insufficient(queue, resource, *[format_resource(resource, n) for n in (requested, total, capability)])
+
+
+def _insufficient(queue: str, name: str, requested: str, total: str, capability: str) -> str:
     return (
-        f"Queue <{queue}> has insufficient <{card}> quota: requested <{requested}>, "
+        f"Queue <{queue}> has insufficient <{name}> quota: requested <{requested}>, "
         f"total would be <{total}>, but capability is <{capability}>"
     )

@@ -16,7 +16,7 @@ from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
 from vcd.scheduling.plugins._card_leaving import QuotaFreed
 from vcd.scheduling.plugins._card_nodes import cards_of
-from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardError, CardRequest, Names
+from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -30,20 +30,23 @@ class CapacityCardPlugin(Plugin):
     """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
 
     - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
-      is the queue's guarantee of cards, too. Cpu and memory are bounded by `capability`; where that is not set, by
-      what the guarantees of all queues leave of the cluster, plus the queue's own.
+      is the queue's guarantee of cards, too, and what it deserves. Cpu and memory are bounded by `capability`, of which
+      0 is none; where it is not set, by what the guarantees of all queues leave of the cluster, plus the queue's own.
     - A node's model is its label `<vendor>/<kind>.product` (with `.memory`), amounts are its allocatable: whole cards
       under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
       `<product>/mig-<profile>-mixed`. Resources that are no cards are not bounded.
     - A pod names its card in `volcano.sh/card.name`, or its group does; `A|B` takes either, rather the first. All of
-      them must be one resource, which the pod asks for. A pod that names none can be given any card of the resource.
-    - A group is admitted while minimum + allocated + inqueue - elastic <= capability. Its minimum of cards is what its
-      pods ask for, and before there are pods what its annotation `volcano.sh/card.request` says.
+      them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
+      that names none can be given any card of the resource.
+    - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
+      each other fit as a whole. Its minimum of cards is what minResources states of their resource and its pods name,
+      else what as many of its pods as minMember lacks ask for at least; before there are pods it is what its annotation
+      `volcano.sh/card.request` says, which counts as none where it cannot be read.
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
       ones on a card with quota left. What it uses is charged to the card of its node, so no quota is ever exceeded:
-      what pods hold that are being deleted is given to others only when they are gone.
+      what pods hold that are being deleted, or whose group is gone, is given to others only when they are gone.
     - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
-      come first, then those that use the smaller part of their quota.
+      come first, then those with the smaller share, the largest allocated/deserved.
 
     Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
     being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered; who asks
@@ -89,19 +92,12 @@ class CapacityCardPlugin(Plugin):
         if not job.queue.is_open:
             return Refusal(f"queue is {job.queue.state}")
         account = self._queues[job.queue.index]
-        try:
-            wanted = self._accounts.demand(job)
-        except CardError as error:
-            return Refusal(f"annotation {REQUEST} of the pod group: {error}")
-        return account.admits(self._accounts.minimum(job), wanted) or Vote.PERMIT
+        return account.admits(self._accounts.minimum(job), self._accounts.demand(job)) or Vote.PERMIT
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
         account = self._queues[job.queue.index]
-        try:
-            add_to(account.inqueue, self._accounts.reserved(job))
-        except CardError:
-            return  # another plugin's permission came first; its pods are asked one by one
+        add_to(account.inqueue, self._accounts.reserved(job))
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
             cpu, memory = self._session.jobs.reservable[job.index, :2].tolist()
             account.basic_inqueue[0] += cpu
@@ -114,7 +110,8 @@ class CapacityCardPlugin(Plugin):
         request = self._request(task)
         if request.refusal is not None:
             return request.refusal
-        return self._queues[queue.index].refuses(self._open_to_nameless(request))
+        refused = self._queues[queue.index].refuses(self._open_to_nameless(request))
+        return refused and (request.missing or refused)
 
     def _open_to_nameless(self, request: CardRequest) -> CardRequest:
         """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
@@ -127,7 +124,8 @@ class CapacityCardPlugin(Plugin):
 
     def pre_predicate(self, task: Task) -> Refusal | None:
         """Why no node can serve what a pod says of its cards."""
-        return self._request(task).refusal
+        request = self._request(task)
+        return request.refusal or request.missing
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
         """Whether tasks together stay within the queue's quota and capability."""
@@ -209,11 +207,14 @@ class CapacityCardPlugin(Plugin):
             self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
     def problems(self) -> Iterator[Problem]:
-        """Quotas that cannot be read."""
+        """Quotas and requests that cannot be read."""
         for queue in self._session.queue_list:
             problem = self._queues[queue.index].problem
             if problem is not None:
                 yield Problem("Queue", queue.name, problem.reason)
+        for job, error in self._accounts.unreadable.items():
+            text = f"annotation {REQUEST}: {error}; it counts as none"
+            yield Problem("PodGroup", self._session.jobs.keys[job], text)
 
     # --- gauges -------------------------------------------------------------------------------------------------------
 
@@ -223,6 +224,8 @@ class CapacityCardPlugin(Plugin):
             yield from _queue_gauges(queue, self._queues[queue.index])
         for card, total in self._cards.total.items():
             yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
+            leaving = sum(account.leaving.get(card, 0) for account in self._queues)
+            yield Gauge("vcd_cards_leaving", (("card", card),), leaving / MILLI)
         for resource, nodes in self._cards.nameless.items():
             yield Gauge("vcd_card_nodes_unidentified", (("resource", resource),), float(nodes.sum()))
         yield from self._service_gauges()
@@ -230,13 +233,13 @@ class CapacityCardPlugin(Plugin):
     def _service_gauges(self) -> Iterator[Gauge]:
         services = _Services(self._session, self._accounts.pod_of())
         nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
-        began = self._accounts.held
+        began = [(held.who, held.card, held.amount) for held in self._accounts.held]
         moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
-        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting_of_jobs()]
+        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
         for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
             sums = dict(nothing)
-            for job, card, amount in parts:
-                key = (card, services.of(job))
+            for who, card, amount in parts:
+                key = (card, services.of(who))
                 sums[key] = sums.get(key, 0) + amount
             for (card, service), amount in sums.items():
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
@@ -249,7 +252,8 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
     used = [account.allocated.get(card, 0) for card in cards]
     for series, basic, amounts in (
         ("allocated", account.basic_allocated, used),
-        ("capacity", [may or inf for may in account.capability], quota),  # none set: no limit, and not shown
+        ("deserved", account.deserved, quota),
+        ("capacity", [inf if may is None else may for may in account.capability], quota),  # no limit is not shown
         ("real_capacity", account.limit, quota),
     ):
         yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *cards), (*basic, *amounts))
@@ -271,23 +275,24 @@ def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
 
 
 class _Services:
-    """Whether the pods of jobs are online or offline."""
+    """Whether pods are online or offline, by ``Held.who``."""
 
     def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
         self._records = session.jobs.records
         self._pods = pods
         self._of: dict[int, str] = {}
 
-    def of(self, job: int) -> str:
-        """What a job is: by the label of its group, else of its pods, else by whether a Job owns them."""
-        service = self._of.get(job)
+    def of(self, who: int) -> str:
+        """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
+        Job owns them."""
+        service = self._of.get(who)
         if service is None:
-            service = self._of[job] = self._tell(job)
+            service = self._of[who] = self._tell(who)
         return service
 
-    def _tell(self, job: int) -> str:
-        pod = self._pods.get(job)
-        objects: list[Object] = [self._records[job].group, *([] if pod is None else [pod])]
+    def _tell(self, who: int) -> str:
+        pod = self._pods.get(who)
+        objects: list[Object] = [*([self._records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
         for obj in objects:
             for marks in (obj.metadata.labels, obj.metadata.annotations):
                 if marks.get(SERVICE) in (ONLINE, OFFLINE):

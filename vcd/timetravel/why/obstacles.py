@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,6 +33,7 @@ from vcd.timetravel.words import moment
 SHOWN = 3
 """How many nodes, jobs ahead and holders of each resource sentences name."""
 
+_MILLI = 1000
 _KEPT = 20
 """How many of each are kept for who reads the data."""
 
@@ -383,7 +384,7 @@ def _taken(detail: Mapping[str, str], resource: str) -> str:
 
 def _card_limit(job: Job, reason: ev.Waiting, found: re.Match[str], turns: _Turns) -> Limit:
     session, card = job.session, found["card"]
-    asks, total, limit = (_card_amount(card, found[group]) for group in ("asks", "total", "limit"))
+    asks, total, limit = _card_amounts(card, [found[group] for group in ("asks", "total", "limit")])
     texts = (format_resource(card, asks), format_resource(card, total - asks), format_resource(card, limit))
     queue = session.queues.get(found["queue"], job.queue)
     bound = "capability" if card in session.nodes.column_of else "card quota"
@@ -391,9 +392,13 @@ def _card_limit(job: Job, reason: ev.Waiting, found: re.Match[str], turns: _Turn
     return Limit(reason.gate, reason.plugin, queue.name, card, bound, *texts, own, held)
 
 
-def _card_amount(card: str, text: str) -> int:
-    """An amount of capacity-card's words: thousandths of cards and cpu, memory with its unit."""
-    return resource_value(card, text) if card == MEMORY else int(text)
+def _card_amounts(card: str, texts: Sequence[str]) -> list[int]:
+    """Amounts of capacity-card's words in the session's units: quantities, in older logs thousandths of cards and cpu.
+
+    What an older log says is a thousand and more of each, which nobody asks for.
+    """
+    old = card != MEMORY and all(text.isdecimal() and int(text) % _MILLI == 0 for text in texts)
+    return [int(text) if old else resource_value(card, text) for text in texts]
 
 
 # --- who is ahead -----------------------------------------------------------------------------------------------------
