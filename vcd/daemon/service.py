@@ -22,6 +22,7 @@ from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.faults import FaultNews
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
@@ -127,6 +128,7 @@ class Service:
         self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
+        self._latecomers = Latecomers(state)
         self.cycle = Cycle(
             keeper,
             self._policy_in_force,
@@ -205,6 +207,7 @@ class Service:
         if not self._holds(change.epoch):
             return
         self._deciding = change.epoch
+        self._latecomers.look()
         self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
         self.keeper.changed.set()
@@ -239,6 +242,7 @@ class Service:
         self._tell_faults(plan, session)
         self._tell_misconfigured(session)
         if record is None:
+            self._tell_latecomers(session, frozenset())
             return
         if any(statement.operations for statement in plan.statements):
             task = asyncio.get_running_loop().create_task(self.committer.commit(record, plan))
@@ -247,6 +251,7 @@ class Service:
         self.statuses.submit_groups(plan.groups, f"session-{record.session}")
         self.statuses.submit_queues(plan.queues)
         self._tell_waiting(plan, session)
+        self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
         self._tell_nominated(record, plan)
         _log.debug(
             "session",
@@ -296,11 +301,17 @@ class Service:
         for task in job.pending():
             if task.status != TaskStatus.PENDING:
                 continue
-            message = own.get(task.key, words)
-            condition = Condition("PodScheduled", "False", "Unschedulable", message)
-            self.statuses.submit_pod_condition(task.key, task.uid, condition)
-            if task.key in own:
-                self.recorder.record("Pod", task.key, task.uid, "Warning", "FailedScheduling", message)
+            self._tell_pod(task.key, task.uid, own.get(task.key, words))
+
+    def _tell_latecomers(self, session: Session, told: frozenset[str]) -> None:
+        """The same for pods that came to groups that wait as before, and so are not among those ``told``."""
+        for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+            if reasons[0].group not in told:
+                self._tell_pod(key, pod.metadata.uid, "; ".join(in_words(waiting) for waiting in reasons))
+
+    def _tell_pod(self, key: str, uid: str, message: str) -> None:
+        self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", "Unschedulable", message))
+        self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
     def _tell_nominated(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
         """On pods that others are evicted for: the node where they wait for their room."""
@@ -316,6 +327,8 @@ class Service:
 
     def _observe(self, event: ev.Event) -> None:
         self._folded.set()
+        if self._leads():
+            self._latecomers.observe(event)
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event)
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
