@@ -618,6 +618,15 @@ def test_what_runs_on_cards_that_nobody_knows_counts_by_what_it_asks_for() -> No
     assert in_queue(capped(memory=7999), *cluster).binds == {}
 
 
+def test_what_runs_counts_when_its_group_is_gone() -> None:
+    """Its queue is what the pod says, where nobody saw the group."""
+    running = vpod("a", on="n", group="gone", number=2, memory=3000, ids="A,NVIDIA,3000,0:B,NVIDIA,3000,0:")
+    running["metadata"]["labels"] = {"volcano.sh/queue-name": "q"}
+    cluster = [gpus("n", card("A"), card("B")), group("g", queue="q"), running, vpod("p", group="g", memory=2000)]
+    assert in_queue(capped(memory=8000), *cluster).binds == {"default/p": "n"}
+    assert in_queue(capped(memory=7999), *cluster).binds == {}
+
+
 def test_pods_of_one_session_count_together() -> None:
     cluster = [gpus("n", card("A"), card("B")), gang("g", 3, members=1, queue="q", requests=asks(2, 1000))]
     assert len(in_queue(capped(memory=5999), *cluster).binds) == 2
