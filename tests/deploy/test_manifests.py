@@ -12,6 +12,7 @@ import yaml
 from tests.deploy.kustomize import Key, Manifest, kustomization_file, render
 from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
+from vcd.kube.tokens import PAGE_PATH
 from vcd.model.kinds import KINDS, Kind
 from vcd.scheduling.arguments import parse_arguments
 from vcd.scheduling.registry import ALWAYS_READ, actions, plugins
@@ -259,15 +260,18 @@ def test_the_service_monitor_can_be_left_out(tmp_path: Path) -> None:
     assert set(render(BASE)) - set(render(overlay)) == {("ServiceMonitor", NAMESPACE, "vcd-scheduler")}
 
 
-def test_the_page_is_exposed_only_with_the_right_to_review_tokens(tmp_path: Path) -> None:
+def test_the_page_is_exposed_only_with_the_right_to_review_tokens_and_access(tmp_path: Path) -> None:
     rendered = render(overlay_of(tmp_path, "page-for-token-holders"))
     (container,) = pod_of(rendered)["spec"]["containers"]
     assert {"name": "VCD_VIEW_ADDRESS", "value": ":8090"} in container["env"]
     assert {port["name"] for port in container["ports"]} == {"metrics", "healthz", "page"}
     added = grants(rendered.values(), "vcd-scheduler", NAMESPACE) - granted(BASE)
     assert {(grant.verb, grant.group, grant.resource) for grant in added} == {
-        ("create", "authentication.k8s.io", "tokenreviews")
+        ("create", "authentication.k8s.io", "tokenreviews"),
+        ("create", "authorization.k8s.io", "subjectaccessreviews"),
     }
+    reader = rendered["ClusterRole", "", "vcd-page-reader"]
+    assert reader["rules"] == [{"nonResourceURLs": [PAGE_PATH], "verbs": ["get"]}]
 
 
 def overlay_of(folder: Path, component: str) -> Path:

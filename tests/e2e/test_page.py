@@ -44,20 +44,28 @@ async def test_a_scheduler_shows_what_it_decides(tmp_path: Path) -> None:
         assert [job["key"] for job in overview["jobs"]] == ["default/gang"]
 
 
-async def test_elsewhere_a_token_is_asked_for_that_the_api_server_knows(tmp_path: Path) -> None:
+async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
         page = await page_of(daemon)
         await cluster.until_bound(cluster.submit("gang", 1))
         cluster.may("create", "authentication.k8s.io", "tokenreviews")
-        cluster.server.tokens["token-of-a-reader"] = "reader"  # type: ignore[index]
+        cluster.may("create", "authorization.k8s.io", "subjectaccessreviews")
+        cluster.server.tokens |= {"token-of-a-reader": "reader", "token-of-a-job": "job"}  # type: ignore[operator]
+        cluster.server.permit = lambda spec: (
+            spec["user"] == "reader"
+            and spec["groups"] == ["system:authenticated"]
+            and spec["nonResourceAttributes"] == {"path": "/vcd/page", "verb": "get"}
+        )
         answers = await asyncio.gather(
             asked(f"{page}/api/head"),
             asked(f"{page}/api/head", Authorization="Bearer guessed"),
+            asked(f"{page}/api/head", Authorization="Bearer token-of-a-job"),
             asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"),
         )
-        assert [status for status, _ in answers] == [401, 401, 200]
+        assert [status for status, _ in answers] == [401, 401, 403, 200]
+        assert "job may not read the page" in answers[2][1]["error"]
 
 
 async def test_a_taken_address_costs_the_page_and_nothing_else(tmp_path: Path) -> None:
@@ -69,3 +77,22 @@ async def test_a_taken_address_costs_the_page_and_nothing_else(tmp_path: Path) -
             daemon = await cluster.started("a", f"--view-address=127.0.0.1:{taken.getsockname()[1]}")
             await cluster.until_bound(cluster.submit("gang", 1))
         assert "give another port" in daemon.lines("the page is not served")[0]["reason"]
+
+
+async def test_who_guesses_tokens_is_put_off_and_troubles_nobody_else(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
+        page = await page_of(daemon)
+        await cluster.until_bound(cluster.submit("gang", 1))
+        cluster.may("create", "authentication.k8s.io", "tokenreviews")
+        cluster.may("create", "authorization.k8s.io", "subjectaccessreviews")
+        cluster.server.tokens["token-of-a-reader"] = "reader"  # type: ignore[index]
+        assert (await asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"))[0] == 200
+        answers = await asyncio.gather(
+            *(asked(f"{page}/api/head", Authorization=f"Bearer guess-{number}") for number in range(100))
+        )
+        reviews = [made for made in cluster.calls(daemon, "create") if made.call.resource.startswith("tokenreviews")]
+        assert {status for status, _ in answers} == {401, 429}
+        assert len(reviews) < 30
+        assert (await asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"))[0] == 200

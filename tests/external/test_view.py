@@ -145,8 +145,8 @@ async def test_what_names_say_is_text_and_a_growing_log_is_followed(tmp_path: Pa
 
 
 async def test_a_token_is_asked_for_and_used(tmp_path: Path) -> None:
-    async def review(token: str) -> bool:
-        return token == "good"
+    async def review(token: str) -> tuple[str, bool]:
+        return ("reader", True) if token == "good" else ("", False)
 
     await write_busy_history(tmp_path / "busy.log")
     async with View(tmp_path / "busy.log", "0.0.0.0", review=review) as view, browsing(tmp_path) as page:

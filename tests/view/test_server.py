@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kube.scripted import until
 from tests.timetravel.histories import write_busy_history
 from tests.view.pages import Asker, asking
-from vcd.view.access import KEPT_SECONDS, is_local
+from vcd.view.access import KEPT_SECONDS, MOST_A_SECOND, MOST_AT_ONCE, REFUSED_SECONDS, is_local
 from vcd.view.server import View, ViewError
 
 
@@ -32,17 +33,21 @@ async def page(busy: Path) -> AsyncIterator[Asker]:
 
 
 class Reviewer:
-    """Stands for the API server: knows one token, counts the questions, fails while told to."""
+    """Stands for the API server: knows a reader's token and that of somebody who may not read, counts the questions,
+    fails while told to, and answers once it is told to."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.fails = False
+        self.answers = asyncio.Event()
+        self.answers.set()
 
-    async def __call__(self, token: str) -> bool:
+    async def __call__(self, token: str) -> tuple[str, bool]:
         self.asked.append(token)
+        await self.answers.wait()
         if self.fails:
             raise OSError("connection refused")
-        return token == "good"
+        return {"good": ("ann", True), "other": ("bob", False)}.get(token, ("", False))
 
 
 # --- what is served ---------------------------------------------------------------------------------------------------
@@ -176,6 +181,71 @@ async def test_a_review_is_kept_for_a_minute(busy: Path) -> None:
         clock[0] += 1
         await page.get("api/head", Authorization="Bearer good")
         assert reviewer.asked[2:] == ["good"]
+
+
+async def test_who_is_known_and_may_not_read_the_page_is_told_what_is_missing(busy: Path) -> None:
+    """To be somebody in the cluster is not enough: names of all jobs and queues are on the page."""
+    async with asking(busy, "0.0.0.0", review=Reviewer()) as page:
+        status, sentence = await page.error("api/overview", Authorization="Bearer other")
+        assert status == 403
+        assert sentence.startswith("bob may not read the page; a role that allows get on the nonResourceURL /vcd/page")
+
+
+async def test_a_refusal_is_kept_for_a_shorter_time(busy: Path) -> None:
+    reviewer, clock = Reviewer(), [1000.0]
+    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
+        for token in ("other", "bad", "other", "bad"):
+            await page.get("api/head", Authorization=f"Bearer {token}")
+        assert sorted(reviewer.asked) == ["bad", "other"]
+        clock[0] += REFUSED_SECONDS
+        assert (await page.get("api/head", Authorization="Bearer other"))[0] == 403
+        assert len(reviewer.asked) == 3
+
+
+async def test_one_token_is_reviewed_once_however_many_questions_wait_for_it(busy: Path) -> None:
+    reviewer = Reviewer()
+    reviewer.answers.clear()
+    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+        questions = [asyncio.create_task(page.get("api/head", Authorization="Bearer good")) for _ in range(8)]
+        await until(lambda: reviewer.asked)
+        reviewer.answers.set()
+        assert {status for status, _, _ in await asyncio.gather(*questions)} == {200}
+    assert reviewer.asked == ["good"]
+
+
+async def test_reviews_under_way_are_bounded(busy: Path) -> None:
+    reviewer = Reviewer()
+    reviewer.answers.clear()
+    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+        tokens = [f"guess-{number}" for number in range(MOST_AT_ONCE)]
+        questions = [asyncio.create_task(page.get("api/head", Authorization=f"Bearer {token}")) for token in tokens]
+        await until(lambda: len(reviewer.asked) == MOST_AT_ONCE)
+        status, _, headers = await page.get("api/head", Authorization="Bearer one-more")
+        assert (status, headers["Retry-After"]) == (429, "1")
+        reviewer.answers.set()
+        assert {status for status, _, _ in await asyncio.gather(*questions)} == {401}
+    assert len(reviewer.asked) == MOST_AT_ONCE
+
+
+async def test_reviews_of_new_tokens_in_a_second_are_bounded_and_a_good_one_goes_on(busy: Path) -> None:
+    reviewer, clock = Reviewer(), [1000.0]
+    async with asking(busy, "0.0.0.0", review=reviewer, now=lambda: clock[0]) as page:
+        assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
+        clock[0] += KEPT_SECONDS
+        told = [
+            (await page.get("api/head", Authorization=f"Bearer {number}"))[0] for number in range(2 * MOST_A_SECOND)
+        ]
+        assert told == [401] * MOST_A_SECOND + [429] * MOST_A_SECOND
+        assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200
+        clock[0] += 1
+        assert (await page.get("api/head", Authorization="Bearer 999"))[0] == 401
+
+
+async def test_what_can_be_no_token_is_not_reviewed(busy: Path) -> None:
+    reviewer = Reviewer()
+    async with asking(busy, "0.0.0.0", review=reviewer) as page:
+        assert (await page.error("api/head", Authorization="Bearer gu\u00e9ss"))[0] == 401
+    assert reviewer.asked == []
 
 
 async def test_a_review_that_fails_lets_nobody_in_and_is_not_kept(busy: Path) -> None:

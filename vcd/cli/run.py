@@ -63,12 +63,12 @@ def _serve(**given: tuple[str, ...]) -> None:
 def _run(options: Options) -> int:
     service = importlib.import_module("vcd.daemon.service")  # not for `vcd run --help`, which has no use for it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.knows)))
+        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.reader_of)))
     return code
 
 
 @contextlib.asynccontextmanager
-async def _page(options: Options, review: Callable[[str], Awaitable[bool]]) -> AsyncIterator[None]:
+async def _page(options: Options, review: Callable[[str], Awaitable[tuple[str, bool]]]) -> AsyncIterator[None]:
     """The log as a page, where it is wanted and can be: scheduling does not depend on it."""
     server = importlib.import_module("vcd.view.server")
     async with contextlib.AsyncExitStack() as stack:

@@ -258,7 +258,7 @@ class Options:
         "text",
         "127.0.0.1:8090",
         "Where the log is shown as a page, as HOST:PORT; empty for nowhere. On other addresses than this machine's own "
-        "each question needs a token that the API server knows.",
+        "each question needs a token of somebody who may get the nonResourceURL /vcd/page.",
     )
     log_format: str = _flag(
         "log-format",

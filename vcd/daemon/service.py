@@ -43,7 +43,7 @@ from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE, LeaderElector
 from vcd.kube.recorder import Recorder
 from vcd.kube.status import StatusWriter
-from vcd.kube.tokens import is_known
+from vcd.kube.tokens import Reader, reader_of
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
@@ -444,9 +444,9 @@ class Service:
             return repr(self._failure)
         return None if self.watchdog is None else self.watchdog.stuck()
 
-    async def knows(self, token: str) -> bool:
-        """Whether the API server knows whose token it is. Raises KubeError."""
-        return await is_known(self.client, token)
+    async def reader_of(self, token: str) -> Reader:
+        """Who shows a token, and whether they may read the page. Raises KubeError."""
+        return await reader_of(self.client, token)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

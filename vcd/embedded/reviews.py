@@ -1,13 +1,15 @@
-"""Authentication and authorization reviews: who a token stands for; and that everything is allowed."""
+"""Authentication and authorization reviews: who a token stands for; all is allowed unless told otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vcd.embedded.resources import ResourceType
 
 Object = dict[str, Any]
+Permit = Callable[[Object], bool]
+"""Whether what a SubjectAccessReview's spec asks about is allowed."""
 
 _GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 _ANY: Final = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
@@ -18,8 +20,10 @@ def is_review(rtype: ResourceType) -> bool:
     return rtype.group in _GROUPS
 
 
-def answer(rtype: ResourceType, body: Object, identity: str, tokens: Mapping[str, str] | None) -> Object:
-    """The review with its status."""
+def answer(
+    rtype: ResourceType, body: Object, identity: str, tokens: Mapping[str, str] | None, permit: Permit | None = None
+) -> Object:
+    """The review with its status; ``permit`` judges SubjectAccessReviews."""
     made: Object = {
         "kind": rtype.kind, "apiVersion": rtype.api_version, "metadata": {}, "spec": body.get("spec") or {}
     }  # fmt: skip
@@ -31,6 +35,8 @@ def answer(rtype: ResourceType, body: Object, identity: str, tokens: Mapping[str
     elif rtype.kind == "SelfSubjectRulesReview":
         urls = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
         made["status"] = {"resourceRules": _ANY, "nonResourceRules": urls, "incomplete": False}
+    elif rtype.kind == "SubjectAccessReview" and permit is not None:
+        made["status"] = {"allowed": permit(made["spec"])}
     else:
         made["status"] = {"allowed": True}
     return made

@@ -54,6 +54,7 @@ class ApiServer:
     ``tokens`` maps bearer tokens to the identities that they stand for; without it every request is the
     administrator's. ``bookmarks`` is the seconds between a watch's bookmarks. For tests: ``faults`` is called with each
     request before anything else and may answer it, delay it, or raise; ``authorize(identity, call, name)`` may refuse;
+    ``permit(spec)`` answers SubjectAccessReviews, which else allow everything;
     ``audit`` counts the calls of each identity; ``cut_watches`` and ``stall_watches`` disturb open watches.
     """
 
@@ -62,6 +63,7 @@ class ApiServer:
         self.tokens = tokens
         self.faults: FaultHook | None = None
         self.authorize: Authorizer | None = None
+        self.permit: reviews.Permit | None = None
         self.audit: dict[str, dict[Call, int]] = {}
         self.url = ""
         self._bookmarks = bookmarks
@@ -343,7 +345,7 @@ class ApiServer:
             return self._act(target, body, BINDING, dry_run=_dry_run(query))
         if reviews.is_review(rtype):
             asked, _ = self.store.codec.read(rtype, body)
-            return _json(reviews.answer(rtype, asked, identity, self.tokens), 201)
+            return _json(reviews.answer(rtype, asked, identity, self.tokens, self.permit), 201)
         expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)

@@ -33,6 +33,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Server": "vcd",
 }
+_KEPT_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -45,8 +46,8 @@ class View:
     """The page of the log at ``path``, as an async context manager.
 
     It listens on ``host`` (empty: every address of the machine) and ``port`` (0: any free one). Where others than
-    this machine can reach it, each question must bear a token that ``review`` finds good; without one it does not
-    start there. ``flag`` is what an error names, ``now`` a clock in seconds.
+    this machine can reach it, each question must bear a token of somebody whom ``review`` lets read it; without
+    ``review`` it does not start there. ``flag`` is what an error names, ``now`` a clock in seconds.
 
     What is asked is answered by a process that starts with the first question.
     """
@@ -127,7 +128,7 @@ class View:
         return await handler(request)
 
     async def _admit(self, request: web.Request) -> None:
-        """Raises HTTPUnauthorized, and HTTPServiceUnavailable when nobody could be asked."""
+        """Raises what ``Tokens.check`` raises, and HTTPServiceUnavailable when nobody could be asked."""
         if self._tokens is None:
             return
         try:
@@ -199,7 +200,7 @@ async def _errors_as_json(request: web.Request, handler: _Handler) -> web.Stream
             sentence = f"there is no page {request.path[:80]}"
         elif error.status == 405:
             sentence = f"{request.method} is not allowed: the page only reads"
-        headers = {name: error.headers[name] for name in ("Allow", "WWW-Authenticate") if name in error.headers}
+        headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
         return _error(error.status, sentence, headers)
     except Exception as error:  # noqa: BLE001 - a plugin may fail today when a session is run again
         _log.exception("a question failed", path=request.path)

@@ -50,7 +50,7 @@ async function ask(part, path) {
     throw new Trouble(`the server does not answer (${error.message})`);
   }
   if (mine.signal.aborted) return null;
-  if (answer.status === 401) {
+  if (answer.status === 401 || (answer.status === 403 && state.token)) {
     await askForToken(body.error);
     return ask(part, path);
   }
