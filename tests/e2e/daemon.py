@@ -5,6 +5,7 @@
 with the part of it in which the process wanted to go on and other processes had the machine.
 ``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
 ``E2E_SILENCE`` (seconds) is after how long a silent watch counts as stalled.
+``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from vcd.cli import main
 from vcd.daemon.metrics import Metrics
+from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.registry import plugins
@@ -80,6 +82,11 @@ def _notice_silence_after(seconds: float) -> None:
     defaults["idle_timeout"] = seconds
 
 
+def _wall_ahead(path: Path) -> None:
+    wall = SystemClock.wall
+    SystemClock.wall = lambda self: wall(self) + round(float(path.read_text()) * 1e9)  # type: ignore[method-assign]
+
+
 def _keep_house_each(seconds: float) -> None:
     module = importlib.import_module("vcd.cli.run")
     parse = module.parse_options
@@ -95,6 +102,8 @@ if __name__ == "__main__":
         _keep_house_each(float(os.environ["E2E_HOUSEKEEPING"]))
     if "E2E_SILENCE" in os.environ:
         _notice_silence_after(float(os.environ["E2E_SILENCE"]))
+    if "E2E_WALL_AHEAD" in os.environ:
+        _wall_ahead(Path(os.environ["E2E_WALL_AHEAD"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -20,7 +20,7 @@ from rich.table import Table
 from vcd.api import logfile
 from vcd.cli.errors import says_errors
 
-TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "answer", "session", "outcome")
+TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "clock", "answer", "session", "outcome")
 _WIDTH_OF_A_PIPE = 1000
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

@@ -83,6 +83,7 @@ COUNTED = (
     Family(
         "vcd_lease_given_back_total", "counter", "How often the Lease was given back because a list did not come in."
     ),
+    Family("vcd_clock_jumps_total", "counter", "How often the machine's wall clock jumped."),
     Family("vcd_policy_reload_errors_total", "counter", "Configurations that were refused."),
     Family("vcd_replay_mismatches_total", "counter", "Sessions whose replay gave another plan."),
 )
@@ -131,6 +132,11 @@ MISCONFIGURED = Family(
     "vcd_misconfigured", "gauge", "Problems that plugins see in an object's configuration.", ("kind", "name")
 )
 PAUSE = Family("vcd_loop_pause_seconds", "gauge", "The event loop's longest pause in the last one to two minutes.")
+CLOCK = Family(
+    "vcd_clock_ahead_seconds",
+    "gauge",
+    "How far the machine's wall clock is ahead of the time that decisions and the log have.",
+)
 SESSION = Family("vcd_session", "gauge", "The number of the last session that this replica decided and logged.")
 WAITING_GROUPS = Family(
     "vcd_waiting_groups", "gauge", "Groups that wait, by queue, gate and kind of reason.", ("queue", "gate", "reason")

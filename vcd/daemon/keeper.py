@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from vcd.eventlog.log import EventLog
-from vcd.model.events import Answered, Event, KindListed, OperationDone, SessionDecided
+from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, SessionDecided
 from vcd.state.cluster import ClusterState
 
-_QUIET = (SessionDecided, KindListed)
+_QUIET = (SessionDecided, KindListed, ClockJumped)
 """Events that give no reason for another cycle by themselves."""
 
 

@@ -102,6 +102,7 @@ class _Now:
     leader: bool = False
     epoch: int = 0
     digest: str | None = None
+    clock: float = 0.0
     pause: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
 
@@ -384,6 +385,14 @@ class Metrics:
         """Note that the Lease was given back because something could not be listed."""
         self._store.add("vcd_lease_given_back_total")
 
+    def observe_clock_jump(self) -> None:
+        """Note that the machine's wall clock jumped, or that its new time is believed."""
+        self._store.add("vcd_clock_jumps_total")
+
+    def observe_clock(self, ahead: float) -> None:
+        """Note how many seconds the machine's wall clock is ahead of the time that decisions and the log have."""
+        self._now.clock = ahead
+
     def observe_mismatch(self) -> None:
         """Note a session whose replay gave another plan."""
         self._store.add("vcd_replay_mismatches_total")
@@ -427,6 +436,7 @@ class Metrics:
         yield fam.LEADER.values([((), now.leader)])
         yield fam.EPOCH.values([((), now.epoch)])
         yield fam.PAUSE.values([((), max(now.pause))])
+        yield fam.CLOCK.values([((), now.clock)])
         yield fam.POLICY.values([((now.digest,), 1)] if now.digest is not None else [])
         if now.session:
             yield fam.SESSION.values([((), now.session)])

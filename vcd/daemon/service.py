@@ -37,7 +37,7 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.kube.client import KubeClient
-from vcd.kube.clock import SYSTEM_CLOCK, Clock
+from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE, LeaderElector
@@ -67,6 +67,8 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembl
 
 _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
+_CLOCK_LOOK = 1.0
+"""Seconds between looks at whether the wall clock jumped."""
 
 
 def restore(path: Path) -> ClusterState:
@@ -94,6 +96,7 @@ class Service:
         gather: Gather = gather_briefly,
     ) -> None:
         self.options = options
+        self.clock = clock
         self.client = client
         self.keeper = keeper
         self.policy = policy
@@ -361,7 +364,25 @@ class Service:
             self._write_groups_again()
             if state.sequence - self._checkpointed_at >= options.checkpoint_interval:
                 await self.checkpoint()
-                await log.retain(options.retention_age, options.retention_size)
+                await log.retain(self._age_to_keep(), options.retention_size)
+
+    def _age_to_keep(self) -> int | None:
+        """The age beyond which history may go; None while nobody can tell how old it is."""
+        steady = not isinstance(self.clock, SteadyClock) or self.clock.is_steady()
+        return self.options.retention_age if steady else None
+
+    async def _mind_clock(self, clock: SteadyClock) -> None:
+        """Tell, and log, where the machine's wall clock jumps."""
+        while True:
+            await clock.sleep(_CLOCK_LOOK)
+            for jump in clock.news():
+                self.metrics.observe_clock_jump()
+                _log.error(
+                    "the machine's wall clock jumped" + ("; it is believed now" if jump.followed else ""),
+                    seconds=round(jump.by / 1e9, 3),
+                )
+                await self.keeper.put([ev.ClockJumped(jump.by, jump.followed)])
+            self.metrics.observe_clock(clock.ahead)
 
     async def checkpoint(self) -> None:
         """Keep the state as it is now, encoded in a thread."""
@@ -463,6 +484,8 @@ class Service:
             self.metrics.measure_pauses(),
             self.usage.run(),
         ]
+        if isinstance(self.clock, SteadyClock):
+            parts.append(self._mind_clock(self.clock))
         if self.options.leader_elect:
             deadline = self.options.list_deadline
             parts.append(StepDown(self.elector, self.watches, deadline, self._gave_back).run())
@@ -577,7 +600,7 @@ async def run(options: Options, beside: Callable[[Service], contextlib.AbstractA
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        async with assembled(options) as service:
+        async with assembled(options, SteadyClock()) as service:
             _log.info(
                 "started", pid=os.getpid(), event_log=str(options.event_log), session=service.keeper.state.session
             )

@@ -149,7 +149,7 @@ class EventLog:
             await self.transact(lambda db: db.execute(sql["complete"], complete))
 
     async def retain(self, max_age: int | None = None, max_bytes: int | None = None) -> retention.Retained:
-        """Remove history that is older than ``max_age`` (ns) or makes the file larger than ``max_bytes``.
+        """Remove history of more than ``max_age`` (ns) before the last event, or beyond a file of ``max_bytes``.
 
         What goes is everything up to a checkpoint, so that every session decided since the oldest kept checkpoint
         can still be replayed; the newest checkpoint always stays. It is done in many small transactions, between
@@ -157,7 +157,8 @@ class EventLog:
         """
         self._refuse_after_failure()
         async with self._retaining:
-            before = None if max_age is None else self._clock() - max_age
+            # of the log's own time: a clock that is ahead must not make history old
+            before = None if max_age is None else min(self._clock(), self._time) - max_age
             return await retention.retain(self.path, self.transact, before, max_bytes)
 
     async def transact(self, work: Work) -> Any:

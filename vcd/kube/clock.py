@@ -7,7 +7,7 @@ import datetime
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Random = Callable[[], float]
 """A number in [0, 1), evenly spread."""
@@ -47,7 +47,81 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-SYSTEM_CLOCK = SystemClock()
+class Jump(NamedTuple):
+    """A wall clock that went another way than the monotonic one by ``by`` nanoseconds (below 0: back).
+
+    ``followed`` tells whether it was believed in the end; the first news of a jump says that it is not yet.
+    """
+
+    by: int
+    followed: bool
+
+
+class SteadyClock:
+    """A clock whose wall time goes on evenly where another's jumps.
+
+    A jump is a difference of more than ``JUMP`` seconds to the monotonic clock. Time then goes on as the monotonic
+    clock does, until the wall clock is back, or has stood by its new time for ``BELIEVED`` seconds.
+    """
+
+    JUMP = 5.0
+    BELIEVED = 600.0
+
+    def __init__(self, inner: Clock | None = None) -> None:
+        self._inner = inner or SYSTEM_CLOCK
+        self._wall, self._at = self._inner.wall(), self._inner.monotonic()
+        self._since = self._at
+        """Since when both clocks agree, or, while they do not, since when the wall clock has stood by its new time."""
+        self._away = 0
+        """Nanoseconds that the wall clock is ahead; 0 while both agree."""
+        self._news: list[Jump] = []
+
+    def monotonic(self) -> float:
+        """As the inner clock."""
+        return self._inner.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """As the inner clock."""
+        await self._inner.sleep(seconds)
+
+    def wall(self) -> int:
+        """Nanoseconds since the epoch, without jumps that pass."""
+        wall, at = self._inner.wall(), self._inner.monotonic()
+        even = self._wall + round((at - self._at) * 1e9)
+        away = wall - even
+        if abs(away) <= self.JUMP * 1e9:
+            if self._away:
+                self._away, self._since = 0, at
+        elif abs(away - self._away) > self.JUMP * 1e9:
+            self._away, self._since = away, at
+            self._news.append(Jump(away, followed=False))
+            wall = even
+        elif at - self._since >= self.BELIEVED:
+            self._away, self._since = 0, at
+            self._news.append(Jump(away, followed=True))
+        else:
+            wall = even
+        self._wall, self._at = wall, at
+        return wall
+
+    @property
+    def ahead(self) -> float:
+        """Seconds that the inner wall clock is ahead and not believed (below 0: behind); 0 while both agree."""
+        return self._away / 1e9
+
+    def is_steady(self) -> bool:
+        """Whether both clocks have agreed for ``BELIEVED`` seconds, so that what is old may be judged by them."""
+        self.wall()
+        return not self._away and self._at - self._since >= self.BELIEVED
+
+    def news(self) -> list[Jump]:
+        """The jumps since it was last asked."""
+        self.wall()
+        news, self._news = self._news, []
+        return news
+
+
+SYSTEM_CLOCK: Clock = SystemClock()
 SYSTEM_RANDOM: Random = random.random
 
 

@@ -74,6 +74,16 @@ class LeadershipChanged(_Event, frozen=True, tag="leadership"):
     leading: bool
 
 
+class ClockJumped(_Event, frozen=True, tag="clock"):
+    """The machine's wall clock went ``by`` nanoseconds (below 0: back) beside its monotonic one.
+
+    The times of the log and of decisions do not follow it, unless ``followed``: it stood by its new time for long.
+    """
+
+    by: int
+    followed: bool = False
+
+
 class Answered(_Event, frozen=True, tag="answer"):
     """What the world outside answered to a question a plugin asked (usage, extender); read again in a replay."""
 
@@ -223,6 +233,7 @@ Event = (
     | KindListed
     | PolicyLoaded
     | LeadershipChanged
+    | ClockJumped
     | Answered
     | SessionDecided
     | OperationDone

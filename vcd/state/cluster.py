@@ -144,6 +144,8 @@ class ClusterState:
                 self.facts_version += 1  # which nodes are ours is a setting
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
+            case ev.ClockJumped():
+                pass  # told for who reads the log; times come with what was decided
             case ev.Answered():
                 self.answers[event.question] = event.answer
             case ev.SessionDecided():
