@@ -29,7 +29,7 @@ ARROWS = {
     "embedded": set(),
     "model": set(),
 }
-EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors")
+EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext")
 IMPURE = ("random", "asyncio", "aiohttp", "aiosqlite", "kubernetes_asyncio")
 
 

@@ -1,4 +1,4 @@
-"""Watchers of all kinds as one: synced together, listed anew together, and one that fails ends them all."""
+"""Watchers of all kinds as one: synced and listed anew together; one whose events cannot be logged ends them all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, running, scripted, until
 from vcd.daemon.watches import Watches
+from vcd.model import codec
 from vcd.model.events import Event, KindListed
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
@@ -116,7 +117,25 @@ async def test_other_objects_of_a_kind_can_be_asked_for() -> None:
         assert fixture.watches.narrow == {"Notes"}
 
 
-async def test_a_watcher_that_fails_ends_all() -> None:
+async def test_a_defect_in_one_watcher_ends_neither_it_nor_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    identify = codec.identify
+
+    def stumble(raw: bytes) -> tuple[str, str]:
+        monkeypatch.setattr(codec, "identify", identify)
+        raise RecursionError("too deep")
+
+    async with opened(["Node", "Pod"]) as fixture:
+        gone = {"type": "DELETED", "object": {"metadata": {"name": "x"}}}
+        fixture.server.on("GET", "/api/v1/pods\\?.*watch", Answer(lines=[gone], stay=True))
+        monkeypatch.setattr(codec, "identify", stumble)
+        async with running(fixture.watches.run()) as task:
+            await until(lambda: fixture.listed.count("Pod") == 2)
+            assert fixture.watches.statuses()["Pod"].crashes == 1
+            assert not task.done()
+            assert fixture.listed.count("Node") == 1
+
+
+async def test_a_watcher_whose_events_cannot_be_logged_ends_all() -> None:
     async with opened(["Node", "Pod"], error=OSError("disk full")) as fixture:
         with pytest.raises(OSError, match="disk full"):
             await fixture.watches.run()

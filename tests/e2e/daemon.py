@@ -4,7 +4,7 @@
 ``E2E_PAUSES`` (a path) has each pause of the event loop of more than 20 ms written there, as a JSON line,
 with the part of it in which the process wanted to go on and other processes had the machine.
 ``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
-``E2E_SILENCE`` (seconds) is after how long a silent watch counts as stalled.
+``E2E_SILENCE`` (seconds) is after how long a silent watch is begun anew.
 ``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """

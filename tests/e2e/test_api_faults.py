@@ -9,9 +9,23 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, LEASES, REQUEST_TIMEOUT, Cluster, Daemon, failed, group, is_bind, until
+from tests.e2e.cluster import (
+    GROUPS,
+    LEASES,
+    QUEUES,
+    REQUEST_TIMEOUT,
+    Cluster,
+    Daemon,
+    failed,
+    group,
+    is_bind,
+    node,
+    until,
+)
+from vcd.embedded.server import Habits
 from vcd.model import events as ev
 
 Hook = Callable[[web.Request], web.Response | None]
@@ -169,10 +183,57 @@ async def test_after_watches_were_cut_nothing_is_missed(tmp_path: Path) -> None:
 async def test_watches_that_fall_silent_are_noticed(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
-        daemon = await cluster.started("a", E2E_SILENCE="2")
+        await cluster.started("a", E2E_SILENCE="2")
+        await until(lambda: len(cluster.server.open_watches()) > 5)
         assert cluster.server.stall_watches() > 5
         await cluster.until_bound(cluster.submit("gang", 16))
-        assert (await daemon.metrics())['vcd_watch_stalls_total{kind="Pod"}'] == 1
+
+
+async def test_watches_without_bookmarks_of_kinds_where_nothing_happens_are_no_trouble(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        cluster.server.habits.bookmarks = False
+        daemon = await cluster.started("a", E2E_SILENCE="0.2")
+        since = time.monotonic()
+
+        def begun_anew() -> int:
+            return sum(made.call.resource == QUEUES for made in cluster.calls(daemon, "watch", since=since))
+
+        await until(lambda: begun_anew() > 4)
+        metrics = await daemon.metrics()
+        assert {name: value for name, value in metrics.items() if "vcd_watch_errors_total" in name and value} == {}
+        assert [line for line in daemon.lines() if line["level"] in ("warning", "error")] == []
+        await cluster.until_bound(cluster.submit("gang", 16))
+
+
+@pytest.mark.parametrize("habits", [Habits(refuse_watches=500), Habits(fail_watches=500)], ids=["refused", "failing"])
+async def test_where_every_watch_fails_lists_tell_what_happens(tmp_path: Path, habits: Habits) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        await cluster.started("a")
+        cluster.server.habits = habits
+        cluster.server.cut_watches()
+        await cluster.until_bound(cluster.submit("gang", 4), limit=40)
+
+
+async def test_lists_without_a_version_do_not_make_running_pods_vanish(tmp_path: Path) -> None:
+    def empty(request: web.Request) -> web.Response | None:
+        listed = request.method == "GET" and request.path == "/api/v1/pods" and "watch" not in request.query
+        return web.json_response({"kind": "PodList", "metadata": {}, "items": []}) if listed else None
+
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, cpu=4)
+        daemon = await cluster.started("a")
+        await cluster.until_bound(cluster.submit("first", 4))
+        cluster.server.habits = Habits(list_versions=False, fail_watches=500)
+        with cluster.faults(empty):
+            cluster.server.cut_watches()
+            await until(lambda: any("resourceVersion" in line.get("error", "") for line in daemon.lines()))
+        cluster.server.habits = Habits()
+        second = cluster.submit("second", 1)
+        cluster.store.create("nodes", node("late", 4))
+        await cluster.until_bound(second)
+        assert not daemon.events("gone")
 
 
 async def test_a_deletion_while_disconnected_is_found_although_the_history_is_gone(tmp_path: Path) -> None:

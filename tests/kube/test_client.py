@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from vcd.kube.client import (
     Fenced,
     KubeClient,
     Malformed,
-    Stalled,
+    Silent,
     Unanswered,
     Urgency,
 )
@@ -179,14 +180,14 @@ async def test_watch_lines_come_whole_whatever_the_chunks() -> None:
 async def test_a_silent_watch_is_noticed() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "watch=1", Answer(lines=[b"{}\n"], stay=True))
-        with pytest.raises(Stalled):
+        with pytest.raises(Silent):
             await _lines(client, idle=0.1)
 
 
 async def test_a_watch_that_is_never_answered_is_noticed() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "watch=1", Answer(hang=True))
-        with pytest.raises(Stalled):
+        with pytest.raises(Unanswered):
             await _lines(client, idle=0.1)
 
 
@@ -195,6 +196,48 @@ async def test_a_watch_that_breaks_raises() -> None:
         server.on("GET", "watch=1", Answer(lines=[b"{}\n"], cut=True))
         with pytest.raises(Unanswered):
             await _lines(client)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "PodList", "metadata": {}, "items": []},
+        {"kind": "PodList", "metadata": {"resourceVersion": ""}, "items": []},
+        {"kind": "PodList", "metadata": {"resourceVersion": "0"}, "items": []},
+        {"kind": "PodList", "metadata": {"resourceVersion": "7"}},
+        {"kind": "Status", "status": "Success", "metadata": {}},
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a"}},{"me',
+        b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":]},{"b":1}],"x":[1]}',
+    ],
+    ids=["no version", "empty version", "version 0", "no items", "a Status", "half a list", "brackets astray"],
+)
+async def test_what_is_no_list_of_one_moment_is_not_believed(body: Any) -> None:
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", PODS, Answer(200, body))
+        with pytest.raises(Malformed):
+            async for _ in client.pages(PODS):
+                pass
+
+
+DEEP = b'{"f:a":' * 20_000 + b"{}" + b"}" * 20_000
+ODD = {
+    "nested": b'{"metadata":{"name":"odd","managedFields":[{"fieldsV1":' + DEEP + b"}]}}",
+    "no UTF-8": b'{"metadata":{"name":"odd\xff"}}',
+    "no JSON": b'{"metadata":{"name":"odd"},"spec":\xff}',
+    "half a surrogate": b'{"metadata":{"name":"odd","x":"\\ud800"}}',
+    "a long number": b'{"metadata":{"name":"odd"},"x":' + b"1" * 6000 + b"}",
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+async def test_an_item_that_cannot_be_read_leaves_the_others_of_its_list_alone(odd: bytes) -> None:
+    items = b'{"metadata":{"name":"a"}},%s,{"metadata":{"name":"b"}}' % odd
+    body = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % items
+    async with scripted() as server, client_of(server) as client:
+        server.on("GET", PODS, Answer(200, body))
+        pages = [page async for page in client.pages(PODS)]
+    assert [bytes(item) for item in pages[0].items][::2] == [b'{"metadata":{"name":"a"}}', b'{"metadata":{"name":"b"}}']
+    assert len(pages[0].items) == 3
 
 
 async def test_a_watch_that_is_refused_raises() -> None:

@@ -198,22 +198,67 @@ async def test_a_list_that_loses_its_page_token_starts_again() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        Answer(drop=True),
-        Answer(lines=[bookmark(6)], cut=True),
-        Answer(lines=[b'{"type":"ADDED","object":{"metadata"\n']),
-        Answer(lines=[b'{"type":"NOVEL","object":{}}\n']),
-        Answer(lines=[line("ERROR", status_object(500, "InternalError", "etcd"))]),
-        failure(503, "ServiceUnavailable", "starting"),
-        failure(403, "Forbidden", "no"),
-        Answer(200, "<html>a proxy</html>"),
-    ],
-    ids=["dropped", "cut", "half a line", "novel type", "error event", "503", "403", "html"],
+    [Answer(drop=True), Answer(lines=[bookmark(6)], cut=True), failure(429, "TooManyRequests", "later")],
+    ids=["dropped", "cut", "429"],
 )
-async def test_a_broken_watch_is_taken_up_again_without_a_list(fault: Answer) -> None:
+async def test_a_watch_that_was_only_cut_off_is_taken_up_again_without_a_list(fault: Answer) -> None:
     async with watching([listing(5)], [fault, Answer(lines=[line("ADDED", pod("a", 7))], stay=True)]) as f:
         await until(lambda: f.log.of(ObjectPut))
         assert f.lists() == [""]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Answer(lines=[b'{"type":"ADDED","object":{"metadata"\n']),
+        Answer(lines=[b'{"type":"NOVEL","object":{}}\n']),
+        Answer(lines=[line("ERROR", status_object(500, "InternalError", "etcd"))]),
+        Answer(lines=[line("ERROR", status_object(403, "Forbidden", "no"))]),
+        Answer(lines=[line("ADDED", pod("b", 6)), line("ERROR", {"kind": "Status"})]),
+        Answer(lines=[b'{"type":"ERROR","object":[[[\n']),
+        failure(400, "BadRequest", "the resource version is from another server"),
+        failure(401, "Unauthorized", "no"),
+        failure(403, "Forbidden", "no"),
+        failure(500, "InternalError", "etcd"),
+        failure(503, "ServiceUnavailable", "starting"),
+        failure(504, "Timeout", "Too large resource version: 5, current: 2"),
+        Answer(200, "<html>a proxy</html>"),
+        Answer(lines=[]),
+    ],
+    ids=[
+        "half a line", "novel type", "error 500", "error 403", "error of no code", "broken error",
+        "400", "401", "403", "500", "503", "504", "html", "nothing",
+    ],
+)  # fmt: skip
+async def test_whatever_else_ends_a_watch_leads_to_a_list(fault: Answer) -> None:
+    lists = [listing(5, pod("a", 4)), listing(9, pod("c", 8))]
+    async with watching(lists, [fault, STAY]) as f:
+        await until(lambda: f.watches()[-1:] == ["9"])
+        assert [event.key for event in f.log.of(ObjectGone) if event.key == "ns/a"] == ["ns/a"]
+        assert f.log.of(ObjectPut)[-1].key == "ns/c"
+        assert f.watcher.status.relists == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [Answer(drop=True), failure(429, "TooManyRequests", "later"), Answer(lines=[], cut=True)]
+)
+async def test_a_watch_that_is_cut_off_without_end_leads_to_a_list(fault: Answer) -> None:
+    lists = [listing(5, pod("a", 4)), listing(9)]
+    async with watching(lists, [fault]) as f:
+        await until(lambda: f.log.of(ObjectGone))
+        assert len(f.watches()) > 3
+
+
+@pytest.mark.parametrize("version", [None, "", "0"])
+async def test_a_list_of_no_version_is_not_believed(version: str | None) -> None:
+    empty = Answer(200, {"kind": "PodList", "metadata": {} if version is None else {"resourceVersion": version}})
+    empty.body["items"] = []
+    lists = [listing(5, pod("a", 4), pod("b", 4)), empty, empty, listing(9, pod("a", 4), pod("b", 4))]
+    async with watching(lists, [Answer(lines=[EXPIRED]), STAY]) as f:
+        await until(lambda: len(f.watches()) == 2)
+        assert f.watches() == ["5", "9"]
+        assert not f.log.of(ObjectGone)
+        assert "resourceVersion" in f.watcher.status.last_error
 
 
 async def test_a_list_that_fails_is_tried_again() -> None:
@@ -242,12 +287,89 @@ async def test_the_server_decides_the_pause_when_it_names_one() -> None:
         await until(f.watches)
 
 
-async def test_a_watch_that_stalls_is_opened_again() -> None:
+async def test_a_watch_that_falls_silent_is_begun_anew_and_that_is_no_error() -> None:
     watches = [Answer(lines=[bookmark(6)], stay=True), STAY]
     async with watching([listing(5)], watches, idle_timeout=0.1) as f:
+        await until(lambda: len(f.watches()) >= 4)
+        assert f.watches()[:4] == ["5", "6", "6", "6"]
+        assert f.lists() == [""]
+        assert (f.watcher.status.errors, f.watcher.status.last_error, f.watcher.status.relists) == (0, "", 0)
+
+
+async def test_a_watch_that_is_never_answered_is_an_error() -> None:
+    async with watching([listing(5)], [Answer(hang=True), STAY], idle_timeout=0.1) as f:
+        await until(lambda: len(f.watches()) >= 2)
+        assert f.watcher.status.errors == 1
+
+
+async def test_what_no_watch_told_is_found_by_a_list_of_that_very_version_and_counted() -> None:
+    lists = [listing(5, pod("a", 3), pod("b", 4), pod("c", 4)), listing(6, pod("a", 3, x="y"), pod("b", 4))]
+    async with watching(lists, [Answer(lines=[bookmark(6)]), STAY], relist_period=0) as f:
         await until(lambda: len(f.watches()) >= 2)
         assert f.watches()[:2] == ["5", "6"]
-        assert f.watcher.status.stalls >= 1
+        compared = [seen.query for seen in f.server.seen if seen.query.get("resourceVersionMatch") == "Exact"]
+        assert compared[0]["resourceVersion"] == "6"
+        assert (f.log.of(ObjectPut)[-1].key, f.log.of(ObjectGone)[-1].key) == ("ns/a", "ns/c")
+        assert f.watcher.status.drift == 2
+        assert f.watcher.status.errors == 0
+
+
+async def test_a_comparison_counts_no_drift_where_there_is_none() -> None:
+    bad = pod("bad", 3) | {"spec": {"containers": "none"}}
+    lists = [listing(5, pod("a", 3), bad), listing(6, pod("a", 3), bad)]
+    async with watching(lists, [Answer(lines=[bookmark(6)]), STAY], relist_period=0) as f:
+        await until(lambda: len(f.watches()) >= 2)
+        assert f.watcher.status.lists >= 2
+        assert f.watcher.status.drift == 0
+
+
+async def test_where_the_reached_version_is_compacted_a_list_of_the_present_is_taken() -> None:
+    lists = [listing(5, pod("a", 3)), failure(410, "Expired", "compacted"), listing(9)]
+    async with watching(lists, [Answer(lines=[bookmark(6)]), STAY], relist_period=0) as f:
+        await until(lambda: len(f.watches()) >= 2)
+        assert f.watches()[:2] == ["5", "9"]
+        assert f.log.of(ObjectGone) == [ObjectGone("Pod", "ns/a", "9")]
+        assert f.watcher.status.drift == 0
+
+
+async def test_comparisons_come_at_their_time_and_not_before() -> None:
+    clock = HastyClock()
+    ends = [Answer(lines=[bookmark(version)]) for version in range(6, 400)]
+    async with watching([listing(5)], [*ends, STAY], clock=clock, relist_period=10.0) as f:
+        began = clock.now
+        await until(lambda: f.watcher.status.lists >= 3)
+        assert 2 * 10.0 <= clock.now - began < 3 * 10.0
+
+
+async def test_a_pod_whose_managed_fields_are_nested_without_end_is_a_pod_like_any_other() -> None:
+    raw = json.dumps(pod("deep", 6)).replace(
+        '"labels"', '"managedFields": [{"fieldsV1": ' + '{"f:a":' * 2000 + "{}" + "}" * 2000 + '}], "labels"'
+    )
+    lists = [Answer(200, f'{{"metadata":{{"resourceVersion":"6"}},"items":[{raw},{json.dumps(pod("a", 5))}]}}')]
+    lines = [f'{{"type":"MODIFIED","object":{raw}}}\n'.encode(), line("ADDED", pod("b", 8))]
+    async with watching(lists, [Answer(lines=lines, stay=True)]) as f:
+        await until(lambda: len(f.log.of(ObjectPut)) == 4)
+        assert [event.key for event in f.log.of(ObjectPut)] == ["ns/deep", "ns/a", "ns/deep", "ns/b"]
+        assert not f.log.of(ObjectBad)
+        assert (f.watcher.status.errors, f.watcher.status.crashes) == (0, 0)
+
+
+async def test_a_watch_line_that_is_no_text_names_its_object_and_the_watch_goes_on() -> None:
+    bad = b'{"type":"ADDED","object":{"metadata":{"namespace":"ns","name":"odd","resourceVersion":"7","uid":"\xff"}}}\n'
+    lines = [bad, line("ADDED", pod("b", 8))]
+    async with watching([listing(5)], [Answer(lines=lines, stay=True)]) as f:
+        await until(lambda: f.log.of(ObjectPut))
+        event = f.log.of(ObjectBad)[0]
+        assert (event.key, event.resource_version) == ("ns/odd", "7")
+        assert f.lists() == [""]
+
+
+async def test_an_object_without_a_name_is_set_aside() -> None:
+    nameless = pod("", 6)
+    async with watching([listing(7, nameless, pod("a", 4))], [STAY]) as f:
+        await until(f.watches)
+        assert [event.key for event in f.log.of(ObjectPut)] == ["ns/a"]
+        assert "metadata.name" in f.log.of(ObjectBad)[0].message
 
 
 async def test_a_bad_object_is_set_aside_and_the_rest_goes_on() -> None:
@@ -275,8 +397,8 @@ async def test_a_kind_that_is_not_served_is_empty_and_tried_slowly() -> None:
         await until(lambda: clock.sleeping)
         assert f.log.events == [KindListed("Pod", "")]
         assert (f.watcher.status.missing, f.watcher.status.synced) == (True, True)
-        assert clock.slept == [60]
-        clock.advance(60)
+        assert clock.slept == [5]
+        clock.advance(5)
         await until(f.watches)
         assert not f.watcher.status.missing
 
@@ -331,6 +453,19 @@ async def test_a_sink_that_fails_ends_the_watcher() -> None:
         server.on("GET", "", listing(5, pod("a", 1)))
         with pytest.raises(OSError, match="disk full"):
             await Watcher(client, KINDS["Pod"], Log(), full).run()
+
+
+async def test_a_defect_of_the_watcher_is_told_and_it_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumble(kind: Any, raw: Any) -> Any:
+        monkeypatch.setattr(codec, "decode_json", decode)
+        raise RecursionError("too deep")
+
+    decode = codec.decode_json
+    async with watching([listing(5)], [Answer(lines=[line("ADDED", pod("a", 6))]), STAY]) as f:
+        monkeypatch.setattr(codec, "decode_json", stumble)
+        await until(lambda: len(f.lists()) == 2)
+        assert f.watcher.status.crashes == 1
+        assert "too deep" in f.watcher.status.last_error
 
 
 async def test_a_long_list_lets_the_event_loop_breathe() -> None:

@@ -162,9 +162,12 @@ WATCH = {
     "synced": Family("vcd_watch_synced", "gauge", "Whether a kind's first list is complete.", ("kind",)),
     "lag": Family("vcd_watch_lag_seconds", "gauge", "From arrival to log and state, of the last changes.", ("kind",)),
     "lists": Family("vcd_watch_lists_total", "counter", "Complete lists.", ("kind",)),
-    "relists": Family("vcd_watch_relists_total", "counter", "Lists made because a watch had expired.", ("kind",)),
+    "relists": Family("vcd_watch_relists_total", "counter", "Lists made because a watch could not go on.", ("kind",)),
     "connections": Family("vcd_watch_connections_total", "counter", "Watches begun.", ("kind",)),
-    "stalls": Family("vcd_watch_stalls_total", "counter", "Watches that fell silent.", ("kind",)),
+    "drift": Family(
+        "vcd_watch_drift_total", "counter", "Objects that a list showed otherwise than the watch had told.", ("kind",)
+    ),
+    "crashes": Family("vcd_watch_crashes_total", "counter", "Defects after which a watch began anew.", ("kind",)),
     "errors": Family("vcd_watch_errors_total", "counter", "Lists and watches that failed.", ("kind",)),
     "events": Family("vcd_watch_events_total", "counter", "Changes received.", ("kind",)),
     "bad": Family("vcd_watch_bad_objects_total", "counter", "Objects received that cannot be read.", ("kind",)),

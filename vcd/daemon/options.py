@@ -290,7 +290,9 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("ca-cert-file", "text", "", idle=_PLAIN),
     Flag("tls-cert-file", "text", "", idle=_PLAIN),
     Flag("tls-private-key-file", "text", "", idle=_PLAIN),
-    Flag("resync-period", "duration", "0", idle="a watch that is silent too long is started anew"),
+    Flag(
+        "resync-period", "duration", "0", idle="each half hour what is known is compared with a list, whatever is given"
+    ),
     Flag("priority-class", "bool", "true", idle="PriorityClasses are always read; the priority plugin uses them"),
     Flag("minimum-feasible-nodes", "int", "100", idle=_ALL_NODES),
     Flag("minimum-percentage-nodes-to-find", "int", "5", idle=_ALL_NODES),

@@ -11,11 +11,12 @@ from vcd.embedded import schema as schemas
 from vcd.embedded.errors import ApiError, Cause, bad_request, invalid
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.schema import Findings, Schema, dotted
+from vcd.model import jsontext
 
 Object = dict[str, Any]
 
 encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
-decode: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
+_decode: Final[Callable[[bytes], Any]] = msgspec.json.Decoder().decode
 
 _METADATA_ORDER: Final = (
     "name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
@@ -25,6 +26,42 @@ _METADATA_ORDER: Final = (
 _FIRST: Final = ("kind", "apiVersion", "metadata")
 _DROPPED_WHEN_EMPTY: Final = ("labels", "annotations", "ownerReferences", "finalizers", "managedFields")
 _QUANTITY_FAULT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def decode(raw: bytes) -> Any:
+    """Plain data of a JSON text. Raises ValueError for what is none."""
+    try:
+        return _decode(raw)
+    except RecursionError:
+        raise ValueError("exceeded max depth") from None
+
+
+def decode_object(raw: bytes) -> Any:
+    """Plain data of an object's JSON text, but sets of managed fields that are nested without end: those stay texts.
+
+    They are legal, stored and shown as they came, and nobody looks into them. Raises ValueError for what is no JSON.
+    """
+    deep: dict[int, bytes] = {}
+    if b'"managedFields"' in raw:
+        metadata = jsontext.members(jsontext.members(raw).get("metadata", b""))
+        entries = jsontext.elements(metadata.get("managedFields", b""))
+        sets = {number: jsontext.members(entry).get("fieldsV1", b"") for number, entry in enumerate(entries)}
+        deep = {number: text for number, text in sets.items() if _is_deep(text)}
+    for text in deep.values():
+        raw = raw.replace(text, b"{}", 1)
+    obj = decode(raw)
+    for number, text in deep.items():
+        obj["metadata"]["managedFields"][number]["fieldsV1"] = msgspec.Raw(text)
+    return obj
+
+
+def decode_fields(text: bytes) -> Any:
+    """A set of managed fields: plain data, or the text where it is nested without end. Raises ValueError."""
+    return msgspec.Raw(text) if _is_deep(text) else decode(text)
+
+
+def _is_deep(text: bytes) -> bool:
+    return jsontext.shallow(text) != text
 
 
 class Codec:

@@ -228,6 +228,27 @@ def _order(entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
     )  # fmt: skip
 
 
+def given(metadata: dict[str, Any]) -> Managers:
+    """The managers that a new object brings along; all or, where one is no manager, none."""
+    found = metadata.get("managedFields") or []
+    readable = all(
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(name), str) for name in ("manager", "operation", "apiVersion"))
+        and (_is_opaque(entry) or _is_set(entry.get("fieldsV1")))
+        for entry in found
+    )
+    return [{"time": "", **entry} for entry in found] if readable else []
+
+
+def _is_opaque(entry: dict[str, Any]) -> bool:
+    """Whether an entry's fields are nested so deep that they are kept as a text, which nobody looks into."""
+    return isinstance(entry.get("fieldsV1"), msgspec.Raw)
+
+
+def _is_set(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_set(part) for part in value.values())
+
+
 def after_update(managers: Managers, who: Manager, difference: Difference, now: str) -> Managers:
     """The managers after ``who`` changed an object: what was changed is its own now, what was removed is nobody's."""
     changed, removed = difference
@@ -236,6 +257,9 @@ def after_update(managers: Managers, who: Manager, difference: Difference, now: 
     own: dict[str, Any] | None = None
     for entry in managers:
         fields: FieldSet | None = entry["fieldsV1"]
+        if _is_opaque(entry):
+            kept.append(entry)
+            continue
         if who.owns(entry):
             own, mine = entry, fields
             continue
@@ -281,6 +305,8 @@ def apply(
     Raises ApiError 409 with every field that another manager holds at another value, unless ``force``.
     """
     wanted = owned(applied_set(config, schema), reset) or {}
+    opaque = [entry for entry in managers if _is_opaque(entry)]
+    managers = [entry for entry in managers if not _is_opaque(entry)]
     before = next((entry["fieldsV1"] for entry in managers if who.owns(entry)), None)
     others = [entry for entry in managers if not who.owns(entry)]
     merged = merge(live, config, schema) if live is not None else config
@@ -298,7 +324,7 @@ def apply(
         previous = next((entry for entry in managers if who.owns(entry)), None)
         unchanged = previous is not None and previous["fieldsV1"] == wanted
         entries.append(previous if unchanged and previous is not None else who.entry(wanted, now))
-    return Applied(merged, sorted(entries, key=_order))
+    return Applied(merged, sorted([*entries, *opaque], key=_order))
 
 
 def _resolve(others: Managers, claimed: FieldSet | None, force: bool) -> Managers:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from vcd.embedded.codec import decode
+from vcd.embedded.codec import decode_fields
 from vcd.embedded.errors import bad_request
 
 Object = dict[str, Any]
@@ -68,7 +68,7 @@ def read(raw: bytes) -> Object:
         if name not in _messages():
             raise bad_request(f'no kind "{kind}" is registered for the internal version of group "{group}"')
         return {"kind": kind, "apiVersion": version, **_message(envelope.get(2, b""), name)}
-    except (IndexError, ValueError, AttributeError) as error:
+    except (IndexError, ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise bad_request(f"the protobuf message cannot be read: {error}") from None
 
 
@@ -149,7 +149,7 @@ def _value(value: Any, kind: str) -> Any:
     if kind == "o":
         return parts.get(3, b"").decode() if parts.get(1) else _value(parts.get(2, 0), "i")
     if kind == "r":
-        return decode(parts[1]) if parts.get(1) else {}
+        return decode_fields(parts[1]) if parts.get(1) else {}
     if kind in "tT":
         return _time(parts, micro=kind == "T")
     raise ValueError(f"unknown type {kind}")

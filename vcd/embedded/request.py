@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import yaml
 
 from vcd.embedded import protobuf
-from vcd.embedded.codec import decode
+from vcd.embedded.codec import decode_object
 from vcd.embedded.errors import ApiError, bad_request, method_not_allowed
 from vcd.embedded.resources import Registry, ResourceType, Subresource
 
@@ -117,8 +116,8 @@ def read_body(content_type: str, raw: bytes, kind: str) -> Object:
             "application/yaml, application/vnd.kubernetes.protobuf",
         )  # fmt: skip
     try:
-        return _mapping(decode(raw), kind)
-    except msgspec.DecodeError as error:
+        return _mapping(decode_object(raw), kind)
+    except ValueError as error:
         why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
         shown = raw.decode(errors="replace")[:256]
         raise bad_request(
@@ -136,12 +135,12 @@ def _mapping(value: Any, kind: str) -> Object:
 def read_yaml(raw: bytes) -> Any:
     """The document in a YAML (or JSON) body. Raises ApiError 400."""
     try:
-        return decode(raw)
-    except msgspec.DecodeError:
+        return decode_object(raw)
+    except ValueError:
         pass  # not JSON, so YAML: the more general form, read by the slower parser
     try:
         return yaml.load(raw, Loader=_PlainLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {error}") from None
 
 

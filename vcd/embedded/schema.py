@@ -27,6 +27,7 @@ _QUANTITY_FORM: Final = re.compile(
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _DECIMAL_ZERO: Final = 3
+_LIMIT: Final = 2**63
 
 
 @dataclass(slots=True)
@@ -397,7 +398,8 @@ def _scalar_fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return False
     if kind == INTEGER:
-        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        return whole and -_LIMIT <= value < _LIMIT
     if kind == INT_OR_STRING:
         return isinstance(value, (int, str))
     return isinstance(value, (int, float))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aiohttp import web
@@ -48,12 +49,28 @@ _WATCH_SECONDS: Final = 2700.0
 _HEALTH: Final = ("/healthz", "/readyz", "/livez")
 
 
+@dataclass
+class Habits:
+    """What an API server may do, and those behind proxies have done, to clients that must cope with it.
+
+    ``bookmarks``: whether watches that ask for bookmarks get any. ``list_versions``: whether lists tell their
+    resourceVersion. ``refuse_watches``: the HTTP status that every watch is refused with, 0 for none.
+    ``fail_watches``: the code of the ERROR event that every watch ends with as soon as it is open, 0 for none.
+    """
+
+    bookmarks: bool = True
+    list_versions: bool = True
+    refuse_watches: int = 0
+    fail_watches: int = 0
+
+
 class ApiServer:
     """Serves a Store over HTTP.
 
     ``tokens`` maps bearer tokens to the identities that they stand for; without it every request is the
     administrator's. ``bookmarks`` is the seconds between a watch's bookmarks. For tests: ``faults`` is called with each
-    request before anything else and may answer it, delay it, or raise; ``authorize(identity, call, name)`` may refuse;
+    request before anything else and may answer it, delay it, or raise; ``habits`` says what the server does otherwise
+    than most, as it may; ``authorize(identity, call, name)`` may refuse;
     ``permit(spec)`` answers SubjectAccessReviews, which else allow everything;
     ``audit`` counts the calls of each identity; ``cut_watches`` and ``stall_watches`` disturb open watches.
     """
@@ -62,6 +79,7 @@ class ApiServer:
         self.store = store
         self.tokens = tokens
         self.faults: FaultHook | None = None
+        self.habits = Habits()
         self.authorize: Authorizer | None = None
         self.permit: reviews.Permit | None = None
         self.audit: dict[str, dict[Call, int]] = {}
@@ -274,6 +292,8 @@ class ApiServer:
     def _list(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.Response:
         rtype = target.rtype
         found = listing.page(self.store, rtype, target.namespace, query)
+        if not self.habits.list_versions:
+            found.metadata.pop("resourceVersion")
         form = views.wanted(request.headers.get("Accept", ""))
         if form == views.TABLE:
             objects = [entry.obj for entry in found.entries]
@@ -289,17 +309,21 @@ class ApiServer:
         return web.Response(body=listing.list_bytes(rtype, found), content_type=JSON)
 
     async def _watch(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.StreamResponse:
-        rtype = target.rtype
+        rtype, habits = target.rtype, self.habits
+        if habits.refuse_watches:
+            raise ApiError(habits.refuse_watches, "InternalError", "watches are refused")
         chosen = selection(rtype, query, target.name)
         stream = WatchStream(self.store, rtype, target.namespace, chosen, self._watch_form(request, rtype, query))
         seconds = listing.number(query, "timeoutSeconds")
         stream.open(query)
+        if habits.fail_watches:
+            stream.fail(ApiError(habits.fail_watches, "InternalError", "watches fail"))
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         self._streams.append(stream)
         try:
             await response.prepare(request)
-            bookmarks = self._bookmarks if query.get("allowWatchBookmarks") == "true" else None
+            bookmarks = self._bookmarks if habits.bookmarks and query.get("allowWatchBookmarks") == "true" else None
             await stream.serve(response, seconds or _WATCH_SECONDS, bookmarks)
             await response.write_eof()
         except ConnectionResetError:

@@ -189,6 +189,7 @@ class Store:
 
         ``manager`` becomes the owner of its fields, unless ``managed`` gives the owners.
         """
+        given = fields.given(obj["metadata"])
         metadata = self._new_metadata(rtype, obj)
         obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
         if rtype.storage in defaults.DEFAULTS:
@@ -196,7 +197,7 @@ class Store:
         if manager is not None:
             difference = fields.compare(defaults.zero(rtype.storage, rtype.custom), obj, self.codec.schema(rtype))
             changed = fields.owned(difference.changed, self._reset(rtype, None))
-            managed = fields.after_update([], manager, fields.Difference(changed, None), self.now)
+            managed = fields.after_update(given, manager, fields.Difference(changed, None), self.now)
         if managed:
             metadata["managedFields"] = managed
         self._admit(rtype, obj)

@@ -71,8 +71,7 @@ class WatchStream:
                 for change in shelf.since(asked):
                     self._on_change(change)
             except ApiError as error:
-                self._push(watch_line("ERROR", encode(error.status())))
-                self._ended = True
+                self.fail(error)
                 return
         self._unsubscribe = self._store.watch(self.rtype.storage, self._on_change)
 
@@ -118,6 +117,11 @@ class WatchStream:
         if len(self._lines) > _BACKLOG:
             self.end()  # a client that reads this slowly has to list again, as with a real server
         self._ready.set()
+
+    def fail(self, error: ApiError) -> None:
+        """End the watch with an error."""
+        self._push(watch_line("ERROR", encode(error.status())))
+        self.end()
 
     def end(self) -> None:
         """End the watch after the lines that are waiting."""

@@ -8,7 +8,7 @@ import enum
 import heapq
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -18,6 +18,7 @@ from yarl import URL
 
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
+from vcd.model import jsontext
 
 REQUEST_TIMEOUT = 4.0
 """Seconds a request may take in all. Law 4: renew deadline plus this must be less than the lease duration."""
@@ -28,6 +29,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 RETRY_AFTER_LIMIT = 30.0
 """Seconds: a server that asks for a longer pause does not get it, or one answer could stop all scheduling."""
+
+T = TypeVar("T")
 
 _LIST_TIMEOUT = 60.0
 _READ_BUFFER = 1 << 19
@@ -59,8 +62,8 @@ class Unanswered(KubeError):
         self.sent = sent
 
 
-class Stalled(KubeError):
-    """A watch was silent for longer than bookmarks allow."""
+class Silent(KubeError):
+    """Nothing came from a watch that the server had agreed to: nothing happened, or its other end is gone."""
 
 
 class Malformed(KubeError):
@@ -101,18 +104,30 @@ class _ListMeta(msgspec.Struct):
 
 class _List(msgspec.Struct):
     metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
+    items: list[msgspec.Raw] | None
 
 
 _status_decoder = msgspec.json.Decoder(_Status, strict=False)
+_meta_decoder = msgspec.json.Decoder(_ListMeta)
 _list_decoder = msgspec.json.Decoder(_List)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, what: str) -> T:
+    """What the API server answered, whatever bytes it is made of. Raises Malformed naming ``what`` it should be."""
+    try:
+        try:
+            return decoder.decode(raw)
+        except RecursionError:
+            return decoder.decode(jsontext.shallow(raw))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"{what}: {error}") from error
 
 
 def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: str | None = None) -> ApiError:
     """The error in a Status object's JSON text; ``status`` and ``retry_after`` are the response's own."""
     try:
-        answer = _status_decoder.decode(raw)
-    except msgspec.MsgspecError:
+        answer = decoded(_status_decoder, raw, "status")
+    except Malformed:
         answer = _Status(message=bytes(raw)[:200].decode(errors="replace").strip())
     wait = answer.details.retry_after if answer.details else None
     if retry_after and retry_after.isdigit():
@@ -316,32 +331,32 @@ class KubeClient:
         while True:
             query = f"limit={limit}&continue={quote(token, safe='')}" if token else f"limit={limit}"
             try:
-                raw = await self.request("GET", _with_query(path, query), timeout=timeout)
+                raw = await self.request("GET", with_query(path, query), timeout=timeout)
             except ApiError as error:
                 if error.status != 410 or not token:
                     raise
                 token, first, limit = "", True, 4 * limit  # not all at once, as client-go: that may be a gigabyte
                 continue
-            try:
-                page = _list_decoder.decode(raw)
-            except msgspec.MsgspecError as error:
-                raise Malformed(f"list {path}: {error}") from error
+            page = _listed(raw, f"list {path.partition('?')[0]}")
             yield Page(page.items or [], page.metadata.resource_version, first)
             token, first = page.metadata.continue_, False
             if not token:
                 return
 
     async def watch(self, path: str, *, idle_timeout: float) -> AsyncGenerator[list[bytes], None]:
-        """The lines of a watch, as many at a time as have arrived; ends when the server ends it.
+        """The lines of a watch, as many at a time as have arrived, none as soon as the server has agreed to it.
 
-        Raises ApiError, Unanswered, and Stalled when nothing came for ``idle_timeout`` seconds.
+        Ends when the server ends it. Raises ApiError, Unanswered, and Silent after ``idle_timeout`` seconds of silence.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.request_timeout, sock_read=idle_timeout)
         await self._refresh_credentials()
+        opened = False
         try:
             async with await self._open("GET", path, None, JSON, timeout) as response:
                 if response.status != 200:
                     raise status_error(await response.read(), response.status, response.headers.get("Retry-After"))
+                opened = True
+                yield []
                 tail: list[bytes] = []
                 async for chunk in response.content.iter_any():
                     end = chunk.rfind(b"\n")
@@ -354,9 +369,9 @@ class KubeClient:
                     yield [line for line in lines if line]
                 if tail:
                     yield [b"".join(tail)]
-        except aiohttp.SocketTimeoutError as error:
-            raise Stalled(f"watch {path}: silent for {idle_timeout:g} s") from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if opened and isinstance(error, aiohttp.SocketTimeoutError):
+                raise Silent(f"watch {path}: silent for {idle_timeout:g} s") from error
             raise _unanswered("watch", path, error) from error
 
     async def _make(
@@ -370,7 +385,7 @@ class KubeClient:
     ) -> bytes:
         limits = self._timeouts.get(timeout) or aiohttp.ClientTimeout(total=timeout)
         if method != "GET":
-            path = _with_query(path, f"timeout={timeout:g}s")
+            path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):
             await self._refresh_credentials()
             if fence is not None and not fence():
@@ -410,7 +425,24 @@ class KubeClient:
         return await self._session.request(method, url, data=body, headers=headers, timeout=timeout, **self._options)
 
 
-def _with_query(path: str, query: str) -> str:
+def _listed(raw: bytes, what: str) -> _List:
+    """A page of a list, item by item, also where one of them is broken. Raises Malformed for what is no list."""
+    try:
+        page = decoded(_list_decoder, raw, what)
+    except Malformed:
+        found = jsontext.members(raw)
+        if "items" not in found:
+            raise
+        meta = decoded(_meta_decoder, found.get("metadata", b"{}"), what)
+        page = _List(meta, [msgspec.Raw(item) for item in jsontext.elements(found["items"])])
+    # without a version it is no state of the cluster at any time, and nothing could be watched from there
+    if page.metadata.resource_version in ("", "0"):
+        raise Malformed(f"{what}: it has no resourceVersion")
+    return page
+
+
+def with_query(path: str, query: str) -> str:
+    """The path with a further part of a query."""
     return f"{path}&{query}" if "?" in path else f"{path}?{query}"
 
 

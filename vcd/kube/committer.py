@@ -16,7 +16,17 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, Unanswered, pause_after
+from vcd.kube.client import (
+    STRATEGIC_PATCH,
+    ApiError,
+    Fenced,
+    KubeClient,
+    KubeError,
+    Malformed,
+    Unanswered,
+    decoded,
+    pause_after,
+)
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
 from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
@@ -237,13 +247,11 @@ class Committer:
         """What the pod itself says became of the operation; None when it did not happen."""
         try:
             raw = await self._client.request("GET", POD.object_path(call.operation.key), fence=fence)
-            pod = _pod_decoder.decode(raw)
         except ApiError as error:
             if error.status != 404:
                 raise
             return call.judge(None)
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"pod {call.operation.key}: {error}") from error
+        pod = decoded(_pod_decoder, raw, f"pod {call.operation.key}")
         return call.judge(pod if pod.metadata.uid == call.operation.uid else None)
 
     def _announce(self, operation: Operation, outcome: Outcome) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Unanswered, Urgency
+from vcd.kube.client import ApiError, KubeClient, KubeError, Unanswered, Urgency, decoded
 from vcd.kube.clock import SYSTEM_CLOCK, Clock, rfc3339
 from vcd.model.events import LeadershipChanged
 
@@ -319,7 +319,4 @@ def _validate(identity: str, duration: float, deadline: float, retry: float, req
 
 
 def _read(raw: bytes) -> _Lease:
-    try:
-        return _decoder.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"lease: {error}") from error
+    return decoded(_decoder, raw, "lease")

@@ -20,8 +20,8 @@ from vcd.kube.client import (
     Fenced,
     KubeClient,
     KubeError,
-    Malformed,
     Urgency,
+    decoded,
     pause_after,
 )
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
@@ -228,14 +228,14 @@ class StatusWriter:
         path = _PODGROUP.object_path(key)
         group = self._groups.get(key)
         if group is None:
-            group = _decode(_group_decoder, await self._client.request("GET", path, fence=self._fence))
+            group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._groups.set(key, group)
         status = self._group_patch(group.status, work)
         if not status:
             self.status.unchanged += 1
             return
         body = {"metadata": {"resourceVersion": group.metadata.resource_version}, "status": status}
-        self._groups.set(key, _decode(_group_decoder, await self._patch(path, body)))
+        self._groups.set(key, decoded(_group_decoder, await self._patch(path, body), path))
 
     def _group_patch(self, old: PodGroupStatus, work: _GroupWork) -> dict[str, Any]:
         """The fields of a group's status that differ from what is wanted."""
@@ -257,7 +257,7 @@ class StatusWriter:
         path = _QUEUE.object_path(key)
         old = self._queues.get(key)
         if old is None:
-            old = _decode(_queue_decoder, await self._client.request("GET", path, fence=self._fence)).status
+            old = decoded(_queue_decoder, await self._client.request("GET", path, fence=self._fence), path).status
             self._queues.set(key, old)
         patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if old.allocated.get(k) != v}
         patch.update(dict.fromkeys(old.allocated.keys() - usage.allocated.keys()))  # null removes a key
@@ -265,7 +265,7 @@ class StatusWriter:
             self.status.unchanged += 1
             return
         raw = await self._patch(f"{path}/status", {"status": {"allocated": patch}})
-        self._queues.set(key, _decode(_queue_decoder, raw).status)
+        self._queues.set(key, decoded(_queue_decoder, raw, path).status)
 
     async def _put_condition(self, key: str, work: _PodWork) -> None:
         condition = work.condition
@@ -292,10 +292,3 @@ class StatusWriter:
         )
         self.status.written += 1
         return raw
-
-
-def _decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
-    try:
-        return decoder.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise Malformed(str(error)) from error

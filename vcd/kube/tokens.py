@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from vcd.kube.client import KubeClient, Malformed, Urgency
+from vcd.kube.client import KubeClient, Urgency, decoded
 
 PAGE_PATH = "/vcd/page"
 """What a reader must be allowed to ``get``, among nonResourceURLs. Not the address of a question of the page: any
@@ -68,7 +68,4 @@ async def _asked(client: KubeClient, path: str, kind: str, spec: dict[str, Any],
     group = path.split("/")[2]
     body = msgspec.json.encode({"apiVersion": f"{group}/v1", "kind": kind, "spec": spec})
     raw = await client.request("POST", path, body, urgency=Urgency.EVENT)
-    try:
-        return msgspec.json.decode(raw, type=answer)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Malformed(f"{kind}: {error}") from error
+    return decoded(msgspec.json.Decoder(answer), raw, kind)

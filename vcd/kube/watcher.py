@@ -13,9 +13,20 @@ from urllib.parse import urlencode
 import msgspec
 import structlog
 
-from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Stalled, pause_after, status_error
+from vcd.kube.client import (
+    ApiError,
+    KubeClient,
+    KubeError,
+    Malformed,
+    Silent,
+    Unanswered,
+    decoded,
+    pause_after,
+    status_error,
+    with_query,
+)
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.model import codec
+from vcd.model import codec, jsontext
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind
 
@@ -28,13 +39,23 @@ WORK_SLICE = 0.02
 """Seconds of decoding after which the event loop gets a turn."""
 
 IDLE_TIMEOUT = 90.0
-"""Seconds of silence after which a watch counts as stalled; bookmarks come each minute."""
+"""Seconds of silence after which a watch is begun anew from where it was.
+
+A quiet kind's watch may be silent for good, without bookmarks; but so is one whose other end is gone, and HTTP/1.1
+knows no ping. A fresh request tells, costs next to nothing, and is no error.
+"""
 
 HEALTHY_WATCH = 1.0
 """Seconds a watch must have lasted for its end to be nothing unusual."""
 
+RESUME_GRACE = 60.0
+"""Seconds for which a watch that was cut off, or put off with 429, is tried again where it was. Then comes a list."""
+
+RELIST_PERIOD = 1800.0
+"""Seconds, give or take a quarter, after which what is known is compared with a list, whatever the watch said."""
+
 MISSING_GRACE = 30.0
-MISSING_RETRY = 60.0
+MISSING_RETRY = 5.0
 """Seconds: how long a 404 must last before known objects count as deleted; how often a missing kind is tried."""
 
 
@@ -62,8 +83,11 @@ class WatchStatus:
     lists: int = 0
     relists: int = 0
     connections: int = 0
-    stalls: int = 0
+    drift: int = 0
+    """Objects that were not as the watch had told, found by a list of the very version that it had reached."""
     errors: int = 0
+    crashes: int = 0
+    """Defects of the watcher itself, after which it began anew."""
     events: int = 0
     bad: int = 0
     got_on: float = 0.0
@@ -97,6 +121,7 @@ class Watcher:
         field_selector: str = "",
         page_size: int = 500,
         idle_timeout: float = IDLE_TIMEOUT,
+        relist_period: float = RELIST_PERIOD,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
@@ -107,11 +132,15 @@ class Watcher:
         self._sink = sink
         self._page_size = page_size
         self._idle_timeout = idle_timeout
+        self._relist_period = relist_period
+        self._relist_at = 0.0
         self._clock = clock
         self._random = rand
         self._backoff = Backoff(0.1, 30.0, rand)
         self._version: str | None = None
         self._missing_since: float | None = None
+        self._lost_since: float | None = None
+        self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
         self._slice_end = 0.0
         fields = ",".join(filter(None, (kind.field_selector, field_selector)))
@@ -125,41 +154,70 @@ class Watcher:
         while True:
             try:
                 if self._version is None:
-                    await self._list()
+                    await self._list(self._path)
+                elif self._clock.monotonic() >= self._relist_at:
+                    await self._compare(self._version)
                 await self._watch()
-            except ApiError as error:
-                await self._refused(error)
-            except KubeError as error:
-                await self._retry(error)
+            except Exception as error:
+                if error is self._sink_failure:
+                    raise
+                await self._failed(error)
 
-    async def _list(self) -> None:
-        """Read all objects; emit those that differ from what is known, those that are gone, and KindListed."""
+    async def _list(self, path: str) -> int:
+        """Read all objects; emit those that differ from what is known, those that are gone, and KindListed.
+
+        Returns how many differed.
+        """
         seen: set[str] = set()
-        version = ""
-        async for page in self._client.pages(self._path, self._page_size):
+        known = set(self._known.keys(self.kind.name))
+        version, changed = "", 0
+        async for page in self._client.pages(path, self._page_size):
             self.status.got_on = self._clock.monotonic()
             if page.first:
                 seen.clear()
             version = page.resource_version
-            await self._emit_page(page.items, seen)
+            changed += await self._emit_page(page.items, seen, known)
         gone = sorted(key for key in self._known.keys(self.kind.name) if key not in seen)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
         self._version = self.status.resource_version = version
+        self._relist_at = self._clock.monotonic() + self._relist_period * (0.75 + 0.5 * self._random())
         self.status.lists += 1
         self.status.synced, self.status.missing, self._missing_since = True, False, None
+        return changed + len(gone)
 
-    async def _emit_page(self, items: list[msgspec.Raw], seen: set[str]) -> None:
+    async def _compare(self, version: str) -> None:
+        """A list as of the version that the watch has reached: what differs, no watch has told and none would."""
+        query = urlencode({"resourceVersion": version, "resourceVersionMatch": "Exact"})
+        try:
+            changed = await self._list(with_query(self._path, query))
+        except ApiError as error:
+            if error.status != 410:
+                raise
+            await self._list(self._path)  # compacted; what differs may also have happened since
+            return
+        if changed and self._version == version:
+            self.status.drift += changed
+            self._log.warning("watch_drifted", objects=changed, resource_version=version)
+
+    async def _emit_page(self, items: list[msgspec.Raw], seen: set[str], known: set[str]) -> int:
+        """Emit what a page says that is new; returns how many objects that concerns."""
         batch: list[Event] = []
+        changed = 0
         self._slice_end = time.perf_counter() + WORK_SLICE
         for raw in items:
             event = self._put(raw)
             seen.add(event.key)
             # the list says nothing new of an unchanged object; a row for each would double the log at every start
-            if not isinstance(event, ObjectPut) or event.payload is not None:
+            if isinstance(event, ObjectBad):
+                changed += event.key not in known
+                batch.append(event)
+            elif event.payload is not None:
+                changed += 1
                 batch.append(event)
             await self._give_way()
         await self._emit(batch)
+        return changed
 
     async def _watch(self) -> None:
         """Follow changes over one connection, from the version reached so far until the server ends it."""
@@ -167,22 +225,34 @@ class Watcher:
         query = urlencode(
             {"watch": "1", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         )
-        path = f"{self._path}{'&' if '?' in self._path else '?'}{query}"
+        path = with_query(self._path, query)
         self.status.connections += 1
         started = self._clock.monotonic()
+        told = healthy = False
         try:
             async with contextlib.aclosing(self._client.watch(path, idle_timeout=self._idle_timeout)) as stream:
                 async for lines in stream:
                     await self._follow(lines)
-                    self._backoff.reset()
+                    if lines:
+                        told = True
+                        self._recovered()
+        except Silent:
+            healthy = True
         finally:
-            healthy = self._clock.monotonic() - started > HEALTHY_WATCH
+            healthy = healthy or self._clock.monotonic() - started > HEALTHY_WATCH
             if healthy:
-                self._backoff.reset()
+                self._recovered()
+        if not told and not healthy:
+            raise Malformed("the watch ended at once and told nothing")
         if not healthy:  # a server that ends each watch at once must not be asked without pause
             await self._clock.sleep(self._backoff.next())
 
+    def _recovered(self) -> None:
+        self._backoff.reset()
+        self._lost_since = None
+
     async def _follow(self, lines: list[bytes]) -> None:
+        """Emit what lines say; those before one that ends the watch hold."""
         arrived = self.status.last_contact = self._clock.monotonic()
         self._slice_end = time.perf_counter() + WORK_SLICE
         batch: list[Event] = []
@@ -208,10 +278,7 @@ class Watcher:
 
     def _read(self, line: bytes) -> tuple[Event | None, str]:
         """The event of a watch line, None for a bookmark, and the version it brings us to."""
-        try:
-            entry = _line_decoder.decode(line)
-        except msgspec.MsgspecError as error:
-            raise Malformed(f"watch line {line[:80]!r}: {error}") from error
+        entry = _entry(line)
         if entry.type in ("ADDED", "MODIFIED"):
             put = self._put(entry.object)
             return put, put.resource_version or self._version or ""
@@ -230,13 +297,12 @@ class Watcher:
         name = self.kind.name
         try:
             obj, version = codec.decode_json(self.kind, raw)
+            key, payload = obj.key, codec.encode_payload(obj)
         except codec.BadObject as error:
             key, version = codec.identify(raw)
             self._overlay[key] = None
             self.status.bad += 1
             return ObjectBad(name, key, version, str(error))
-        key = obj.key
-        payload = codec.encode_payload(obj)
         digest = codec.payload_digest(payload)
         known = self._overlay[key] if key in self._overlay else self._known.digest(name, key)
         self._overlay[key] = digest
@@ -244,7 +310,11 @@ class Watcher:
 
     async def _emit(self, batch: Sequence[Event]) -> None:
         if batch:
-            await self._sink(batch)
+            try:
+                await self._sink(batch)
+            except Exception as error:
+                self._sink_failure = error
+                raise
         self._overlay.clear()  # the state now answers for what was in the batch
         self.status.events += len(batch)
 
@@ -253,20 +323,43 @@ class Watcher:
             await asyncio.sleep(0)
             self._slice_end = time.perf_counter() + WORK_SLICE
 
-    async def _refused(self, error: ApiError) -> None:
-        if error.status == 410:
-            self._log.info("watch_expired", message=error.message)
+    async def _failed(self, error: Exception) -> None:
+        """Whatever it was: pause, then watch on where that is safe, else list again, as client-go's reflector does."""
+        if isinstance(error, ApiError) and error.status == 404:
+            await self._missing(error)
+            return
+        if self._version is not None and not self._may_resume(error):
             self._version = None
             self.status.relists += 1
+        if isinstance(error, ApiError) and error.status == 410:
+            self._log.info("watch_expired", message=error.message)
             await self._clock.sleep(self._backoff.next())
-        elif error.status == 404:
-            await self._missing(error)
-        else:
+        elif isinstance(error, KubeError):
             await self._retry(error)
+        else:
+            await self._crashed(error)
+
+    def _may_resume(self, error: Exception) -> bool:
+        """Whether an error only cut a watch off or put it off, and not for long."""
+        if not isinstance(error, Unanswered) and not (isinstance(error, ApiError) and error.status == 429):
+            return False
+        now = self._clock.monotonic()
+        if self._lost_since is None:
+            self._lost_since = now
+        return now - self._lost_since < RESUME_GRACE
+
+    async def _crashed(self, error: Exception) -> None:
+        """A defect of ours must not end the program, which would meet the same input again at its next start."""
+        self.status.crashes += 1
+        self.status.last_error = repr(error)
+        self._version = None
+        self._overlay.clear()
+        pause = self._backoff.next()
+        self._log.error("watcher_crashed", exc_info=error, retry_in=round(pause, 3))
+        await self._clock.sleep(pause)
 
     async def _retry(self, error: KubeError) -> None:
         self.status.errors += 1
-        self.status.stalls += isinstance(error, Stalled)
         self.status.last_error = str(error)
         pause = pause_after(error, self._backoff)
         self._log.warning("watch_failed", error=str(error), retry_in=round(pause, 3))
@@ -288,3 +381,15 @@ class Watcher:
             await self._emit([*gone, KindListed(self.kind.name, "")])
         self.status.missing = self.status.synced = True
         await self._clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self._random()))
+
+
+def _entry(line: bytes) -> _Line:
+    """A watch line taken apart, however odd the object in it. Raises Malformed."""
+    what = f"watch line {line[:80]!r}"
+    try:
+        return decoded(_line_decoder, line, what)
+    except Malformed:
+        found = jsontext.members(line)
+        if "type" not in found or "object" not in found:
+            raise
+        return _Line(jsontext.string(found["type"]), msgspec.Raw(found["object"]))

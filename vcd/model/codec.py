@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from vcd.model import jsontext
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object, Pod
 from vcd.model.requests import without_echo
@@ -43,7 +44,7 @@ class Foreign(Object, frozen=True):
         """The object as the type of its kind. Raises BadObject where the payload is of another type."""
         try:
             obj: T = _payload_decoder(of).decode(self.payload)
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise BadObject(of.__name__, self.key, f"payload cannot be read: {error}") from error
         return obj
 
@@ -80,17 +81,30 @@ def _project(obj: Object) -> tuple[Object, str]:
 def decode_json(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> tuple[Object, str]:
     """The projected object of a JSON text and its resource version.
 
-    Raises BadObject, naming the object where its name can be read.
+    Raises BadObject, naming the object where its name can be read, whatever the bytes are.
     """
     decoder = _json_decoder(kind.type)
     try:
-        return _project(decoder.decode(raw))
-    except msgspec.MsgspecError:
-        pass  # a null where a default is meant is legal; anything else fails again below
+        obj = decoder.decode(raw)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - most are legal: nulls, and managed fields nested as deep as anybody likes
+        obj = _decode_again(kind, raw)
+    if not obj.metadata.name:
+        raise BadObject(kind.name, identify(raw)[0], "metadata.name: missing or empty")
+    return _project(obj)
+
+
+def _decode_again(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> Object:
+    """What is left of an object without nulls, which stand for defaults, and without what no field lies as deep as."""
     try:
-        return _project(decoder.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(raw)))))
-    except msgspec.MsgspecError as error:
-        raise BadObject(kind.name, identify(raw)[0], str(error)) from error
+        plain = _without_nulls(msgspec.json.decode(jsontext.shallow(raw)))
+        obj: Object = _json_decoder(kind.type).decode(msgspec.json.encode(plain))
+        return obj
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise BadObject(kind.name, identify(raw)[0], str(error) or type(error).__name__) from error
 
 
 def _without_nulls(value: Any) -> Any:
@@ -105,37 +119,54 @@ def identify(raw: bytes | memoryview | msgspec.Raw) -> tuple[str, str]:
     """Key and resource version of any object's JSON text, empty where they cannot be read."""
     try:
         meta = msgspec.json.decode(raw, type=_Identified, strict=False).metadata
-    except msgspec.MsgspecError:
-        return "", ""
+    except (ValueError, RecursionError):
+        found = jsontext.members(jsontext.members(raw).get("metadata", b""))
+        texts = [jsontext.string(found.get(name, b"")) for name in ("name", "namespace", "resourceVersion")]
+        meta = _Named(*texts)
+    if not meta.name:
+        return "", meta.resource_version
     return (f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name), meta.resource_version
 
 
 def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.values()) -> tuple[str, Object, str]:
     """The kind's name, projected object and resource version of a manifest given as plain data.
 
-    Raises BadObject for a manifest of none of ``kinds`` or a field of a wrong type.
+    Raises BadObject for a manifest of none of ``kinds``, a field of a wrong type, or what JSON cannot hold.
     """
-    meta = manifest.get("metadata") or {}
-    name = f"{meta.get('namespace', '')}/{meta.get('name', '')}".strip("/") if isinstance(meta, Mapping) else ""
+    meta = manifest.get("metadata")
+    meta = meta if isinstance(meta, Mapping) else {}
+    name = "/".join(part for part in (meta.get("namespace"), meta.get("name")) if isinstance(part, str) and part)
     for kind in kinds_of(manifest, kinds):
-        return kind.name, *decode_json(kind, msgspec.json.encode(manifest))
-    raise BadObject(str(manifest.get("kind", "")) or "(no kind)", name, "not a kind that vcd reads")
+        if "managedFields" in meta:
+            manifest = {**manifest, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+        try:
+            raw = msgspec.json.encode(manifest)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise BadObject(kind.name, name, f"cannot be written as JSON: {error}") from error
+        return kind.name, *decode_json(kind, raw)
+    raise BadObject(_text(manifest.get("kind")) or "(no kind)", name, "not a kind that vcd reads")
 
 
 def kinds_of(manifest: Mapping[str, Any], kinds: Iterable[Kind]) -> list[Kind]:
     """Of ``kinds`` those that read an object: more than one where several plugins read parts of a kind."""
-    name = str(manifest.get("kind", ""))
-    meta = manifest.get("metadata") or {}
-    where = (str(meta.get(field, "")) for field in ("namespace", "name")) if isinstance(meta, Mapping) else ("", "")
-    namespace, own = where
-    return [kind for kind in kinds if kind.manifest_kind == name and kind.selects(namespace, own)]
+    meta = manifest.get("metadata")
+    meta = meta if isinstance(meta, Mapping) else {}
+    what, namespace, name = (_text(value) for value in (manifest.get("kind"), meta.get("namespace"), meta.get("name")))
+    return [kind for kind in kinds if kind.manifest_kind == what and kind.selects(namespace, name)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def encode_payload(obj: Object) -> bytes:
-    """The projection as bytes: equal objects have equal bytes."""
+    """The projection as bytes: equal objects have equal bytes. Raises BadObject for a number beyond 64 bits."""
     if isinstance(obj, Foreign):
         return obj.payload
-    return _payload_encoder.encode(obj)
+    try:
+        return _payload_encoder.encode(obj)
+    except (OverflowError, ValueError) as error:
+        raise BadObject(type(obj).__name__, obj.key, str(error)) from error
 
 
 def as_plain(obj: Object) -> Any:
@@ -158,6 +189,6 @@ def decode_payload(kind: str, payload: bytes) -> Object:
             obj: Object = _payload_decoder(KINDS[kind].type).decode(payload)
         else:
             obj = Foreign(_payload_decoder(Object).decode(payload).metadata, payload)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise BadObject(kind, "", f"payload cannot be read: {error}") from error
     return obj

@@ -1,0 +1,85 @@
+"""Manifests of every kind that is read, and what becomes of them when one of their values is something odd."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from random import Random
+from typing import Any
+
+import msgspec
+
+from vcd.model.kinds import KINDS
+
+Manifest = dict[str, Any]
+Place = tuple[Any, Any]
+
+_TYPICAL: list[Manifest] = msgspec.json.decode((resources.files("vcd.eventlog") / "typical.json").read_bytes())
+_BARE: list[Manifest] = [
+    {
+        "kind": name,
+        "metadata": {"name": "a", **({"namespace": "ns"} if kind.namespaced else {})},
+        "spec": {},
+        "status": {},
+    }
+    for name, kind in KINDS.items()
+    if name not in {manifest["kind"] for manifest in _TYPICAL}
+]
+MANIFESTS = [*_TYPICAL, *_BARE]
+
+
+def _nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def _cycle() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+ODD_JSON = (
+    None, True, 0, -1, 1, 2**31, 2**63, 2**64, 10**30, -(10**30), 0.5, -1e308, "", "x", "-1", "1e99", "9" * 40, "1Ei",
+    "9223372036854775807", "16Pi", "\0", "\u2028", "a/b", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z", [], {}, [None], [[]], {"": ""}, {"a": None}, ["x"], {"name": ""},
+)  # fmt: skip
+"""What a JSON text can hold."""
+
+ODD = (
+    *ODD_JSON, float("nan"), float("inf"), "\ud800", b"x", b"\xff", (), ("a",), {1: 2}, {None: 1}, {(1, 2): 3}, {1, 2},
+    object(), _nested(2000), _cycle(), 10**5000, complex(1), range(3),
+)  # fmt: skip
+"""What a caller of Python's can hand over."""
+
+
+def places(value: Any, depth: int = 0) -> Iterator[Place]:
+    """Every place in plain data, as far as it is not nested without end: the container and the key or index there."""
+    if depth > 20:
+        return
+    keys: Any = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from places(value[key], depth + 1)
+
+
+def mutated(manifest: Manifest, seed: int, odd: Sequence[Any] = ODD) -> Manifest:
+    """A copy of the manifest with a few of its values replaced, taken away or added; its kind stays."""
+    random = Random(seed)
+    changed = copy.deepcopy(manifest)
+    for _ in range(random.randint(1, 3)):
+        found = [place for place in places(changed) if place[1] != "kind"]
+        if not found:
+            break
+        container, key = random.choice(found)
+        what = random.choice(("replace", "remove", "add"))
+        if what == "remove":
+            del container[key]
+        elif what == "add" and isinstance(container, dict):
+            container[random.choice(("name", "namespace", "spec", "labels", "items", "x"))] = random.choice(odd)
+        else:
+            container[key] = random.choice(odd)
+    return changed

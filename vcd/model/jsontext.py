@@ -1,0 +1,85 @@
+"""JSON texts that others wrote, taken apart without recursion: no nesting is too deep, no bytes too odd."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+DEPTH = 100
+"""Levels of nesting that are read. No field of a kind that is read lies as deep; metadata.managedFields may."""
+
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_NESTING = re.compile(_STRING + rb"|[\[\]{}]", re.DOTALL)
+_STRUCTURE = re.compile(_STRING + rb'|[\[\]{},:"]', re.DOTALL)
+_CLOSING = {b"{": b"}", b"[": b"]"}
+
+
+def shallow(raw: bytes | memoryview | msgspec.Raw) -> bytes:
+    """The text with null for whatever is nested deeper than DEPTH; a text that is broken stays broken."""
+    text = bytes(raw)
+    kept: list[bytes] = []
+    depth = begin = 0
+    for token in _NESTING.finditer(text):
+        match token[0]:
+            case b"{" | b"[":
+                depth += 1
+                if depth == DEPTH + 1:
+                    kept += (text[begin : token.start()], b"null")
+                    begin = len(text)
+            case b"}" | b"]":
+                if depth == DEPTH + 1:
+                    begin = token.end()
+                depth -= 1
+    return b"".join([*kept, text[begin:]])
+
+
+def members(raw: bytes | memoryview | msgspec.Raw) -> dict[str, bytes]:
+    """The members of an object's text, each as it is written; empty where the text is no object."""
+    return {string(key): value for key, value in _parts(bytes(raw), b"{") if key}
+
+
+def elements(raw: bytes | memoryview | msgspec.Raw) -> list[bytes]:
+    """The elements of an array's text, each as it is written; empty where the text is no array."""
+    return [value for _, value in _parts(bytes(raw), b"[")]
+
+
+def string(raw: bytes) -> str:
+    """The text of a JSON string, with U+FFFD for what is no text; empty where it is no string."""
+    if not raw.startswith(b'"'):
+        return ""
+    try:
+        value = str(json.loads(raw.decode(errors="replace"), strict=False))
+    except ValueError:
+        return ""
+    return value.encode(errors="replace").decode()
+
+
+def _parts(text: bytes, opening: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Key (empty in an array) and value of each part, both as written, up to where the text is broken."""
+    begin, key = 0, b""
+    open_: list[bytes] = []  # what closes the brackets that are open, the innermost last
+    for token in _STRUCTURE.finditer(text):
+        what, inner = token[0], len(open_) > 1
+        if not open_ and (what != opening or text[: token.start()].strip()):
+            return
+        if what in _CLOSING:
+            open_.append(_CLOSING[what])
+            if len(open_) == 1:
+                begin = token.end()
+        elif what == b'"' or (what in (b"}", b"]") and what != open_[-1]):
+            return
+        elif inner:
+            if what == open_[-1]:
+                open_.pop()
+        elif what == b":":
+            key, begin = text[begin : token.start()].strip(), token.end()
+        elif what in (b",", open_[-1]):
+            value = text[begin : token.start()].strip()
+            if value:
+                yield key, value
+            if what != b",":
+                return
+            key, begin = b"", token.end()
