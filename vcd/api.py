@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vcd.model.codec import BadObject
+from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
 from vcd.scheduling.permissions import roles_for
 from vcd.scheduling.policy import Policy, PolicyError, Problem
@@ -90,6 +91,7 @@ __all__ = [
     "replay",
     "roles_for",
     "session_lines",
+    "shallow",
     "smallest_change",
     "submit",
     "sweep",

@@ -103,3 +103,31 @@ def test_empty_documents_are_passed_over(tmp_path: Path) -> None:
 
 def test_yaml_in_braces_is_yaml(tmp_path: Path) -> None:
     assert read_manifests([write(tmp_path, "{kind: Queue, metadata: {name: q}}")])[0]["kind"] == "Queue"
+
+
+@pytest.mark.parametrize("levels", [990, 5000, 200_000])
+def test_json_nested_without_end_is_read_as_far_as_an_object_can_be_nested(tmp_path: Path, levels: int) -> None:
+    path = tmp_path / "deep.json"
+    fields = '{"f:a":' * levels + "1" + "}" * levels
+    meta = f'{{"name":"a","managedFields":[{{"fieldsV1":{fields}}}]}}'
+    path.write_text(f'{{"kind":"Pod","metadata":{meta},"spec":{{"x":1}}}}')
+    (manifest,) = read_manifests([str(path)])
+    assert (manifest["metadata"]["name"], manifest["spec"]) == ("a", {"x": 1})
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["{a: " * 100_000 + "1" + "}" * 100_000, "{a:\n" * 100_000 + "1" + "}" * 100_000, "- " * 100_000 + "1"],
+    ids=["braces", "lines of braces", "dashes"],
+)
+def test_yaml_nested_without_end_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "deep.yaml"
+    path.write_text(f"kind: Pod\nmetadata: {{name: a}}\nspec:\n  {value}\n")
+    with pytest.raises(Unusable, match=r"deep.yaml: line \d+: nested more than 300 deep"):
+        read_manifests([str(path)])
+
+
+def test_long_lines_and_many_braces_are_no_nesting(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text("kind: Pod\nmetadata: {name: a}\nspec: [" + ", ".join(["{a: 1}"] * 2000) + "]\n")
+    assert len(read_manifests([str(path)])[0]["spec"]) == 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 
 from tests.model.oddities import MANIFESTS, ODD_JSON, Manifest, mutated
 from vcd.model import codec, jsontext
-from vcd.model.events import ObjectBad, ObjectPut
+from vcd.model.events import (
+    ObjectBad,
+    ObjectPut,
+    OperationDone,
+    Plan,
+    PolicyLoaded,
+    SessionDecided,
+    Statement,
+    decode_event,
+    encode_event,
+    encode_plan,
+)
 from vcd.model.kinds import KINDS
 from vcd.state.cluster import ClusterState
 
@@ -100,6 +112,32 @@ def test_a_manifest_changed_at_random_is_a_bad_object_at_worst(manifest: Manifes
         return
     assert kind == manifest["kind"]
     assert obj.metadata.name
+
+
+EVENTS = [
+    ObjectBad("Pod", "ns/a", "7", "no"),
+    PolicyLoaded("d", "actions: allocate", {"a": "b"}),
+    OperationDone(1, 2, 3, "failed", "why"),
+    SessionDecided(1, 2, "d", 4, 5, 6, {}, encode_plan(Plan((Statement("g", "allocate", ()),)))),
+]
+
+
+@given(st.sampled_from(EVENTS), st.data())
+def test_rows_of_a_log_changed_at_random_are_no_events_at_worst(event: Any, data: st.DataObject) -> None:
+    raw = bytearray(encode_event(event))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw)))
+        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    with contextlib.suppress(msgspec.MsgspecError):
+        decode_event(bytes(raw))
+
+
+@pytest.mark.parametrize("odd", [b"\xa3\xff\xff\xff", b"\x91" * 100_000, b"\x81\xa1x" * 100_000], ids=range(3))
+def test_a_row_of_odd_bytes_is_neither_an_object_nor_an_event(odd: bytes) -> None:
+    with pytest.raises(codec.BadObject):
+        codec.decode_payload("Pod", b"\x81\xa8metadata\x81\xa4name" + odd)
+    with pytest.raises(msgspec.MsgspecError):
+        decode_event(b"\x81\xa5event" + odd)
 
 
 # --- texts taken apart ------------------------------------------------------------------------------------------------

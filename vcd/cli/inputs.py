@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from vcd.api import shallow
 from vcd.cli.errors import Unusable
 
 Manifest = dict[str, Any]
@@ -75,14 +76,17 @@ def _json_documents(text: str) -> list[tuple[int, int, Any]] | None:
     while match := _INK.search(text, position):
         try:
             value, position = decoder.raw_decode(text, match.start())
-        except (json.JSONDecodeError, RecursionError):
+        except json.JSONDecodeError:
             return None
+        except RecursionError:
+            return _json_documents(shallow(text.encode()).decode())
         line, counted = line + text.count("\n", counted, match.start()), match.start()
         found.append((len(found) + 1, line + 1, value))
     return found
 
 
 def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
+    _check_nesting(name, text)
     loader = _Loader(text)
     found: list[tuple[int, int, Any]] = []
     line = 1
@@ -104,9 +108,27 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     return found
 
 
+def _check_nesting(name: str, text: str) -> None:
+    """Raises Unusable for YAML that is nested without end: libyaml would build it until the process has no stack."""
+    if text.count("{") + text.count("[") <= _DEEPEST and max(map(len, text.splitlines()), default=0) <= _DEEPEST:
+        return
+    depth = 0
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _DEEPEST:
+                line = 0 if event.start_mark is None else event.start_mark.line
+                raise Unusable(f"{name}: line {line + 1}: nested more than {_DEEPEST} deep")
+    except (yaml.YAMLError, ValueError):
+        return  # what is wrong with it is said where it is read
+
+
 def _is_number(tag: str) -> bool:
     return tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
+
+_DEEPEST = 300
+"""Levels of YAML that are read."""
 
 _INK = re.compile(r"\S")
 

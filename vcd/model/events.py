@@ -6,7 +6,7 @@ and nothing else.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -242,6 +242,14 @@ Event = (
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 _plan_decoder = msgspec.msgpack.Decoder(Plan)
+T = TypeVar("T")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:  # the two that it lets through
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -251,7 +259,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 def decode_plan(data: bytes) -> Plan:
     """The plan of bytes that encode_plan made. Raises msgspec.MsgspecError when they are not."""
-    return _plan_decoder.decode(data)
+    return _decoded(_plan_decoder, data)
 
 
 def encode_event(event: Event) -> bytes:
@@ -261,4 +269,4 @@ def encode_event(event: Event) -> bytes:
 
 def decode_event(data: bytes) -> Event:
     """The event of bytes that encode_event made. Raises msgspec.MsgspecError when they are not."""
-    return _decoder.decode(data)
+    return _decoded(_decoder, data)

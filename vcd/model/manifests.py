@@ -18,20 +18,49 @@ Manifest = dict[str, Any]
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _QUEUES = ("default", "root")
+_LISTS = 20
+"""How deep lists may lie in lists."""
 
 
 def flatten(manifests: Iterable[Any]) -> Iterator[Manifest]:
-    """Single objects out of documents and lists of any kind; what is no object raises BadObject."""
-    for manifest in manifests:
+    """Single objects out of documents and lists of any kind.
+
+    Each has a kind, and metadata whose name and namespace are texts, if it has any; what is no such object raises
+    BadObject.
+    """
+    yield from _flat((("", manifest) for manifest in manifests), 0)
+
+
+def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
+    """Objects out of manifests, each with the kind that it has where it does not say."""
+    for kind, manifest in given:
         if manifest is None:
             continue
-        if not isinstance(manifest, Mapping):
-            raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
-        kind = str(manifest.get("kind", ""))
-        if kind.endswith("List") and isinstance(manifest.get("items"), list):
-            yield from flatten({"kind": kind.removesuffix("List"), **item} for item in manifest["items"] if item)
-        else:
-            yield dict(manifest)
+        obj = _checked(manifest, kind)
+        if not obj["kind"].endswith("List") or not isinstance(obj.get("items"), list):
+            yield obj
+            continue
+        if depth == _LISTS:
+            raise BadObject(obj["kind"], "", f"lists in lists, more than {_LISTS} deep")
+        of = obj["kind"].removesuffix("List")
+        yield from _flat(((of, item) for item in obj["items"]), depth + 1)
+
+
+def _checked(manifest: Any, kind: str) -> Manifest:
+    """The manifest, of ``kind`` where it does not say. Raises BadObject."""
+    if not isinstance(manifest, Mapping):
+        raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
+    obj = {"kind": kind, **manifest}
+    if not isinstance(obj["kind"], str):
+        raise BadObject("(no kind)", "", f"kind is a text, not {type(obj['kind']).__name__}")
+    meta = obj.get("metadata")
+    if meta is not None and not isinstance(meta, Mapping):
+        raise BadObject(obj["kind"], "", f"metadata is a mapping, not {type(meta).__name__}")
+    for field in ("name", "namespace"):
+        value = (meta or {}).get(field)
+        if value is not None and not isinstance(value, str):
+            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {type(value).__name__}")
+    return obj
 
 
 def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Manifest:

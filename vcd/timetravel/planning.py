@@ -58,29 +58,34 @@ def state_of(
     known = [defaulted(manifest, kinds) for manifest in flatten(manifests)]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
-    entries: list[tuple[str, str, str, Object | str]] = []  # kind, key, of which pod it is implied, content
+    entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
     for manifest in (*known, *default_queues(known)):
         for read in kinds_of(manifest, kinds):
             try:
-                kind, obj, _ = from_manifest(manifest, (read,))
+                entries.extend(_entries(manifest, read))
             except BadObject as error:
                 entries.append((error.kind, error.key, "", str(error)))
-                continue
-            if isinstance(obj, Pod):
-                obj = with_limits_as_requests(obj)
-                entries.extend(("PodGroup", group.key, obj.key, group) for group in _implied(obj))
-                obj = _in_group(obj)
-            entries.append((kind, obj.key, "", obj))
     for kind, key, pod, content in sorted(entries, key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it
         event = (
-            ev.ObjectBad(kind, key, "", content)
-            if isinstance(content, str)
-            else ev.ObjectPut(kind, key, "", encode_payload(content))
+            ev.ObjectBad(kind, key, "", content) if isinstance(content, str) else ev.ObjectPut(kind, key, "", content)
         )
         state.apply(state.sequence + 1, event)
     return state
+
+
+def _entries(manifest: Any, read: Kind) -> list[tuple[str, str, str, bytes]]:
+    """The object of a manifest, and the group that is implied. Raises BadObject."""
+    kind, obj, _ = from_manifest(manifest, (read,))
+    groups: list[Object] = []
+    if isinstance(obj, Pod):
+        obj = with_limits_as_requests(obj)
+        groups, obj = _implied(obj), _in_group(obj)
+    return [
+        (kind, obj.key, "", encode_payload(obj)),
+        *(("PodGroup", group.key, obj.key, encode_payload(group)) for group in groups),
+    ]
 
 
 def _implied(pod: Pod) -> list[Object]:
