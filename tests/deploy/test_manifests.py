@@ -69,6 +69,7 @@ WRITES = {
     Grant("patch", "", "persistentvolumeclaims", "", ""),
     Grant("patch", "", "persistentvolumes", "", ""),
     Grant("patch", "scheduling.volcano.sh", "podgroups", "", ""),
+    Grant("create", "scheduling.volcano.sh", "queues", "", ""),
     Grant("patch", "scheduling.volcano.sh", "queues/status", "", ""),
     Grant("create", "", "events", "", ""),
     Grant("patch", "", "events", "", ""),

@@ -32,6 +32,7 @@ from vcd.embedded.request import Call
 
 UNUSED = {
     Grant("delete", "", "pods", "", ""): "evictions, for which the configuration names no action",
+    Grant("create", "scheduling.volcano.sh", "queues", "", ""): "the first queues, which the controllers made here",
     Grant("list", "metrics.k8s.io", "nodes", "", ""): "samples of usage, for which the configuration names no source",
     **{
         Grant("get", "custom.metrics.k8s.io", f"nodes/{metric}", "", ""): "samples of usage, too"

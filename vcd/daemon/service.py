@@ -20,6 +20,7 @@ import structlog
 from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.faults import FaultNews
+from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.latecomers import Latecomers
@@ -154,6 +155,14 @@ class Service:
         self.usage = UsagePoller(
             client, state, keeper.put, lambda: self.policy.policy.metrics, self.metrics.observe_usage, clock
         )
+        self.first_queues = FirstQueues(
+            client,
+            options.default_queue,
+            lambda: keeper.state.keys("Queue"),
+            self._leads,
+            lambda words: self._record_at_configuration("QueueMissing", words),
+            clock=clock,
+        )
         keeper.minded = self._is_minded
         keeper.observe = self._observe
         keeper.appended = self.metrics.observe_append
@@ -215,6 +224,7 @@ class Service:
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
         self.keeper.changed.set()
         self._write_groups_again()
+        self.first_queues.due()
 
     def _gave_back(self, stuck: Mapping[str, str]) -> None:
         self.metrics.observe_given_back()
@@ -483,6 +493,7 @@ class Service:
             self.policy.follow(self._policy_changed, self._policy_refused),
             self.metrics.measure_pauses(),
             self.usage.run(),
+            self.first_queues.run(),
         ]
         if isinstance(self.clock, SteadyClock):
             parts.append(self._mind_clock(self.clock))

@@ -112,7 +112,7 @@ class ClusterState:
         """The digest of an object's last payload, None where it is not there or could not be decoded."""
         return self.digests.get(kind, {}).get(key) or None
 
-    def keys(self, kind: str) -> Iterable[str]:
+    def keys(self, kind: str) -> list[str]:
         """The keys of all objects of a kind that the log shows, readable or not."""
         return list(self.digests.get(kind, {}))
 

@@ -1,0 +1,100 @@
+"""The two queues that Volcano's webhook and controllers expect the scheduler to make: ``root``, and the default one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import NoReturn
+
+import msgspec
+import structlog
+
+from vcd.kube.client import ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.model.kinds import KINDS
+
+log = structlog.get_logger(__name__)
+
+ROOT = "root"
+_QUEUE = KINDS["Queue"]
+_LONGEST_PAUSE = 60.0
+"""Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
+
+
+class FirstQueues:
+    """Makes the queues that are missing each time this replica begins to lead (``due``).
+
+    ``there`` tells the names of the queues that there are, ``fence`` whether this replica leads. A refusal keeps
+    nobody from scheduling: it is told to ``refused`` once for each reason, and tried again after a growing pause.
+    Source: Volcano ``pkg/scheduler/cache``.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        default_queue: str,
+        there: Callable[[], Collection[str]],
+        fence: Callable[[], bool],
+        refused: Callable[[str], None],
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rand: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self._client = client
+        self._wanted = {ROOT: False, default_queue: True}
+        """Whether what a queue holds may be reclaimed, by its name."""
+        self._there = there
+        self._fence = fence
+        self._refused = refused
+        self._clock = clock
+        self._random = rand
+        self._due = asyncio.Event()
+        self._told: set[str] = set()
+
+    def due(self) -> None:
+        """This replica leads, and knows all queues."""
+        self._due.set()
+
+    async def run(self) -> NoReturn:
+        """Make what is missing whenever it is due, until cancelled."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            backoff = Backoff(1.0, _LONGEST_PAUSE, self._random)
+            while (problem := await self._make_missing()) is not None:
+                await self._clock.sleep(pause_after(problem, backoff))
+
+    async def _make_missing(self) -> KubeError | None:
+        """What went wrong last, None where no more is to be done."""
+        problem: KubeError | None = None
+        for name, reclaimable in self._wanted.items():
+            if name in self._there():
+                continue
+            try:
+                await self._make(name, reclaimable)
+            except Fenced:
+                return None  # the next leader looks for itself
+            except KubeError as error:
+                if isinstance(error, ApiError) and error.status == 409:
+                    continue  # somebody else was faster
+                problem = error
+                self._tell(name, error)
+        return problem
+
+    async def _make(self, name: str, reclaimable: bool) -> None:
+        body = {
+            "apiVersion": f"{_QUEUE.group}/{_QUEUE.version}",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"weight": 1, "reclaimable": reclaimable},
+        }
+        raw = msgspec.json.encode(body)
+        await self._client.request("POST", _QUEUE.path, raw, urgency=Urgency.STATUS, fence=self._fence)
+        log.info("queue made", queue=name)
+
+    def _tell(self, name: str, error: KubeError) -> None:
+        words = f"queue {name} is missing and cannot be made: {error}; create it, or let vcd create queues"
+        if words not in self._told:
+            self._told.add(words)
+            log.warning("queue missing", queue=name, error=str(error))
+            self._refused(words)
