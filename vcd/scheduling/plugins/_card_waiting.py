@@ -28,9 +28,8 @@ class Waiting:
 
     By card resource and entry, in thousandths: ``asked`` is what all of its pods ask for, ``needed`` what of that the
     group's minimum still lacks, ``kept`` the same without pods that a scheduling gate or their size holds from every
-    node. The minimum is what
-    minResources states of the resource; where it states nothing, as many pods as minMember lacks, of which those that
-    ask for no cards come first.
+    node. The minimum is what minResources states of the resource; where it states nothing, as many pods as minMember
+    lacks, of which those that ask for no cards come first.
     """
 
     def __init__(self, session: Session, cards: NodeCards, asks_cards: Mask, request_of: RequestOf) -> None:
