@@ -14,8 +14,8 @@ import pytest
 
 from tests.daemon.answering import Answering, Request, nobodys_url, server
 from tests.kube.scripted import until
-from vcd.daemon.asking import Asking
-from vcd.scheduling.outside import Question, Reply
+from vcd.daemon.asking import AT_ONCE, Asking
+from vcd.scheduling.outside import OUT_OF_TIME, Question, Reply
 
 MS = 1_000_000
 LONG = 20_000 * MS
@@ -226,3 +226,66 @@ def test_json_of_any_size_is_sent(told: Answering, asking: Asking) -> None:
     told.answer = answer
     asking.ask(question(told.url, json.dumps({"x": "y" * 3_000_000}).encode()))
     assert sizes == [3_000_000]
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+class Gauge:
+    """Answers by the request's path once as many are under way as a test waits for."""
+
+    def __init__(self, wanted: int) -> None:
+        self.most = 0
+        self._under_way = 0
+        self._wanted = wanted
+        self._changed = threading.Condition()
+
+    def __call__(self, request: Request) -> tuple[int, bytes]:
+        with self._changed:
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most >= self._wanted, PROMPT)
+            self._under_way -= 1
+        return 200, request.path.encode()
+
+
+@pytest.mark.parametrize("count", [3, AT_ONCE, 50])
+def test_questions_are_asked_side_by_side_and_answered_in_their_order(
+    told: Answering, asking: Asking, count: int
+) -> None:
+    gauge = Gauge(min(count, AT_ONCE))
+    told.answer = gauge
+    replies = asking.ask_all([question(f"{told.url}/{number}") for number in range(count)], LONG)
+    assert replies == [Reply(f"/{number}".encode()) for number in range(count)]
+    assert (gauge.most, told.connections) == (min(count, AT_ONCE), min(count, AT_ONCE))
+
+
+@pytest.mark.parametrize(("count", "timeout"), [(1000, 100 * MS), (40, LONG)])
+def test_a_silent_server_costs_all_questions_together_no_more_than_they_may_take(
+    told: Answering, asking: Asking, count: int, timeout: int
+) -> None:
+    """A thousand questions to a server that is silent took as many time-outs, one after the other."""
+    told.answer = told.hang
+    began = time.monotonic()
+    replies = asking.ask_all([question(told.url, timeout=timeout) for _ in range(count)], 500 * MS)
+    assert 0.5 <= time.monotonic() - began < 5.0
+    assert {reply.error for reply in replies} <= {"no answer within 100ms", OUT_OF_TIME}
+    assert replies[-1] == Reply(error=OUT_OF_TIME)
+
+
+def test_one_that_hangs_holds_up_no_other(told: Answering, asking: Asking) -> None:
+    told.answer = lambda request: told.hang(request) if request.path == "/3" else (200, request.path.encode())
+    replies = asking.ask_all([question(f"{told.url}/{n}", timeout=300 * MS) for n in range(40)], LONG)
+    assert [n for n, reply in enumerate(replies) if reply.error] == [3]
+    assert replies[3].error == "no answer within 300ms"
+    assert replies[39] == Reply(b"/39")
+
+
+async def test_closing_ends_all_that_is_being_asked(told: Answering, asking: Asking) -> None:
+    told.answer = told.hang
+    questions = [question(told.url) for _ in range(3 * AT_ONCE)]
+    waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask_all, questions, LONG))
+    await until(told.hanging.is_set)
+    asking.close()
+    assert all(reply.error for reply in await asyncio.wait_for(waiting, PROMPT))

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.daemon.answering import Answering, Request, server
-from tests.e2e.cluster import Cluster, until
+from tests.e2e.cluster import Cluster, Obj, node, until
 from vcd.model import events as ev
 from vcd.scheduling.usage_samples import NodeUsage, read_samples
 from vcd.timetravel.replay import replay
@@ -75,3 +75,50 @@ async def test_what_the_world_said_is_in_the_log_and_decides_again_without_it(tm
     assert [told.url in text for text in texts] == [True]
     assert holding(tmp_path, b"s3cret") == ["scheduler.conf"]
     assert "s3cret" not in "".join(texts)
+
+
+SILENT = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: extender
+    arguments:
+      extender.urlPrefix: {url}
+      extender.httpTimeout: 10s
+      extender.sessionTimeout: 300ms
+      extender.predicateVerb: predicate
+      extender.managedResources: example.com/license
+"""
+
+
+def faults(cluster: Cluster) -> list[Obj]:
+    """The Events of plugins that cannot do their work."""
+    return [event for event in cluster.store.list("events") if event["reason"] == "PluginFault"]
+
+
+async def test_an_extender_that_is_silent_holds_up_nobody_and_is_told_of(tmp_path: Path) -> None:
+    with server() as told:
+        told.answer = told.hang
+        async with Cluster(tmp_path) as cluster:
+            cluster.add_nodes(2)
+            licensed = node("licensed")
+            licensed["status"]["allocatable"]["example.com/license"] = "4"
+            cluster.store.create("nodes", licensed)
+            file = tmp_path / "scheduler.conf"
+            file.write_text(SILENT.format(url=told.url))
+            daemon = await cluster.started("a", f"--scheduler-conf={file}")
+            asks = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", "example.com/license": "1"}}}
+            waiting = cluster.submit("licensed", 2, containers=[asks])
+            await until(lambda: faults(cluster), what="the Event")
+            assert "is not asked any more in this session" in faults(cluster)[0]["message"]
+            assert faults(cluster)[0]["involvedObject"]["kind"] == "ConfigMap"
+            assert (await daemon.metrics())["vcd_extender_out"] == 1
+            await cluster.until_bound(cluster.submit("plain", 2))
+            assert not cluster.bound(waiting)
+            told.answer = lambda _: (200, b"{}")
+            told.released.set()
+            await cluster.until_bound(waiting)
+            await until(lambda: daemon.sessions()[-1].asked, what="a session with answers")
+    assert [one.difference for one in replay(daemon.log) if one.difference is not None] == []

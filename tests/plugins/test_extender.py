@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +22,13 @@ from vcd.api import read_policy
 from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.keeper import Keeper
+from vcd.daemon.watchdog import Watchdog
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, instances, run
-from vcd.scheduling.outside import Question, Recorded, Recorder, Reply
+from vcd.scheduling.outside import OneByOne, Question, Recorded, Recorder, Reply
 from vcd.scheduling.plugin import Refusal, Vote
 from vcd.scheduling.plugins.extender import ExtenderPlugin
 from vcd.scheduling.session import Session
@@ -41,7 +45,7 @@ Answers = dict[str, Any]
 DEFAULTS = {"extender.urlPrefix": "http://server/", "extender.httpTimeout": "100ms"}
 
 
-class Server:
+class Server(OneByOne):
     """Answers verbs by a table; keeps what it was asked."""
 
     def __init__(self, answers: Answers) -> None:
@@ -179,7 +183,10 @@ def test_names_of_fields_are_read_in_any_case_as_go_does() -> None:
 def test_calls_that_failed_are_counted() -> None:
     session, _ = opened({"queueOverused": "HTTP 500"}, NODES, one())
     session.overused(queue_of(session, "default"))
-    assert [(gauge.name, gauge.value) for gauge in plugin_of(session).gauges()] == [("vcd_extender_failed_calls", 1)]
+    assert [(gauge.name, gauge.value) for gauge in plugin_of(session).gauges()] == [
+        ("vcd_extender_failed_calls", 1),
+        ("vcd_extender_out", 0),
+    ]
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -280,21 +287,45 @@ def test_reasons_of_others_stand_beside_its_own() -> None:
     assert why(session, "g") == {"Insufficient cpu": 1, "node(s) were unschedulable": 1, "not here": 1}
 
 
-def test_each_task_is_asked_about_by_itself() -> None:
-    def split(request: Json) -> Json:
-        number = request["task"]["Name"][-1]
-        return {} if request["node"]["Name"] == f"n{number}" else {"status": "not yours"}
+def unlike(where: str, members: int = 1) -> list[Json]:
+    """Three pods of a job that differ in a label or an annotation."""
+    pods = [pod(f"g-{i}", group="g", cpu=1, **{where: {"example.com/card": f"n{i}"}}) for i in range(3)]
+    return [group("g", members=members), *pods]
 
-    session, _ = decided({"predicate": split}, NODES, gang("g", 3, cpu=1))
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_pods_that_differ_are_asked_about_each(where: str) -> None:
+    def split(request: Json) -> Json:
+        wanted = request["task"]["Pod"]["metadata"][where]["example.com/card"]
+        return {} if request["node"]["Name"] == wanted else {"status": "not yours"}
+
+    session, _ = decided({"predicate": split}, NODES, unlike(where, 3))
     assert binds(session) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
 
-def test_a_task_that_fails_does_not_speak_for_the_next() -> None:
+def test_a_task_that_fails_does_not_speak_for_one_that_is_unlike_it() -> None:
     def only_the_second(request: Json) -> Json:
         return {} if request["task"]["Name"] == "g-1" else {"status": "not you"}
 
-    session, _ = decided({"predicate": only_the_second}, NODES, gang("g", 2, members=1, cpu=1))
+    session, _ = decided({"predicate": only_the_second}, NODES, unlike("labels"))
     assert list(binds(session)) == ["g-1"]
+
+
+@pytest.mark.parametrize(("pods", "nodes"), [(4, 5), (12, 3)])
+def test_pods_that_are_alike_are_asked_about_once_for_each_state_of_a_node(pods: int, nodes: int) -> None:
+    numbered = [
+        pod(f"g-{i}", group="g", cpu="100m", annotations={"volcano.sh/task-index": str(i)}) for i in range(pods)
+    ]
+    session, told = decided(
+        {"predicate": {}}, [node(f"n{i}") for i in range(nodes)], [group("g", members=pods), *numbered]
+    )
+    assert len(binds(session)) == pods
+    assert len(told.asked) == nodes + pods - 1  # all at first, then the one that was taken
+
+
+def test_pods_of_two_jobs_are_asked_about_each() -> None:
+    _, told = decided({"predicate": {}}, NODES, gang("a", 1, cpu=1), gang("b", 1, cpu=1))
+    assert {request["task"]["Job"] for request in told.requests("predicate")} == {"default/a", "default/b"}
 
 
 def test_only_the_node_that_changed_is_asked_about_again() -> None:
@@ -304,10 +335,10 @@ def test_only_the_node_that_changed_is_asked_about_again() -> None:
     assert session.candidates(first).passing().all()
     session.pre_predicate(second)
     assert session.candidates(second).passing().all()
-    assert len(told.asked) == 6
+    assert len(told.asked) == 3
     Statement(session, "allocate", first.job).allocate(first, 1)
     assert session.candidates(second).passing().all()
-    (request,) = [request for _, request in told.asked[6:]]
+    (request,) = [request for _, request in told.asked[3:]]
     assert list(request["node"]["Tasks"]) == ["default/g-0"]
     assert request["node"]["Idle"]["MilliCPU"] == 7000
 
@@ -574,6 +605,59 @@ def test_a_placement_that_it_refuses_is_not_made(answer: Any, ignorable: bool, b
         assert why(session, "g") == {f"the extender refuses the placement: {words}": 0}
 
 
+def no_license(*names: str) -> Callable[[Json], Json]:
+    """Refuses to have tasks of some names placed."""
+    return lambda request: {"errorMessage": "no license"} if request["task"]["Name"] in names else {}
+
+
+@pytest.mark.parametrize("refused", ["g-0", "g-1", "g-2"])
+@pytest.mark.parametrize("before", [("gang",), ("priority", "gang", "drf", "proportion"), ()])
+def test_one_refused_placement_takes_back_that_task_only(refused: str, before: tuple[str, ...]) -> None:
+    """One refused allocateFunc kept its whole job waiting for ever; Volcano takes back that task only."""
+    session, told = decided(
+        {"allocateFunc": no_license(refused), "deallocateFunc": {}},
+        NODES,
+        gang("g", 3, members=2, cpu=1),
+        before=before,
+    )
+    assert sorted(binds(session)) == sorted({"g-0", "g-1", "g-2"} - {refused})
+    assert [request["task"]["Name"] for request in told.requests("deallocateFunc")] == [refused]
+    assert int(session.nodes.usage.used[session.nodes.resources.index("cpu")].sum()) == 2000
+    reason = "the extender refuses the placement: no license"
+    assert [(each.plugin, each.pods) for each in job_of(session, "g").why if each.reason == reason] == [
+        ("extender", (f"default/{refused}",))
+    ]
+
+
+def test_a_refused_placement_leaves_a_gang_below_its_minimum_unbound() -> None:
+    session, _ = decided({"allocateFunc": no_license("g-1")}, NODES, gang("g", 3, cpu=1))
+    assert (binds(session), int(session.nodes.usage.used.sum())) == ({}, 0)
+
+
+def test_a_refused_placement_of_a_pod_that_asks_for_nothing_takes_back_that_one_only() -> None:
+    session, _ = decided(
+        {"allocateFunc": no_license("g-0")}, NODES, gang("g", 3, members=1), actions="enqueue, allocate, backfill"
+    )
+    assert sorted(binds(session)) == ["g-1", "g-2"]
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt", "gangreclaim"])
+def test_nobody_is_evicted_for_a_placement_that_it_refuses(action: str) -> None:
+    """The room would be made in vain, again in each session."""
+    queues = [queue("q"), queue("other", weight=1)]
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+    victims = gang("v", 2, members=1, cpu=4, on=["n", "n"], queue="other" if "reclaim" in action else "q")
+    urgent = {"priority": 9, "containers": [{"name": "c", "resources": {"requests": {"cpu": "4"}}}]}
+    wants = gang("g", 1, queue="q", group_spec={"priorityClassName": "high"}, spec=urgent)
+    objects = [node("n", cpu=8), *queues, high, *victims, *wants]
+    before = ("priority", "gang", "predicates", *(["proportion"] if "reclaim" in action else []))
+    for answer, evicted in (({}, True), (no_license("g-0"), False)):
+        session, told = decided({"allocateFunc": answer}, objects, before=before, actions=f"allocate, {action}")
+        verbs = [op.verb for statement in session.statements for op in statement.operations()]
+        assert ("evict" in verbs) == evicted
+        assert told.requests("allocateFunc")
+
+
 def test_a_reverse_that_it_refuses_is_made_all_the_same() -> None:
     session, told = decided({"deallocateFunc": {"errorMessage": "no"}}, node("n", cpu=1), gang("g", 2, cpu=1))
     assert (len(told.asked), int(session.nodes.usage.used.sum())) == (1, 0)
@@ -823,3 +907,99 @@ async def test_a_hanging_extender_holds_up_nothing_but_its_session() -> None:
     assert log.sessions[0].head == head
     (answer,) = log.sessions[0].asked
     assert answer.error or answer.answer == b"late"
+
+
+# --- a budget of time -------------------------------------------------------------------------------------------------
+
+
+async def one_session(
+    url: str, count: int, arguments: Json, answers: Answers, watchdog: Watchdog | None = None
+) -> tuple[FakeLog, Session, float]:
+    """A session of a daemon's cycle on so many nodes: its log, the session, and the seconds that it took.
+
+    What was logged of it is decided again by the record, without a server.
+    """
+    given = {"extender.urlPrefix": url, **{f"extender.{key}": value for key, value in arguments.items()}}
+    policy = read_policy(conf_of(answers, given, ("gang",)))
+    log, held = FakeLog(), list[Session]()
+    keeper = Keeper(log.as_log(), ClusterState())
+    await keeper.put(puts(*default_queues([]), *(node(f"n{i}") for i in range(count)), *gang("g", 3, cpu=1)))
+    asking = Asking()
+    cycle = Cycle(
+        keeper,
+        lambda: policy,
+        lambda: 1,
+        lambda record, plan, session, _: held.append(session),
+        clock=lambda: NOW_NS,
+        outside=asking,
+        watchdog=watchdog,
+    )
+    snapshot = SnapshotMaker(keeper.state).snapshot()
+    began = time.monotonic()
+    await cycle.once(1)
+    took = time.monotonic() - began
+    asking.close()
+    for logged in log.sessions:
+        record = Recorded(logged.asked)
+        again = decide(snapshot, policy, logged.now, logged.seed, outside=record, interrupted=logged.interrupted)
+        assert (ev.encode_plan(again), record.departure()) == (logged.plan, None)
+    return log, held[0], took
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+@pytest.mark.parametrize("verb", ["predicate", "prioritize", "jobReady", "allocateFunc", "onSessionOpen"])
+async def test_a_silent_server_costs_a_session_its_budget_at_most(verb: str, ignorable: bool) -> None:
+    """A thousand nodes and a silent server stopped the cycle for a quarter of an hour."""
+    budget = {"sessionTimeout": "400ms", "httpTimeout": "150ms", "ignorable": ignorable}
+    with server() as told:
+        told.answer = told.hang
+        _, session, took = await one_session(told.url, 1000, budget, {verb: {}})
+    assert took < 4.0  # the budget, and what a busy machine takes for a session of a thousand nodes
+    bound = len(binds(session))
+    # as at any failure: jobReady is ready where it is not ignorable, a session that was not taken goes on without it
+    assert bound == (3 if ignorable != (verb == "jobReady") or verb == "onSessionOpen" else 0)
+    if verb == "predicate":
+        (out,) = [gauge.value for gauge in session.gauges["extender"] if gauge.name == "vcd_extender_out"]
+        ((problem,),) = [told for name, told in session.problems.items() if name == "extender"]
+        assert (out, problem.kind, problem.key) == (1, "", "")
+        assert "is not asked any more in this session" in problem.message
+
+
+async def test_a_server_that_is_slow_is_asked_sixteen_questions_at_a_time() -> None:
+    """It answers sixteen questions once it has them all: asked one after the other it would answer none in time."""
+    together, count = threading.Barrier(16), itertools.count()
+
+    def answer(_: Any) -> tuple[int, bytes]:
+        if next(count) < 32:
+            together.wait(10)
+        return 200, b"{}"
+
+    with server() as told:
+        told.answer = answer
+        budget = {"sessionTimeout": "20s", "httpTimeout": "15s"}
+        _, session, _ = await one_session(told.url, 32, budget, {"predicate": {}})
+    assert len(binds(session)) == 3
+
+
+async def test_a_wrong_server_is_asked_once_for_each_node_and_record_and_replay_agree() -> None:
+    with server() as told:
+        told.answer = lambda request: (200, b"[]") if b"n1" in request.body else (503, b"")
+        budget = {"sessionTimeout": "20s", "httpTimeout": "10s"}
+        _, session, _ = await one_session(told.url, 50, budget, {"predicate": {}})
+        assert len(told.requests) == 50
+    assert binds(session) == {}
+
+
+@pytest.mark.parametrize("ignorable", [False, True])
+async def test_the_watchdog_interrupts_it_and_what_it_guards_stays_guarded(ignorable: bool) -> None:
+    """A budget beyond what a plugin may take is no way around the watchdog; without its consent no pod is placed."""
+    budget = {"sessionTimeout": "60s", "httpTimeout": "60s", "ignorable": ignorable}
+    with server() as told:
+        told.answer = told.hang
+        log, session, took = await one_session(told.url, 20, budget, {"predicate": {}}, Watchdog(0.5))
+    assert took < 10.0
+    (record,) = log.sessions
+    assert [fault.partition(",")[0].partition(" at ")[0] for fault in record.interrupted] == ["extender: interrupted"]
+    assert len(binds(session)) == (3 if ignorable else 0)
+    if not ignorable:
+        assert why(session, "g") == {"the extender cannot be asked: it was interrupted": 20}

@@ -143,7 +143,9 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("pre_bind", [ev.VolumeChoice("ns/claim")], (ev.VolumeChoice("ns/claim"),)),
     ("pre_bind", iter(()), ()),
     ("bind_annotations", MappingProxyType({"a": "b"}), {"a": "b"}),
-    ("on_allocate", "whatever", "whatever"),
+    ("on_allocate", "whatever", None),
+    ("on_allocate", Refusal("no"), Refusal("no")),
+    ("on_deallocate", "whatever", "whatever"),
 ]
 
 

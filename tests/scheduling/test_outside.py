@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from vcd.scheduling.decide import decide, run
 from vcd.scheduling.outside import (
     NOBODY,
     NOT_ASKED,
+    OUT_OF_TIME,
+    OneByOne,
     Question,
     Recorded,
     Recorder,
@@ -37,7 +39,7 @@ def question(text: str) -> Question:
     return dataclasses.replace(QUESTION, body=text.encode())
 
 
-class Oracle:
+class Oracle(OneByOne):
     """Answers in turn."""
 
     def __init__(self, *replies: Reply) -> None:
@@ -255,3 +257,76 @@ def test_passwords_are_found_however_they_are_written(line: str) -> None:
 def test_a_configuration_without_passwords_stays_as_it_is() -> None:
     text = BARE + "metrics:\n  address: http://server/a@b\n  elasticsearch.password:\n"
     assert without_secrets(text) == text
+
+
+# --- many questions, and the time that they take ----------------------------------------------------------------------
+
+OUT = Reply(error=OUT_OF_TIME)
+
+
+class Slow(Oracle):
+    """Answers in turn, each answer taking so long by its own clock."""
+
+    def __init__(self, takes: int, *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.takes = takes
+        self.now = 0
+
+    def ask(self, question: Question) -> Reply:
+        self.now += self.takes
+        return super().ask(question)
+
+
+def answers(*texts: str) -> list[Reply]:
+    return [Reply(text.encode()) for text in texts]
+
+
+def test_many_questions_are_recorded_in_their_order_and_answered_from_there() -> None:
+    recorder = Recorder(Oracle(*answers("x", "y", "z")))
+    asked = [question(text) for text in "abc"]
+    assert recorder.ask_all(asked, 10) == answers("x", "y", "z")
+    record = Recorded(recorder.asked)
+    assert record.ask_all(asked, 1) == answers("x", "y", "z")
+    assert record.departure() is None
+
+
+def test_once_its_time_is_used_up_nobody_is_asked_any_more() -> None:
+    server = Slow(3, *answers("x", "y"))
+    recorder = Recorder(server, lambda: server.now)
+    assert recorder.ask_all([question("a"), question("b")], 5) == answers("x", "y")
+    assert recorder.ask_all([question("c"), question("d")], 5) == [OUT, OUT]
+    assert len(server.questions) == 2
+
+
+def test_the_time_of_a_session_is_each_plugins_own() -> None:
+    server = Slow(9, *answers("x", "y"))
+    recorder = Recorder(server, lambda: server.now)
+    recorder.ask_all([question("a")], 5)
+    other = dataclasses.replace(question("b"), plugin="another")
+    assert recorder.ask_all([other], 5) == answers("y")
+
+
+def test_an_interrupted_session_does_not_get_its_time_back() -> None:
+    server = Slow(9, *answers("x"))
+    recorder = Recorder(server, lambda: server.now)
+    recorder.ask_all([question("a")], 5)
+    recorder.restart()
+    assert recorder.ask_all([question("a")], 5) == [OUT]
+
+
+class Ragged(Oracle):
+    """Gives all replies at once, whatever their order."""
+
+    def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
+        return self.replies
+
+
+@pytest.mark.parametrize("came", [[Reply(b"x"), OUT, Reply(b"z")], [Reply(b"x"), OUT, OUT]])
+def test_what_came_after_the_first_that_was_out_of_time_does_not_count(came: list[Reply]) -> None:
+    """So one entry stands for all of them, whichever of several parallel questions was answered last."""
+    recorder = Recorder(Ragged(*came))
+    asked = [question(text) for text in "abc"]
+    assert recorder.ask_all(asked, 5) == [Reply(b"x"), OUT, OUT]
+    assert [one.error for one in recorder.asked] == ["", OUT_OF_TIME]
+    for again in (Recorded(recorder.asked), Remembered(recorder.asked)):
+        assert again.ask_all(asked, 5) == [Reply(b"x"), OUT, OUT]

@@ -1,7 +1,8 @@
 """The world outside, asked over HTTP from the thread in which a session decides.
 
 The thread waits, the event loop does not: there is none here. The time-out bounds the whole exchange, looking up the
-name included, so that a server that hangs, or sends a byte now and then, costs a session that much and no more.
+name included, so that a server that hangs, or sends a byte now and then, costs a session that much and no more. Many
+questions are asked at once, each on a connection of its own.
 """
 
 from __future__ import annotations
@@ -13,15 +14,21 @@ import queue
 import socket
 import ssl
 import threading
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from vcd.scheduling.arguments import format_duration
-from vcd.scheduling.outside import Question, Reply
+from vcd.scheduling.outside import OUT_OF_TIME, Question, Reply
 
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 """What using a kept connection raises that the server closed in the meantime."""
 _STOPPING = Reply(error="stopping")
+AT_ONCE = 16
+"""Questions under way at one time; as many as vc-scheduler's workers that look at nodes."""
+_LOOK = 0.25
+"""Seconds between looks while waiting, so that the watchdog can interrupt who waits."""
 _LONGEST = 86_400.0
 """Seconds that the longest time-out means."""
 _SPARED = 65_536
@@ -29,35 +36,97 @@ _SPARED = 65_536
 
 
 class Asking:
-    """Answers questions by HTTP, keeping the connection to each server open from one to the next."""
+    """Answers questions by HTTP, keeping the connections to each server open from one to the next."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._idle: dict[tuple[str, str], list[_Line]] = {}
+        self._busy: dict[_Line, _Call] = {}
         self._closed = False
 
     def ask(self, question: Question) -> Reply:
         """The answer, or an error: a status other than 200, an answer too long, or none in time."""
+        (reply,) = self.ask_all([question], round(_LONGEST * 1e9))
+        return reply
+
+    def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
+        """The answers or errors of questions that are asked side by side, AT_ONCE at a time; OUT_OF_TIME is the error
+        of those without an answer when ``within`` (nanoseconds) is over."""
+        batch = _Batch(questions, time.monotonic() + within / 1e9)
         try:
-            target = _target(question.url)
-            line = self._line(target)
-        except (ValueError, http.client.HTTPException) as error:
-            return Reply(error=f"the address cannot be asked: {error}")
-        if self._closed:
-            line.hang_up()
-        return line.exchange(question, target)
+            while len(batch.replies) < len(questions):
+                self._begin(batch)
+                self._wait(batch)
+        finally:
+            for line in list(self._busy):  # none but where the wait was interrupted
+                self._leave(line)
+        return [batch.replies[place] for place in range(len(questions))]
+
+    def _begin(self, batch: _Batch) -> None:
+        """Ask as many as may be under way."""
+        while batch.next < len(batch.questions) and len(self._busy) < AT_ONCE:
+            place, question = batch.next, batch.questions[batch.next]
+            batch.next += 1
+            now = time.monotonic()
+            if now >= batch.until:
+                batch.replies[place] = Reply(error=OUT_OF_TIME)
+                continue
+            try:
+                target = _target(question.url)
+                line = self._line(target)
+            except (ValueError, http.client.HTTPException) as error:
+                batch.replies[place] = Reply(error=f"the address cannot be asked: {error}")
+                continue
+            self._busy[line] = call = _Call(place, question, target, batch, now + _seconds(question))
+            line.ask(call)
+            if self._closed:
+                line.hang_up()
+
+    def _wait(self, batch: _Batch) -> None:
+        """Take what comes until a call's time is over, at most for a look."""
+        if not self._busy:
+            return
+        until = min(batch.until, *(call.until for call in self._busy.values()))
+        try:
+            line, reply = batch.arrived.get(timeout=min(max(0.0, until - time.monotonic()), _LOOK))
+        except queue.Empty:
+            self._give_up(batch)
+            return
+        call = self._busy.pop(line, None)
+        if call is not None:
+            batch.replies[call.place] = reply
+            if line.usable:
+                self._idle.setdefault((call.target.scheme, call.target.netloc), []).append(line)
+
+    def _give_up(self, batch: _Batch) -> None:
+        """Wait no longer for answers that are late."""
+        now = time.monotonic()
+        for line, call in list(self._busy.items()):
+            if now >= batch.until:
+                batch.replies[call.place] = Reply(error=OUT_OF_TIME)
+            elif now >= call.until:
+                batch.replies[call.place] = _late(call.question)
+            else:
+                continue
+            self._leave(line)
+
+    def _leave(self, line: _Line) -> None:
+        self._busy.pop(line, None)
+        line.hang_up()
 
     def _line(self, target: _Target) -> _Line:
-        origin = (target.scheme, target.netloc)
-        line = self._lines.get(origin)
-        if line is None or not line.usable:
-            line = self._lines[origin] = _Line(target)
-        return line
+        idle = self._idle.get((target.scheme, target.netloc), [])
+        while idle:
+            line = idle.pop()
+            if line.usable:
+                return line
+        return _Line(target)
 
     def close(self) -> None:
         """End all connections: what is being asked, and everything after it, is answered by an error."""
         self._closed = True
-        for line in list(self._lines.values()):
-            line.hang_up()
+        for lines in (self._busy, *list(self._idle.values())):
+            for line in list(lines):
+                line.hang_up()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +161,31 @@ def _late(question: Question) -> Reply:
     return Reply(error=f"no answer within {format_duration(question.timeout)}")
 
 
+@dataclass(eq=False)
+class _Batch:
+    """Questions that are asked side by side, ``next`` the first that is not yet, and the replies by their places.
+
+    ``until`` is the monotonic time, in seconds, when they are given up. ``arrived`` is filled by the lines' threads.
+    """
+
+    questions: Sequence[Question]
+    until: float
+    next: int = 0
+    replies: dict[int, Reply] = field(default_factory=dict)
+    arrived: queue.SimpleQueue[tuple[_Line, Reply]] = field(default_factory=queue.SimpleQueue)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A question under way."""
+
+    place: int
+    question: Question
+    target: _Target
+    batch: _Batch
+    until: float
+
+
 class _Line:
     """A connection with a thread of its own, which can be left behind when an answer does not come."""
 
@@ -103,25 +197,23 @@ class _Line:
             )
         else:
             self._connection = http.client.HTTPConnection(target.host, target.port)
-        self._calls: queue.SimpleQueue[tuple[Question, _Target] | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._current: _Call | None = None
         self.usable = True
         threading.Thread(target=self._serve, name="asking", daemon=True).start()
 
-    def exchange(self, question: Question, target: _Target) -> Reply:
-        """Ask, and wait as long as the question allows."""
-        self._calls.put((question, target))
-        try:
-            return self._replies.get(timeout=_seconds(question))
-        except queue.Empty:
-            self.hang_up()
-            return _late(question)
+    def ask(self, call: _Call) -> None:
+        """Ask; the reply goes to the call's batch."""
+        self._current = call
+        self._calls.put(call)
 
     def hang_up(self) -> None:
         """Use it no more; a thread that waits in it wakes up and ends."""
         self.usable = False
         self._calls.put(None)
-        self._replies.put(_STOPPING)
+        call = self._current
+        if call is not None:
+            call.batch.arrived.put((self, _STOPPING))
         sock = self._connection.sock
         if sock is not None:
             with contextlib.suppress(OSError):
@@ -129,7 +221,9 @@ class _Line:
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
-            self._replies.put(self._answer(*call))
+            reply = self._answer(call.question, call.target)
+            self._current = None
+            call.batch.arrived.put((self, reply))
             if not self.usable:
                 break
         self._connection.close()

@@ -114,7 +114,7 @@ class Cycle:
         stopwatch = _Stopwatch(durations)
         snapshot = self._maker.snapshot()
         stopwatch("snapshot")
-        recorder = Recorder(self._outside)
+        recorder = Recorder(self._outside, time.monotonic_ns)
         with contextlib.nullcontext() if self._watchdog is None else self._watchdog.looking():
             session, plan = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder)
         if self._may_decide() != epoch:

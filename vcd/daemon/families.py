@@ -210,6 +210,7 @@ DOCS = {
     "vcd_usage_known_nodes": "Nodes whose usage is known.",
     "vcd_usage_unknown_nodes": "Nodes whose usage is not known, by why: they pass and get no points.",
     "vcd_extender_failed_calls": "Calls of the extender in the last session that failed.",
+    "vcd_extender_out": "Whether the last session went on without the extender, which had used up its time.",
     "volcano_job_share": "The largest part of any of the cluster's resources that a job has.",
     **{
         f"volcano_queue_pod_group_{phase}_count": f"Groups of a queue in phase {phase.capitalize()}."

@@ -31,7 +31,7 @@ class Misconfigured:
 
     def counts(self) -> dict[tuple[str, str], int]:
         """How many problems each object has, by kind and key, in order."""
-        return dict(sorted(Counter((problem.kind, problem.key) for problem in self._all()).items()))
+        return dict(sorted(Counter((problem.kind, problem.key) for problem in self._all() if problem.kind).items()))
 
     def _all(self) -> frozenset[Problem]:
         return frozenset().union(*self._standing.values())

@@ -284,6 +284,10 @@ class Service:
     def _tell_misconfigured(self, session: Session) -> None:
         """An Event on each object that a plugin finds a new problem with."""
         for problem in self._misconfigured.news(session):
+            if not problem.kind:
+                _log.warning("a plugin cannot do its work", problem=problem.message)
+                self._record_at_configuration("PluginFault", problem.message)
+                continue
             uid = uid_of(self.keeper.state, problem.kind, problem.key)
             _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
             self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)

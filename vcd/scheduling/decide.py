@@ -60,7 +60,8 @@ def run(
     raises guard.Interrupted: decide again, with what happened among ``interrupted``.
     """
     faults = list(interrupted)
-    excluded = {guard.name_in(fault) for fault in interrupted}
+    late = {guard.name_in(fault) for fault in interrupted}
+    excluded = {name for name in late if not _stays(name)}
     errors: dict[str, Exception] = {}
     while True:
         plugins: list[list[tuple[Any, Plugin]]] = []
@@ -69,7 +70,7 @@ def run(
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
             plugins.extend(instances(policy, excluded, watch))
             used = memory if memory is not None and not errors else Memory()
-            left_out = sorted(excluded)
+            left_out = sorted(excluded | late)
             session = Session(
                 snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch, left_out=left_out
             )
@@ -113,6 +114,12 @@ def instances(
     return [
         [(option, _instance(option, watch)) for option in tier if option.name not in excluded] for tier in policy.tiers
     ]
+
+
+def _stays(name: str) -> bool:
+    """Whether a plugin that was interrupted takes part all the same, and is told that it was."""
+    kind = registry.plugins().get(name)
+    return kind is not None and guard.is_ours(kind) and kind.watched
 
 
 def _instance(option: PluginOption, watch: guard.Watch | None) -> Plugin:

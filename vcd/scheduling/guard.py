@@ -86,6 +86,11 @@ def is_ours(kind: type) -> bool:
     return kind.__module__.startswith(_OURS)
 
 
+def is_asked_directly(kind: type) -> bool:
+    """Whether it comes with vcd and nobody watches over it."""
+    return is_ours(kind) and not getattr(kind, "watched", False)
+
+
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +185,7 @@ class GuardedPoint:
 def point(plugin: Plugin, name: str, watch: Watch | None) -> Callable[..., Any]:
     """A plugin's method for a point as the framework calls it."""
     method: Callable[..., Any] = getattr(plugin, name)
-    return method if is_ours(type(plugin)) else GuardedPoint(plugin, name, watch)
+    return method if is_asked_directly(type(plugin)) else GuardedPoint(plugin, name, watch)
 
 
 def make(kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool], watch: Watch | None) -> Plugin:
@@ -191,7 +196,7 @@ def make(kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool
         plugin.flags = flags
         return plugin
 
-    if is_ours(kind):
+    if is_asked_directly(kind):
         return made()
     plugin: Plugin = Gate(kind.name, watch).ask("__init__", None, (), made)
     return plugin
@@ -199,7 +204,7 @@ def make(kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool
 
 def open_plugin(plugin: Plugin, session: Session, watch: Watch | None) -> None:
     """Tell a plugin that the session begins."""
-    if is_ours(type(plugin)):
+    if is_asked_directly(type(plugin)):
         plugin.open(session)
     else:
         Gate(plugin.name, watch).ask("open", None, (), plugin.open, session)
@@ -207,7 +212,7 @@ def open_plugin(plugin: Plugin, session: Session, watch: Watch | None) -> None:
 
 def close_plugin(plugin: Plugin, session: Session, watch: Watch | None) -> None:
     """Tell a plugin that the session ends."""
-    if is_ours(type(plugin)):
+    if is_asked_directly(type(plugin)):
         plugin.close(session)
     else:
         Gate(plugin.name, watch).ask("close", None, (), plugin.close, session)
@@ -215,7 +220,7 @@ def close_plugin(plugin: Plugin, session: Session, watch: Watch | None) -> None:
 
 def execute(kind: type[Action], arguments: ArgumentValues, session: Session, watch: Watch | None) -> None:
     """Run an action. One that is not ours has to leave every node within its room, and tasks on nodes that exist."""
-    if is_ours(kind):
+    if is_asked_directly(kind):
         kind(arguments).execute(session)
         return
     before = _Before(session)
@@ -228,7 +233,7 @@ def take_gauges(session: Session, watch: Watch | None) -> None:
     They are in ``session.gauges`` then, or the error in their place: gauges decide nothing. Raises Interrupted.
     """
     for plugin in session.plugins:
-        if not is_ours(type(plugin)):
+        if not is_asked_directly(type(plugin)):
             gate = Gate(plugin.name, watch)
             try:
                 session.gauges[plugin.name] = gate.ask("gauges", _every, (), plugin.gauges)
@@ -246,7 +251,7 @@ def take_problems(session: Session, watch: Watch | None) -> None:
         session.problems[PASSED_OVER] = passed_over
     for plugin in session.plugins:
         try:
-            if is_ours(type(plugin)):
+            if is_asked_directly(type(plugin)):
                 session.problems[plugin.name] = tuple(plugin.problems())
             else:
                 gate = Gate(plugin.name, watch)
@@ -448,6 +453,11 @@ def _refusal(answer: Any, *asked: Any) -> Refusal | None:
     return _well_told(answer)
 
 
+def _consent(answer: Any, *asked: Any) -> Refusal | None:
+    """What is no Refusal is not looked at, as at the points of rule NOTIFY."""
+    return _well_told(answer) if isinstance(answer, Refusal) else None
+
+
 def _well_told(refusal: Refusal) -> Refusal:
     """A refusal goes into the log: its words have to be texts."""
     detail = refusal.detail
@@ -522,8 +532,8 @@ def _problems(answer: Any, *asked: Any) -> tuple[Problem, ...]:
     for each in found:
         if not isinstance(each, Problem) or not all(isinstance(text, str) for text in (each.key, each.message)):
             _expected("Problems, their keys and messages texts", each)
-        if each.kind not in registry.kinds():
-            _expected(f"the kind of a Problem to be one of {', '.join(registry.kinds())}", each.kind)
+        if each.kind and each.kind not in registry.kinds():
+            _expected(f"the kind of a Problem to be one of {', '.join(registry.kinds())}, or none", each.kind)
     return found
 
 
@@ -602,6 +612,7 @@ _CHECKS: Mapping[str, Callable[[Gate], Check]] = {
         _same(_refusal),
     ),
     "job_enqueueable": _same(_admission),
+    "on_allocate": _same(_consent),
     **dict.fromkeys(("job_ready", "sub_job_ready", "job_starving"), _same(_truth)),
     **dict.fromkeys(("job_pipelined", "sub_job_pipelined"), _same(_vote)),
     "predicates": _predicates,

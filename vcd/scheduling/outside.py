@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,8 @@ from vcd.model.events import Asked
 
 NOT_ASKED = "not asked then"
 """The error that answers, in a replay, what the recorded session did not ask."""
+OUT_OF_TIME = "the time that it has in one session is used up"
+"""The error that answers what a plugin asks when its questions took as long as they may in one session."""
 
 _DIGEST_BYTES = 16
 _URLS_USER_INFO = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"']*@""")
@@ -62,8 +64,31 @@ class Outside(Protocol):
     def ask(self, question: Question) -> Reply:
         """The answer to a question; never raises."""
 
+    def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
+        """The answers to a plugin's questions, which may be asked at once, in the questions' order; never raises.
 
-class Nobody:
+        ``within`` is in nanoseconds: how long all that the plugin asks so may take in one session. After the first
+        that is answered by OUT_OF_TIME all are.
+        """
+
+
+class OneByOne:
+    """Base of those who answer a question at a time, and know no time."""
+
+    def ask(self, question: Question) -> Reply:
+        """The answer to a question; never raises."""
+        raise NotImplementedError
+
+    def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
+        replies: list[Reply] = []
+        for question in questions:
+            replies.append(self.ask(question))
+            if replies[-1].error == OUT_OF_TIME:
+                break
+        return _all_out_after_the_first(replies, len(questions))
+
+
+class Nobody(OneByOne):
     """Answers every question with an error."""
 
     def ask(self, question: Question) -> Reply:
@@ -74,19 +99,47 @@ NOBODY = Nobody()
 
 
 class Recorder:
-    """Asks another one, and keeps what was asked and answered, in order."""
+    """Asks another one in one session, and keeps what was asked and answered, in the order of the questions.
 
-    def __init__(self, outside: Outside) -> None:
+    ``clock`` gives nanoseconds, by which the time is counted that each plugin's questions take; without one they take
+    none.
+    """
+
+    def __init__(self, outside: Outside, clock: Callable[[], int] = lambda: 0) -> None:
         self._outside = outside
+        self._clock = clock
         self._asked: list[Asked] = []
+        self._spent: dict[str, int] = {}
 
     def ask(self, question: Question) -> Reply:
         reply = self._outside.ask(question)
-        self._asked.append(Asked(question.digest(), reply.body, reply.error))
+        self._keep(question, reply)
         return reply
 
+    def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
+        if not questions:
+            return []
+        plugin = questions[0].plugin
+        left = within - self._spent.get(plugin, 0)
+        began = self._clock()
+        try:
+            replies = self._outside.ask_all(questions, left) if left > 0 else [Reply(error=OUT_OF_TIME)]
+        finally:
+            self._spent[plugin] = self._spent.get(plugin, 0) + self._clock() - began
+        for question, reply in zip(questions, replies, strict=False):
+            self._keep(question, reply)
+            if reply.error == OUT_OF_TIME:
+                break  # so are all after it
+        return _all_out_after_the_first(replies, len(questions))
+
+    def _keep(self, question: Question, reply: Reply) -> None:
+        self._asked.append(Asked(question.digest(), reply.body, reply.error))
+
     def restart(self) -> None:
-        """Forget what was asked: the session that asked it was interrupted, and is decided from its beginning again."""
+        """Forget what was asked: the session that asked it was interrupted, and is decided from its beginning again.
+
+        The time that it took is gone all the same.
+        """
         self._asked.clear()
 
     @property
@@ -95,7 +148,7 @@ class Recorder:
         return tuple(self._asked)
 
 
-class Recorded:
+class Recorded(OneByOne):
     """Answers from a record, question by question in its order: what a replay asks.
 
     A question that is not the recorded one at its place is answered by the error ``NOT_ASKED``; ``departure`` says
@@ -124,7 +177,7 @@ class Recorded:
         return self._departure
 
 
-class Remembered:
+class Remembered(OneByOne):
     """Answers from a record whatever the order, for who looks at a session closer than the session did itself.
 
     A question that was asked several times gets its answers in turn, and the last one again after that.
@@ -140,6 +193,12 @@ class Remembered:
         if not replies:
             return Reply(error=NOT_ASKED)
         return replies.popleft() if len(replies) > 1 else replies[0]
+
+
+def _all_out_after_the_first(replies: Sequence[Reply], count: int) -> list[Reply]:
+    """As many replies as were asked for: those up to the first OUT_OF_TIME, and that one for all others."""
+    ends = next((place for place, reply in enumerate(replies) if reply.error == OUT_OF_TIME), len(replies))
+    return [*replies[:ends], *[Reply(error=OUT_OF_TIME)] * (count - ends)]
 
 
 def without_user_info(url: str) -> str:

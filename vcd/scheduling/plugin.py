@@ -47,7 +47,8 @@ class Refusal:
 @dataclass(frozen=True, order=True)
 class Problem:
     """Something wrong with an object, for its owner to mend: the name of its kind (``vcd.model.kinds``, or a plugin's),
-    its key (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do."""
+    its key (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do. Without
+    kind and key it is about the configuration."""
 
     kind: str
     key: str
@@ -175,6 +176,10 @@ class Plugin:
     another use of the queue, is not committed."""
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever the plugins of another tier say (law 7)."""
+
+    watched: ClassVar[bool] = False
+    """Whether the watchdog looks after it though it comes with vcd. One that was interrupted still takes part in its
+    session, in ``session.left_out``: what it does then is for it to say."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

@@ -25,6 +25,7 @@ class Combine(enum.Enum):
     FIRST = "the first plugin that answers decides"
     COLLECT = "every contribution counts: predicates filter, scores add up, volumes are bound"
     NOTIFY = "all are told"
+    CONSENT = "all are told; where one refuses, the placement is taken back"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ _ALL = (
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
     Point("bind_annotations", None, Combine.COLLECT, "(task: Task, row: int) -> Mapping[str, str]"),
     # what happens, in trial or for good: an eviction is a deallocate, taken back it is an allocate ------------------
-    Point("on_allocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
+    Point("on_allocate", None, Combine.CONSENT, "(task: Task, row: int) -> Refusal | None"),
     Point("on_deallocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
 )
 

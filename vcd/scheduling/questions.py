@@ -83,7 +83,7 @@ class Questions:
         for method in self._flat["allocatable"]:
             refusal = method(queue, task)
             if refusal is not None:
-                return _owner(method), refusal
+                return owner(method), refusal
         return None
 
     def pre_predicate(self, task: Task) -> tuple[str, Refusal] | None:
@@ -98,7 +98,7 @@ class Questions:
         for method in self._flat[point]:
             refusal = method(*subject)
             if refusal is not None:
-                return _owner(method), refusal
+                return owner(method), refusal
         return None
 
     def job_enqueueable(self, job: Job) -> tuple[str, Refusal] | None:
@@ -108,7 +108,7 @@ class Questions:
             for method in tier:
                 answer = method(job)
                 if isinstance(answer, Refusal):
-                    return _owner(method), answer
+                    return owner(method), answer
                 permitted |= answer is Vote.PERMIT
             if permitted:
                 return None
@@ -234,7 +234,7 @@ class Questions:
         return {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
 
 
-def _owner(method: Callable[..., Any]) -> str:
+def owner(method: Callable[..., Any]) -> str:
     """The name of the plugin that a bound method belongs to."""
     return _plugin(method).name
 
@@ -245,7 +245,7 @@ def _plugin(method: Callable[..., Any]) -> Plugin:
 
 
 def _owned(part: P, method: Callable[..., Any]) -> P:
-    part.owner = _owner(method)
+    part.owner = owner(method)
     return part
 
 

@@ -85,6 +85,8 @@ class Session(Questions):
         self.policy = policy
         self.policy_digest = "/".join((policy.digest, *left_out))
         """What was decided by: tables of other plugins do not hold."""
+        self.left_out = frozenset(left_out)
+        """The plugins and actions that failed or were interrupted; of plugins those are here that are ``watched``."""
         self.now = now
         self.seed = seed
         self.changes = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
+from vcd.scheduling.questions import owner
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -47,15 +48,15 @@ class Statement:
 
     # --- operations -------------------------------------------------------------------------------------------------
 
-    def allocate(self, task: Task, node: int) -> None:
-        """Give a pending task room on a node that has it now."""
-        self._place("bind", task, node, _ALLOCATED)
+    def allocate(self, task: Task, node: int) -> bool:
+        """Give a pending task room on a node that has it now; False where a plugin refused it when it was told."""
+        return self._place("bind", task, node, _ALLOCATED)
 
-    def pipeline(self, task: Task, node: int) -> None:
-        """Let a pending task wait for room that is being freed on a node."""
-        self._place("pipeline", task, node, _PIPELINED)
+    def pipeline(self, task: Task, node: int) -> bool:
+        """Let a pending task wait for room that is being freed on a node; False where a plugin refused it."""
+        return self._place("pipeline", task, node, _PIPELINED)
 
-    def _place(self, verb: ev.Verb, task: Task, node: int, status: int) -> None:
+    def _place(self, verb: ev.Verb, task: Task, node: int, status: int) -> bool:
         self._done.append(_Done(verb, task, node, task.status, task.node, ""))
         session = self._session
         if status == _ALLOCATED:
@@ -66,8 +67,15 @@ class Statement:
         task.node = node
         session.changes += 1
         session.placements += 1
+        refused = False
         for handler in session.handlers[0]:
-            handler(task, node)
+            refusal = handler(task, node)
+            if refusal is not None:
+                refused = True
+                session.note(task.job, "predicate", owner(handler), refusal, task=task)
+        if refused:
+            self.undo(len(self._done) - 1)
+        return not refused
 
     def evict(self, task: Task, reason: str) -> None:
         """Let a placed task go; its room counts as releasing from now on."""

@@ -252,8 +252,7 @@ def _place_at(session: Session, statement: Statement, task: Task, node: int) -> 
     """Let a task wait on a node, where queue, room and every predicate allow it."""
     if not fits_on(session, task, node, session.candidates(task)):
         return False
-    statement.pipeline(task, node)
-    return True
+    return statement.pipeline(task, node)
 
 
 def _place_all(session: Session, statement: Statement, job: Job, tasks: list[Task]) -> bool:
@@ -262,7 +261,6 @@ def _place_all(session: Session, statement: Statement, job: Job, tasks: list[Tas
         if session.allocatable(job.queue, task) is not None or session.pre_predicate(task) is not None:
             return False
         row = session.best_node(task, session.candidates(task))
-        if row is None:
+        if row is None or not statement.pipeline(task, row):
             return False
-        statement.pipeline(task, row)
     return session.job_ready(job) or session.job_pipelined(job)

@@ -247,7 +247,7 @@ def _at_gate(session: Session, task: Task) -> Refusal:
 
 def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
     """Put a task on its best node, now or (``may_wait``) when room is freed there; False, with the reasons noted,
-    where none is."""
+    where none is. Where a plugin refuses that placement the task has none, and no other node is tried."""
     refused = session.pre_predicate(task)
     if refused is not None:
         session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)

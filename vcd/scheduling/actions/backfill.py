@@ -33,7 +33,7 @@ class BackfillAction(Action):
             if is_held(session, task, task.gated):
                 continue
             statement = Statement(session, self.name, task.job)
-            if not place(session, statement, task, may_wait=False):
+            if not place(session, statement, task, may_wait=False) or not len(statement):
                 continue
             if session.job_ready(task.job):
                 session.commit_kept(task.job)

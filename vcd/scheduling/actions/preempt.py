@@ -106,18 +106,20 @@ class PreemptAction(Action):
         looks = not compares or len(statement) or session.statements or is_promised(session, task)
         vacant = room.vacant(task) if looks else None
         if vacant is not None:
-            statement.pipeline(task, vacant)
-            return True
+            return statement.pipeline(task, vacant)
         hopeful = room.hopeful(task)
         if not hopeful.any() or _waits_for_nominated(session, task, hopeful):
             return False
         ranked = room.candidates(task).ranked(hopeful)
         if compares:
             ranked = self._compared(session, statement, room, task, ranked)
+        save_point = statement.save()
         for node in ranked:
             if room.free(statement, task, node, room.offered(task, node)) is not None:
-                statement.pipeline(task, node)
-                return True
+                if statement.pipeline(task, node):
+                    return True
+                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                return False
             hopeful[node] = False
         return False
 

@@ -68,10 +68,12 @@ class ReclaimAction(Action):
         if vacant is not None:
             statement.pipeline(task, vacant)
             return
+        save_point = statement.save()
         while nodes:
             offered = room.offered(task, nodes[-1])
             if offered and room.free(statement, task, nodes[-1], offered) is not None:
-                statement.pipeline(task, nodes[-1])
+                if not statement.pipeline(task, nodes[-1]):
+                    statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
                 return
             nodes.pop()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from vcd.scheduling.outside import Outside, Question
+from vcd.scheduling.outside import OUT_OF_TIME, Outside, Question, Reply
 from vcd.scheduling.plugins._extender_wire import encode
 
 LARGEST_ANSWER = 10 << 20
@@ -86,41 +86,57 @@ class Said(Generic[A]):
 
 
 class Extender:
-    """One extender in one session.
+    """One extender in one session, which may take ``timeout`` for an answer and ``within`` for all (nanoseconds).
 
     Answers to questions are kept for the session, for questions of the same bytes; they are forgotten when it is told
-    of something that happened, since what it answers may depend on that.
+    of something that happened, since what it answers may depend on that. Once it is ``out`` of the session it is not
+    asked any more, and the reason is what every question is answered by.
     """
 
-    def __init__(self, plugin: str, outside: Outside, prefix: str, timeout: int) -> None:
+    def __init__(self, plugin: str, outside: Outside, prefix: str, timeout: int, within: int) -> None:
         self._plugin = plugin
         self._outside = outside
         self._prefix = prefix.rstrip("/")
         self._timeout = timeout
+        self._within = within
         self._kept: dict[bytes, Said[Any]] = {}
+        self.out = ""
+        """Why it is not asked any more in this session; empty while it is."""
         self.failures = 0
         self.told = 0
         """How often it was told of something."""
 
     def ask(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
         """The answer to a question, which changes nothing."""
-        question = self._question(verb, request)
-        key = question.digest()
-        if key not in self._kept:
-            self._kept[key] = self._call(question, kind)
-        return self._kept[key]
+        return self.ask_all(verb, [request], kind)[0]
+
+    def ask_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[Said[A]]:
+        """The answers to questions that change nothing, and are asked side by side."""
+        if self.out:
+            return [Said(kind(), self.out)] * len(requests)
+        questions = [self._question(verb, request) for request in requests]
+        keys = [question.digest() for question in questions]
+        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._kept}
+        self._kept.update(zip(new, self._call(list(new.values()), kind), strict=True))
+        return [self._kept[key] for key in keys]
 
     def tell(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
         """The answer to something that happened."""
+        if self.out:
+            return Said(kind(), self.out)
         self.told += 1
         self._kept.clear()
-        return self._call(self._question(verb, request), kind)
+        return self._call([self._question(verb, request)], kind)[0]
 
     def _question(self, verb: str, request: Mapping[str, Any]) -> Question:
         return Question(self._plugin, f"{self._prefix}/{verb}", encode(request), self._timeout, LARGEST_ANSWER)
 
-    def _call(self, question: Question, kind: type[A]) -> Said[A]:
-        reply = self._outside.ask(question)
+    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[Said[A]]:
+        return [self._said(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
+
+    def _said(self, reply: Reply, kind: type[A]) -> Said[A]:
+        if reply.error == OUT_OF_TIME:
+            self.out = OUT_OF_TIME
         try:
             if reply.error:
                 raise ValueError(reply.error)

@@ -1,13 +1,14 @@
 """An extender's say about nodes: the verbs predicate and prioritize as predicates and a score.
 
-The extender is asked about one task and one node at a time, so only about nodes that pass everything else and have
-room, and again only when the node changed. Its priorities are asked for the nodes that are left, when there are two.
+A question of predicate is about one task and one node, so it is asked only about nodes that pass everything else and
+have room, for one of several tasks that are alike, and again only when the node changed; many are asked at once. Its
+priorities are asked for the nodes that are left, when there are two, anew for each choice, since points compare them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,13 @@ SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
 """Volcano's codes of a predicate's answer; only the last one leaves hope that evictions help."""
 LARGEST_POINTS = 1e9
 """More points than this, either way, count as this many: sums of points stay exact."""
+NUMBERS = (
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "statefulset.kubernetes.io/pod-name",
+    "volcano.sh/task-index",
+)
+"""Labels and annotations that tell a controller's pods apart by nothing but their number."""
 
 
 class Progress:
@@ -39,6 +47,16 @@ class Progress:
         self.changed: Ints = np.zeros(len(session.nodes), np.int64)
         """Per node, the last change's number."""
         self._changes = 0
+        self._likeness: dict[int, Hashable] = {}
+
+    def likeness(self, task: Task) -> Hashable:
+        """What tells a task apart, for an extender, from others of its job and shape: all but name, UID and age."""
+        found = self._likeness.get(task.row)
+        if found is None:
+            marks = (task.pod.metadata.labels, task.pod.metadata.annotations)
+            named = [tuple(sorted(item for item in each.items() if item[0] not in NUMBERS)) for each in marks]
+            found = self._likeness[task.row] = (task.role, task.priority, *named)
+        return found
 
     def moved(self, row: int) -> None:
         """Something was placed on a node, or taken from it."""
@@ -53,8 +71,8 @@ class Progress:
 
 
 class _Verdicts:
-    """What the extender said about each node for one task: as of which change, whether it passes, why and with
-    which code it does not."""
+    """What the extender said about each node for tasks that are alike: as of which change, whether it passes, why
+    and with which code it does not."""
 
     def __init__(self, count: int) -> None:
         self.as_of: Ints = np.full(count, -1, np.int64)
@@ -79,46 +97,49 @@ class ExtenderPredicate(Predicate):
         self._progress = progress
         self._verb = verb
         self._ignorable = ignorable
-        self._verdicts: dict[str, _Verdicts] = {}
+        self._verdicts: dict[Hashable, _Verdicts] = {}
 
     def applies(self, task: Task) -> bool:
         return self._progress.is_managed(task.shape)
 
-    def kind_of(self, task: Task) -> str:
-        return task.key  # it is asked about each task
+    def kind_of(self, task: Task) -> Hashable:
+        return self._progress.likeness(task)
+
+    def _known(self, task: Task) -> _Verdicts:
+        key = (task.job.index, task.shape, self._progress.likeness(task))
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._verdicts[key] = _Verdicts(len(self._session.nodes))
+        return found
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
-        verdicts = self._verdicts.get(task.key)
-        if verdicts is None:
-            verdicts = self._verdicts[task.key] = _Verdicts(len(self._session.nodes))
-        open_ = open_nodes(self._session, task, usage, (ExtenderPredicate, ExtenderPriorities))
+        verdicts = self._known(task)
+        open_ = open_nodes(self._session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
         due = open_ & (verdicts.as_of[rows] < self._progress.changed[rows])
-        for row in rows[due].tolist():
-            self._ask(task, row, verdicts)
+        if due.any():
+            self._ask(task, rows[due].tolist(), verdicts)
         result: Mask = verdicts.passed[rows] | ~open_
         return result
 
-    def _ask(self, task: Task, row: int, verdicts: _Verdicts) -> None:
-        request = {"task": self._wire.task(task), "node": self._wire.node(row)}
-        said = self._extender.ask(self._verb, request, PredicateAnswer)
-        reason, code = said.answer.status, said.answer.code or ERROR
-        if said.error:
-            reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
-        verdicts.as_of[row] = self._progress.changed[row]
-        verdicts.passed[row] = not reason
-        verdicts.hopeless[row] = code != UNSCHEDULABLE
-        verdicts.reasons[row] = reason
+    def _ask(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
+        requests = [{"task": self._wire.task(task), "node": self._wire.node(row)} for row in rows]
+        answers = self._extender.ask_all(self._verb, requests, PredicateAnswer)
+        for row, said in zip(rows, answers, strict=True):
+            reason, code = said.answer.status, said.answer.code or ERROR
+            if said.error:
+                reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
+            verdicts.as_of[row] = self._progress.changed[row]
+            verdicts.passed[row] = not reason
+            verdicts.hopeless[row] = code != UNSCHEDULABLE
+            verdicts.reasons[row] = reason
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        verdicts = self._verdicts.get(task.key)
-        if verdicts is None:
-            return np.zeros_like(failed)
-        return failed & (verdicts.hopeless if usage.rows is None else verdicts.hopeless[usage.rows])
+        hopeless = self._known(task).hopeless
+        return failed & (hopeless if usage.rows is None else hopeless[usage.rows])
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        verdicts = self._verdicts.get(task.key)
-        known = {} if verdicts is None else verdicts.reasons
+        known = self._known(task).reasons
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
         return Counter(known.get(row) or self.reason for row in rows.tolist())
 
@@ -165,13 +186,13 @@ class ExtenderPriorities(Predicate):
         return self._priorities.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
-        return task.key  # it is asked about each task
+        return task.key  # its points are asked for at each choice
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
             return result  # a look at some nodes compares none
-        passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities,))
+        passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities.name,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
         _, self._why = self._priorities.ask(task, candidates)
@@ -199,7 +220,7 @@ class ExtenderScore(Score):
         return self._priorities.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
-        return task.key  # it is asked about each task
+        return task.key  # its points are asked for at each choice
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         self._task = task
@@ -220,14 +241,14 @@ class ExtenderScore(Score):
         return result
 
 
-def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[type[Predicate], ...]) -> Mask:
+def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
     """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
-    those of some classes."""
+    those of some names."""
     evaluator = session.evaluator
     static = evaluator.static(task).mask
     result: Mask = fits(task.floor, usage.future_idle)
     result &= static if usage.rows is None else static[usage.rows]
     for predicate in evaluator.predicates:
-        if predicate.depends and not isinstance(predicate, without) and predicate.applies(task):
+        if predicate.depends and predicate.name not in without and predicate.applies(task):
             result &= predicate.mask(task, usage)
     return result

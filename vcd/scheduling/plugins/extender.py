@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument
+from vcd.scheduling.arguments import Argument, format_duration
 from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
+from vcd.scheduling.outside import without_user_info
+from vcd.scheduling.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
 from vcd.scheduling.plugins._extender_calls import (
     EnqueueableAnswer,
     EventAnswer,
@@ -32,8 +32,6 @@ from vcd.scheduling.views import Job, Queue, Task
 if TYPE_CHECKING:
     from vcd.state.records import Shape
 
-_PLACED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
-
 
 def _verb(name: str, what: str) -> Argument:
     return Argument(f"extender.{name}Verb", "str", "", f"The verb that {what}; not called where it is empty.")
@@ -54,19 +52,32 @@ class ExtenderPlugin(Plugin):
     overused (not); jobReady: ready (not ready); allocateFunc: the placement is refused (kept); deallocateFunc,
     jobEnqueued, onSessionClose: nothing; onSessionOpen: no verb but onSessionClose is called in this session (nothing).
 
+    Once all that it is asked in a session took sessionTimeout, or it took longer in one session than a plugin may
+    (``--plugin-timeout``), it is out of the session: nothing is asked any more, each verb fails at once, an Event at
+    the configuration says so and ``vcd_extender_out`` is 1.
+
     Each answer is in the log with its session, so that a replay needs no server. A question of the same bytes is asked
-    once in a session, unless the extender was told of an event in between; nodes that something else rules out are not
-    asked about. Source: seed 000 s.9, Volcano ``plugins/extender``.
+    once in a session, unless the extender was told of an event in between. `predicate` is asked about nodes that
+    nothing else rules out, sixteen questions at a time, and once for pods of a job that only their names, UIDs and
+    numbers tell apart, until something is placed on the node. Source: seed 000 s.9, Volcano ``plugins/extender``.
     """
 
     name = "extender"
     kinds = ("ResourceQuota",)
     timed = True
+    watched = True
     arguments = (
         Argument(
             "extender.urlPrefix", "str", "", "The server's address; a user and password in it are sent, not logged."
         ),
         Argument("extender.httpTimeout", "duration", 1_000_000_000, "How long one answer may take.", minimum=1),
+        Argument(
+            "extender.sessionTimeout",
+            "duration",
+            3_000_000_000,
+            "How long all that it is asked in one session may take; then it is out of the session. vcd's own.",
+            minimum=1,
+        ),
         _verb("onSessionOpen", "is told of the session when it opens"),
         _verb("onSessionClose", "is told that the session is over"),
         _verb("predicate", "says whether a node takes a task"),
@@ -93,10 +104,15 @@ class ExtenderPlugin(Plugin):
         self._ignorable: bool = self.values["extender.ignorable"]
         self._managed = frozenset(self.values["extender.managedResources"])
         self._of_shape: dict[Shape, bool] = {}
-        self._refused: dict[int, dict[int, str]] = {}
         self._extender = Extender(
-            self.name, session.outside, self.values["extender.urlPrefix"], self.values["extender.httpTimeout"]
+            self.name,
+            session.outside,
+            self.values["extender.urlPrefix"],
+            self.values["extender.httpTimeout"],
+            self.values["extender.sessionTimeout"],
         )
+        if self.name in session.left_out:
+            self._extender.out = "it was interrupted"
         self._wire = Wire(session)
         self._progress = Progress(session, self._is_managed)
         self._active = True
@@ -206,39 +222,28 @@ class ExtenderPlugin(Plugin):
         return Refusal("the extender finds the queue overused") if said.answer.overused else None
 
     def job_ready(self, job: Job) -> bool:
-        """The verb jobReady; a job with a placement that the extender refused is not ready either."""
-        if self._refused.get(job.index):
-            return False
+        """The verb jobReady."""
         verb = self._active_verb("jobReady")
         if not verb:
             return True
         said = self._extender.ask(verb, {"job": self._wire.job(job)}, ReadyAnswer)
         return not self._ignorable if said.error else said.answer.status
 
-    def job_pipelined(self, job: Job) -> Vote:
-        """A job with a placement that the extender refused does not wait for room."""
-        return Vote.REJECT if self._refused.get(job.index) else Vote.ABSTAIN
-
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The verb allocateFunc."""
+    def on_allocate(self, task: Task, row: int) -> Refusal | None:
+        """The verb allocateFunc; a refusal takes this placement back, and no other."""
         if not self._active:
-            return
+            return None
         self._moved(task, row)
         error = self._event("allocateFunc", task)
-        if error and task.status in _PLACED:
-            self._refused.setdefault(task.job.index, {})[task.row] = error
-            self._session.note(
-                task.job, "predicate", self.name, Refusal(f"the extender refuses the placement: {error}"), task=task
-            )
+        return Refusal(f"the extender refuses the placement: {error}") if error else None
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The verb deallocateFunc."""
         if not self._active:
             return
         self._moved(task, row)
-        self._refused.get(task.job.index, {}).pop(task.row, None)
         self._event("deallocateFunc", task)
 
     def _moved(self, task: Task, row: int) -> None:
@@ -259,8 +264,21 @@ class ExtenderPlugin(Plugin):
     # --- gauges -----------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """How many calls of the session got no answer."""
+        """How many calls of the session got no answer, and whether the session went on without it."""
         yield Gauge("vcd_extender_failed_calls", (), self._extender.failures)
+        yield Gauge("vcd_extender_out", (), int(bool(self._extender.out)))
+
+    def problems(self) -> Iterator[Problem]:
+        """That the session went on without it."""
+        if self._extender.out:
+            goes_on = "as if it agreed" if self._ignorable else "with what it has no say in only"
+            yield Problem(
+                "",
+                "",
+                f"plugin extender: {without_user_info(self.values['extender.urlPrefix'])} is not asked any more in "
+                f"this session, since {self._extender.out} (extender.sessionTimeout "
+                f"{format_duration(self.values['extender.sessionTimeout'])}); scheduling goes on {goes_on}",
+            )
 
 
 def _unanswered(error: str) -> Refusal:
