@@ -27,12 +27,14 @@ from vcd.daemon.options import FLAGS, WITHOUT_EFFECT, Flag
 from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
 from vcd.model.kinds import Kind
+from vcd.model.quantity import format_units
 from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument, format_duration
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.points import POINTS
+from vcd.scheduling.points import IDLE_FLAGS, POINTS
+from vcd.scheduling.policy import METRICS
 from vcd.scheduling.registry import actions, plugins, read_policy
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -75,9 +77,15 @@ def _takes(flag: Flag) -> str:
     return ", ".join([flag.kind.removesuffix("s"), *limits])
 
 
-def flags_without_effect() -> str:
-    """Those that are taken for vc-scheduler's sake."""
-    return table(("flag", "why it has no effect"), ((code(flag.written), f"{flag.idle}.") for flag in WITHOUT_EFFECT))
+def without_effect() -> str:
+    """Every flag, enable flag and argument that is taken for vc-scheduler's sake and changes nothing."""
+    rows = [("command line", code(flag.written), flag.idle) for flag in WITHOUT_EFFECT]
+    rows += [("a plugin's entry", code(flag), why) for flag, why in IDLE_FLAGS.items()]
+    for what, found in (("plugin", plugins()), ("action", actions())):
+        for name in ours(found):
+            declared = nested(found[name].arguments)
+            rows += [(f"{what} {name}", code(key), one.without_effect) for key, one in declared if one.without_effect]
+    return table(("where", "switch", "why it has no effect"), ((*row, f"{why}.") for *row, why in rows))
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -135,6 +143,8 @@ _SPECIMEN: list[dict[str, Any]] = [
     ),
 ]
 """A cluster that makes every plugin give every gauge that it has."""
+_ARGUMENTS = {"extender": {"extender.urlPrefix": "http://127.0.0.1"}}
+"""Arguments without which a plugin cannot be named."""
 
 
 @cache
@@ -144,7 +154,7 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
         json.dumps(
             {
                 "actions": ", ".join(ours(actions())),
-                "tiers": [{"plugins": [{"name": n} for n in ours(plugins())]}],
+                "tiers": [{"plugins": [{"name": n, "arguments": _ARGUMENTS.get(n, {})} for n in ours(plugins())]}],
             }
         )
     )
@@ -208,15 +218,32 @@ def summary(kind: type[Any]) -> str:
 
 
 def arguments_table(arguments: tuple[Argument, ...]) -> str:
-    """Keys, what they take, defaults and meaning."""
-    rows = ((code(one.key), one.allowed, code(_default(one)), one.doc) for one in arguments)
+    """Keys, what they take, defaults and meaning; what mappings and lists hold stands below them."""
+    rows = ((code(key), one.allowed, code(_default(one)), _meaning(one)) for key, one in nested(arguments))
     return table(("argument", "value", "default", "meaning"), rows)
+
+
+def nested(arguments: Iterable[Argument], before: str = "") -> Iterator[tuple[str, Argument]]:
+    """Every argument with the way to it: ``thresholds.cpu``, ``strategies[].name``."""
+    for one in arguments:
+        key = f"{before}{one.key}"
+        yield key, one
+        yield from nested(one.fields or (), f"{key}[]." if one.kind == "list" else f"{key}.")
+
+
+def _meaning(argument: Argument) -> str:
+    words = f"Required. {argument.doc}" if argument.required else argument.doc
+    return f"{words} No effect: {argument.without_effect}." if argument.without_effect else words
 
 
 def _default(argument: Argument) -> str:
     value = argument.default
-    if value is None or value == ():
+    if value is None or value in ((), {}):
         return ""
+    if argument.kind == "memory":
+        return format_units(value)
+    if argument.kind == "cpu":
+        return f"{value}m"
     if argument.kind == "duration":
         return format_duration(value)
     if isinstance(value, tuple) and all(isinstance(each, str) for each in value):
@@ -269,8 +296,11 @@ def _read(kind: str | Kind) -> str:
 
 
 def _example(kind: type[Plugin]) -> str:
-    fixed = [one for one in kind.arguments if not one.is_dynamic and _default(one)]
-    lines = "".join(f"      {one.key}: {_default(one)}\n" for one in fixed)
+    fixed = {one.key: _default(one) for one in kind.arguments if not one.is_dynamic and not one.without_effect}
+    given = {key: text for key, text in {**fixed, **_ARGUMENTS.get(kind.name, {})}.items() if text}
+    if not given:
+        return ""
+    lines = "".join(f"      {key}: {text}\n" for key, text in given.items())
     return (
         "The defaults, as a configuration file has them:\n\n```yaml\ntiers:\n- plugins:\n"
         f"  - name: {kind.name}\n    arguments:\n{lines}```\n"
@@ -347,7 +377,8 @@ def first_explanation() -> str:
 
 PARTS: Mapping[str, Callable[[], str]] = {
     "flags": flags,
-    "flags-without-effect": flags_without_effect,
+    "without-effect": without_effect,
+    "usage-source": lambda: arguments_table(METRICS),
     "volcano-metrics": lambda: metrics("volcano_"),
     "vcd-metrics": lambda: metrics("vcd_"),
     "plan": first_plan,

@@ -53,6 +53,18 @@ async def test_a_typo_is_refused_in_the_log_with_what_was_meant(tmp_path: Path) 
         assert "did you mean allocate?" in line["reason"]
 
 
+async def test_a_typo_within_a_mapping_is_refused_in_the_log_with_what_was_meant(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        daemon, file = await configured(cluster, tmp_path)
+        file.write_text(
+            GOOD + "  - name: usage\n    arguments: {thresholds: {cpu: eighty}}\nmetrics: {type: promtheus}\n"
+        )
+        await until(lambda: daemon.lines("configuration refused; the one in force stays"))
+        reason = daemon.lines("configuration refused; the one in force stays")[0]["reason"]
+        assert 'thresholds.cpu: "eighty": must be an integer from 0 to 100' in reason
+        assert "did you mean prometheus?" in reason
+
+
 async def test_a_typo_is_counted_and_the_version_in_force_stays_visible(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         daemon, file = await configured(cluster, tmp_path)

@@ -17,7 +17,7 @@ from tests.dsl import node, pod, session_of
 from tests.plugins.opened import conf
 from vcd.scheduling.arguments import Argument, parse_arguments
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.plugins._rebalance import LowNodeUtilization
+from vcd.scheduling.plugins._rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
 from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
@@ -85,6 +85,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
     "extender": {
         "extender.urlPrefix": "",
         "extender.httpTimeout": SECOND,
+        "extender.sessionTimeout": Added(3 * SECOND, "vcd's own: what a session may spend on an extender in all"),
         "extender.onSessionOpenVerb": "",
         "extender.onSessionCloseVerb": "",
         "extender.predicateVerb": "",
@@ -221,11 +222,12 @@ DIFFERING = [
 
 @pytest.mark.parametrize(("name", "key", "value"), DIFFERING)
 def test_a_different_default_says_so_in_the_documentation(name: str, key: str, value: Differs) -> None:
-    """What Volcano's default switches on may be written all the same."""
+    """What Volcano's default switches on may be written all the same, and is told of."""
     (argument,) = [argument for argument in plugins()[name].arguments if argument.key == key]
     assert value.default != value.volcano
-    assert argument.doc.startswith("Accepted; ")
-    assert parse_arguments(plugins()[name].arguments, {key: value.volcano}).warnings == ()
+    assert parse_arguments(plugins()[name].arguments, {key: value.volcano}).warnings == (
+        f"{key} has no effect: {argument.without_effect}",
+    )
 
 
 # --- what Volcano takes where a value makes no sense ------------------------------------------------------------------
@@ -301,7 +303,7 @@ def test_scarce_resources_of_resource_strategy_fit() -> None:
 
 
 def test_the_parameters_of_low_node_utilization() -> None:
-    assert dataclasses.asdict(LowNodeUtilization.of({})) == {
+    assert dataclasses.asdict(LowNodeUtilization.of(parse_arguments(PARAMS, {}))) == {
         "low": {"cpu": 100.0, "memory": 100.0},
         "high": {"cpu": 100.0, "memory": 100.0},
         "priority_class": "system-cluster-critical",

@@ -53,7 +53,8 @@ def test_there_are_as_many_samples_as_the_documents_have() -> None:
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != OWN_ACTION])
 def test_a_sample_is_read_without_a_warning(name: str) -> None:
-    assert read(name).warnings == ()
+    """But for switches that have no effect here, which are told of."""
+    assert [warning for warning in read(name).warnings if " has no effect: " not in warning.message] == []
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != OWN_ACTION])

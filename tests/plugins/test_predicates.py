@@ -123,19 +123,20 @@ def test_kept_results_are_void_when_a_kind_that_was_read_changes() -> None:
         "predicate.DynamicResourceAllocationEnable",
     ],
 )
-def test_switches_without_effect_here_are_accepted(argument: str) -> None:
-    values = parse_arguments(plugins()["predicates"].arguments, {argument: "true"})
-    assert values.warnings == ()
+def test_switches_without_effect_here_are_accepted_and_told_of(argument: str) -> None:
+    (told,) = parse_arguments(plugins()["predicates"].arguments, {argument: "true"}).warnings
+    assert told.startswith(f"{argument} has no effect: ")
 
 
-def test_arguments_of_volume_binding_and_dynamic_resources_are_accepted() -> None:
+def test_arguments_of_volume_binding_and_dynamic_resources_are_accepted_and_told_of() -> None:
     raw = {
         "volumebinding.bindTimeoutSeconds": 300,
         "volumebinding.weight": 2,
         "volumebinding.shape": [{"utilization": 0, "score": 10}],
         "dynamicresources.filterTimeoutSeconds": 5,
     }
-    assert parse_arguments(plugins()["predicates"].arguments, raw).warnings == ()
+    told = [text.partition(": ")[0] for text in parse_arguments(plugins()["predicates"].arguments, raw).warnings]
+    assert told == [f"{key} has no effect" for key in list(raw)[1:]]
 
 
 def test_the_reason_of_a_waiting_pod_names_its_missing_claim() -> None:

@@ -271,14 +271,11 @@ def test_by_default_all_thresholds_are_a_hundred(strategies: list[Manifest] | No
 @pytest.mark.parametrize(
     ("strategies", "said"),
     [
-        (["lowNodeUtilization"], "is not a mapping with name and params"),
+        (["lowNodeUtilization"], r"strategies\[0\]: 'lowNodeUtilization' is not a mapping of name, params"),
         ([{"name": "lowNodeUtilisation"}], "did you mean lowNodeUtilization"),
-        ([{"params": {}}], "is not one of lowNodeUtilization"),
-        ([{"name": "lowNodeUtilization", "param": {}}], "did you mean params"),
+        ([{"params": {}}], r"strategies\[0\].name: None is not given: one of lowNodeUtilization"),
         ([{"name": "lowNodeUtilization", "params": 5}], "is not a mapping"),
-        ([{"name": "lowNodeUtilization", "params": {"threshold": {}}}], "did you mean thresholds"),
         ([{"name": "lowNodeUtilization", "params": {"thresholds": 20}}], "is not a mapping"),
-        ([{"name": "lowNodeUtilization", "params": {"thresholds": {"cpus": 20}}}], "did you mean cpu"),
         ([{"name": "lowNodeUtilization", "params": {"thresholds": {"cpu": 101}}}], "a number from 0 to 100"),
         ([{"name": "lowNodeUtilization", "params": {"thresholds": {"cpu": True}}}], "a number from 0 to 100"),
         ([{"name": "lowNodeUtilization", "params": {"nodeFit": "yes"}}], "true or false"),
@@ -288,6 +285,24 @@ def test_by_default_all_thresholds_are_a_hundred(strategies: list[Manifest] | No
 def test_wrong_strategies_are_errors_that_name_what_was_meant(strategies: list[Any], said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ReschedulingPlugin(parse_arguments(ReschedulingPlugin.arguments, {"strategies": strategies}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"param": {}}, "strategies[0].param is not read; did you mean params?"),
+        ({"params": {"threshold": {}}}, "strategies[0].params.threshold is not read; did you mean thresholds?"),
+        (
+            {"params": {"thresholds": {"cpus": 20}}},
+            "strategies[0].params.thresholds.cpus is not read; did you mean cpu?",
+        ),
+        ({"params": {"numberOfNodes": 3}}, "strategies[0].params.numberOfNodes has no effect: "),
+    ],
+)
+def test_what_nobody_reads_of_a_strategy_is_told(entry: Manifest, said: str) -> None:
+    given = {"strategies": [{"name": "lowNodeUtilization", **entry}]}
+    (warning,) = parse_arguments(ReschedulingPlugin.arguments, given).warnings
+    assert warning.startswith(said)
 
 
 def test_a_wrong_strategy_is_an_error_when_the_file_is_read() -> None:

@@ -14,7 +14,7 @@ from tests.dsl import NOW_NS, flat, gang, node, pod
 from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import applies, passing, reasons, with_arguments
 from tests.scores.rating import points
-from vcd.api import read_policy
+from vcd.api import PolicyError, read_policy
 from vcd.model.events import Answered
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances, run
@@ -89,9 +89,14 @@ def test_thresholds_are_configured() -> None:
     assert passing(session, "usage") == {"cool", "cpu", "unknown"}
 
 
-@pytest.mark.parametrize("value", [-1, 101, "abc", 50.5, True, None])
-def test_an_invalid_threshold_means_the_default(value: Any) -> None:
-    plugin = plugin_of(opened(BUSY, NODES, POD, thresholds={"cpu": value, "mem": 7}), UsagePlugin)
+@pytest.mark.parametrize("value", [-1, 101, "abc", 50.5, True])
+def test_an_invalid_threshold_is_an_error(value: Any) -> None:
+    with pytest.raises(PolicyError, match=r"arguments\.thresholds\.cpu: .*must be an integer from 0 to 100"):
+        opened(BUSY, NODES, POD, thresholds={"cpu": value, "mem": 7})
+
+
+def test_a_threshold_without_a_value_has_its_default() -> None:
+    plugin = plugin_of(opened(BUSY, NODES, POD, thresholds={"cpu": None, "mem": 7}), UsagePlugin)
     assert plugin.thresholds == (80, 7)
 
 
@@ -274,8 +279,7 @@ def test_pods_of_one_gang_spread_over_nodes_that_are_alike() -> None:
         ({"burst_ratio": 1, "request_ratio": 1, "risk_threshold": 0, "risk_factor": 2}, 4000),
         ({"risk_threshold": 0.1}, 0.7 * 1000 * 1.2),
         ({"risk_threshold": 0.1, "risk_factor": 3}, 0.7 * 1000 * 3),
-        ({"request_ratio": 1.1, "burst_ratio": -1, "risk_threshold": 2, "risk_factor": 0.9}, 0.7 * 1000),
-        ({"request_ratio": "x", "burst_ratio": None, "risk_threshold": True, "risk_factor": []}, 0.7 * 1000),
+        ({"burst_ratio": None}, 0.7 * 1000),
     ],
 )
 def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> None:
@@ -292,8 +296,6 @@ def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> No
         ({}, 250, 200 * MI),
         ({"be_cpu": "1", "be_mem": "1Gi"}, 1000, 1024 * MI),
         ({"be_cpu": 100, "be_mem": 50}, 100, 50 * MI),
-        ({"be_cpu": -1, "be_mem": "-5Mi"}, 250, 200 * MI),
-        ({"be_cpu": "abc", "be_mem": 1.5}, 250, 200 * MI),
     ],
 )
 def test_the_estimate_of_a_best_effort_pod(estimator: dict[str, Any], cpu: float, memory: float) -> None:
@@ -327,10 +329,27 @@ def test_pods_that_the_last_sample_does_not_show_count_from_the_beginning() -> N
 def test_what_is_young_follows_the_sampling_interval() -> None:
     objects = [node("n", cpu=100), old(pod("x", on="n", cpu=10), "2026-11-21T07:59:20Z"), POD]
     found = [
-        cpu_part(opened({"n": (20, 20)}, *objects, tail=f"metrics:\n  interval: {each}\n"))
-        for each in ("1m", "5s", "x")
+        cpu_part(opened({"n": (20, 20)}, *objects, tail=f"metrics:\n  interval: {each}\n")) for each in ("1m", "5s", "")
     ]
     assert found == [pytest.approx(0.27), pytest.approx(0.2), pytest.approx(0.2)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        *((key, 1.1, "a number from 0 to 1") for key in ("request_ratio", "burst_ratio", "risk_threshold")),
+        ("burst_ratio", -1, "a number from 0 to 1"),
+        ("request_ratio", "x", "a number from 0 to 1"),
+        ("risk_threshold", True, "a number from 0 to 1"),
+        ("risk_factor", 0.9, "a number of at least 1"),
+        ("risk_factor", [], "a number of at least 1"),
+        *(("be_cpu", value, "an amount of cpu such as 250m") for value in (-1, "abc", 1.5, True)),
+        *(("be_mem", value, "an amount of memory such as 200Mi") for value in ("-5Mi", 1.5, {})),
+    ],
+)
+def test_an_invalid_estimator_is_an_error(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(PolicyError, match=rf"arguments\.estimator\.{key}: .*must be {allowed}"):
+        opened(BUSY, NODES, POD, estimator={key: value})
 
 
 def test_a_trial_eviction_of_a_pod_that_samples_show_leaves_no_trace() -> None:

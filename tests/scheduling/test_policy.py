@@ -149,8 +149,8 @@ def test_first_of_two_configurations_of_an_action_holds() -> None:
 
 
 def test_metrics_are_texts_as_written() -> None:
-    policy = parse("actions: allocate\nmetrics: {type: prometheus, interval: 30, tls.insecureSkipVerify: true}")
-    assert policy.metrics == {"type": "prometheus", "interval": "30", "tls.insecureSkipVerify": "true"}
+    policy = parse("actions: allocate\nmetrics: {type: prometheus, interval: 30s, tls.insecureSkipVerify: true}")
+    assert policy.metrics == {"type": "prometheus", "interval": "30s", "tls.insecureSkipVerify": "true"}
 
 
 def test_digest_is_of_the_text() -> None:

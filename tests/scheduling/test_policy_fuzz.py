@@ -29,10 +29,18 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 _FOLDER = Path(__file__).parents[1] / "data" / "configurations"
+
+
+def _entry(name: str) -> dict[str, object]:
+    """A plugin's entry, with what its arguments require."""
+    required = {each.key: "http://server" for each in plugins()[name].arguments if each.required}
+    return {"name": name, "arguments": required}
+
+
 _EVERYTHING = yaml.safe_dump(
     {
         "actions": ", ".join(actions()),
-        "tiers": [{"plugins": [{"name": name} for name in plugins() if name != "proportion"]}],
+        "tiers": [{"plugins": [_entry(name) for name in plugins() if name != "proportion"]}],
         "configurations": [{"name": name, "arguments": {}} for name in actions()],
     }
 )

@@ -88,7 +88,7 @@ def show(file: str | None, event_log: str | None, output: str) -> None:
     """
     try:
         if event_log is not None:
-            policy, file = _policy(_logged(event_log)), f"in force in {event_log}"
+            policy, file = _policy(_logged(event_log), logged=True), f"in force in {event_log}"
         else:
             policy = _policy(None if file is None else _text(file))
     except PolicyError as error:
@@ -151,9 +151,9 @@ def _text(file: str) -> str:
         raise _Unusable(f"{file}: not UTF-8 at byte {error.start}") from None
 
 
-def _policy(text: str | None) -> Policy:
+def _policy(text: str | None, *, logged: bool = False) -> Policy:
     try:
-        return read_policy(text)
+        return read_policy(text, logged=logged)
     except RegistryError as error:
         raise _Unusable(str(error)) from None
 

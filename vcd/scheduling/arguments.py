@@ -1,8 +1,9 @@
 """The arguments of plugins and actions: declared once, typed, validated, under Volcano's own keys.
 
-A plugin or action declares each key that it reads as an `Argument`; `parse_arguments` turns what a configuration file
-holds into typed values. Volcano takes a value of the wrong type as if it were not there; here it is an error, since a
-user who wrote it meant something. A key that nobody declared is a warning, as Volcano ignores it too.
+A plugin or action declares each key that it reads as an `Argument`, what is within mappings and lists included;
+`parse_arguments` turns what a configuration file holds into typed values. Volcano takes a value of the wrong type as if
+it were not there; here it is an error, since a user who wrote it meant something. A key that nobody declared, or that
+has no effect here, is a warning.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
-Kind = Literal["int", "float", "bool", "str", "strings", "duration", "mapping", "list"]
+from vcd.model.quantity import QuantityError, parse_milli, parse_units
+from vcd.scheduling.outside import without_user_info
+
+Kind = Literal[
+    "int", "float", "bool", "str", "scalar", "strings", "duration", "url", "cpu", "memory", "mapping", "list"
+]
+Path = tuple[str | int, ...]
+"""The way to a value within arguments: keys of mappings and places in lists."""
 
 _PLACEHOLDER = re.compile(r"<[a-z-]+>")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -41,11 +50,16 @@ _MEANINGS: Mapping[Kind, str] = {
     "float": "a number",
     "bool": "true or false",
     "str": "a text",
+    "scalar": "a text, a number, true or false",
     "strings": "a list of texts, or one text with commas",
     "duration": "a duration with units such as 1h30m or 500ms",
+    "url": "a URL with http:// or https:// and a host",
+    "cpu": "an amount of cpu such as 250m; a plain number is thousandths",
+    "memory": "an amount of memory such as 200Mi; a plain number is Mi",
     "mapping": "a mapping",
     "list": "a list",
 }
+_MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,6 +72,10 @@ class Argument:
     the plugin takes for what the file does not name. ``minimum`` and ``maximum`` (inclusive) bound numbers, a
     duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units. ``caution`` is what
     whoever sets it to something else than the default is warned of.
+
+    ``fields`` declare what a mapping, or each item of a list, may hold: its value is an ArgumentValues of these then,
+    or a tuple of such. ``required``: it is an error where a file does not have it. ``without_effect`` says why it is
+    taken for Volcano's sake and changes nothing.
     """
 
     key: str
@@ -67,6 +85,9 @@ class Argument:
     minimum: int | float | None = None
     maximum: int | float | None = None
     choices: tuple[str, ...] | None = None
+    fields: tuple[Argument, ...] | None = None
+    required: bool = False
+    without_effect: str = ""
     caution: str = ""
 
     def __post_init__(self) -> None:
@@ -74,6 +95,8 @@ class Argument:
             raise ValueError(f"argument {self.key}: no such kind: {self.kind}")
         if len(_PLACEHOLDER.findall(self.key)) > 1:
             raise ValueError(f"argument {self.key}: at most one placeholder")
+        if self.fields is not None and self.kind not in ("mapping", "list"):
+            raise ValueError(f"argument {self.key}: fields are for mappings and lists")
 
     @property
     def is_dynamic(self) -> bool:
@@ -85,7 +108,9 @@ class Argument:
         """What a value may be, in words."""
         words = _MEANINGS[self.kind]
         if self.choices is not None:
-            words = ("any of " if self.kind == "strings" else "one of ") + ", ".join(self.choices)
+            words = ("any of " if self.kind == "strings" else "one of ") + ", ".join(filter(None, self.choices))
+        if self.fields is not None:
+            words += (" of " if self.kind == "mapping" else " of mappings of ") + _keys(self.fields)
         if self.minimum is not None and self.maximum is not None:
             return f"{words} from {self._bound(self.minimum)} to {self._bound(self.maximum)}"
         if self.minimum is not None:
@@ -105,29 +130,50 @@ class Argument:
 
 
 class ArgumentError(ValueError):
-    """A value that an argument may not have: ``key``, ``value`` as written, what is ``allowed``, and a ``hint``."""
+    """A value that an argument may not have: ``key``, ``value`` as written, what is ``allowed``, and a ``hint``.
 
-    def __init__(self, key: str, value: object, allowed: str, hint: str = "") -> None:
+    ``path`` is the way to it, in full.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str, hint: str = "", path: Path = ()) -> None:
         super().__init__(f"{key}: {value!r} is not {allowed}{hint}")
         self.key = key
         self.value = value
         self.allowed = allowed
         self.hint = hint
+        self.path = path or (key,)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What whoever wrote it should know: the way to it, and the words that follow it in a sentence."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{in_words(self.path)}{self.message}"
 
 
 class ArgumentValues(Mapping[str, Any]):
-    """The values of one plugin or action: every declared key without a placeholder, and the dynamic keys given.
+    """The values of one plugin or action, or of a mapping within: every declared key without a placeholder, and the
+    dynamic keys given.
 
-    ``given`` are the keys that the file holds and somebody reads, ``warnings`` says what it holds beside them.
+    ``given`` are the keys that the file holds and somebody reads, ``notices`` tell what it holds beside them.
     """
 
-    def __init__(self, declared: Iterable[Argument], read: Mapping[str, Any], warnings: Iterable[str]) -> None:
+    def __init__(self, declared: Iterable[Argument], read: Mapping[str, Any], notices: Iterable[Notice]) -> None:
         declared = tuple(declared)
         self._fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
         self._dynamic = {argument.key: argument for argument in declared if argument.is_dynamic}
-        self._values = {**{key: argument.default for key, argument in self._fixed.items()}, **read}
+        self._values = {**{key: _default(argument) for key, argument in self._fixed.items()}, **read}
         self.given = frozenset(read)
-        self.warnings = tuple(warnings)
+        self.notices = tuple(notices)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices in words."""
+        return tuple(map(str, self.notices))
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -165,26 +211,30 @@ class ArgumentValues(Mapping[str, Any]):
 def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None) -> ArgumentValues:
     """The typed values of ``raw`` (the YAML's mapping, None for none) by what is ``declared``.
 
-    Keys that are not declared, keys without a value and cautions end up in the result's ``warnings``. Raises
-    ArgumentError at the first value that is not allowed, in ``raw``'s order.
+    Keys that are not declared, without a value or without effect, and cautions, end up in the result's ``notices``.
+    Raises ArgumentError at the first value that is not allowed, in ``raw``'s order, or for one that is required and
+    missing.
     """
-    declared = tuple(declared)
-    fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
-    dynamic = [argument for argument in declared if argument.is_dynamic]
-    read: dict[str, Any] = {}
-    warnings: list[str] = []
-    for key, value in (raw or {}).items():
-        argument = fixed.get(key) or _find(dynamic, key)
-        if argument is None:
-            hint = did_you_mean(key, [argument.key for argument in declared])
-            warnings.append(f"{key} is not read{hint}")
-        elif value is None:
-            warnings.append(f"{key} has no value, the default holds")
-        else:
-            read[key] = _read(argument, key, value)
-            if argument.caution and read[key] != argument.default:
-                warnings.append(f"{key}: {argument.caution}")
-    return ArgumentValues(declared, read, warnings)
+    values, errors = read_arguments(declared, raw)
+    if errors:
+        raise errors[0]
+    return values
+
+
+def read_arguments(
+    declared: Iterable[Argument], raw: Mapping[str, Any] | None
+) -> tuple[ArgumentValues, list[ArgumentError]]:
+    """As `parse_arguments`, and all values that are not allowed; where these are, the default holds."""
+    errors: list[ArgumentError] = []
+    return _read_mapping(tuple(declared), raw or {}, (), errors), errors
+
+
+def in_words(path: Path) -> str:
+    """The way to a value as a file's reader knows it: ``sra.resourceWeight``, ``strategies[0].name``."""
+    words = ""
+    for part in path:
+        words += f"[{part}]" if isinstance(part, int) else f".{part}" if words else part
+    return words
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -233,21 +283,96 @@ def _find(dynamic: Iterable[Argument], key: str) -> Argument | None:
     return max(fitting, key=lambda argument: len(_PLACEHOLDER.sub("", argument.key)), default=None)
 
 
-def _read(argument: Argument, key: str, value: object) -> Any:
-    """``value`` as the argument's kind, within its bounds and choices."""
+def _read_mapping(
+    declared: tuple[Argument, ...], raw: Mapping[Any, Any], path: Path, errors: list[ArgumentError]
+) -> ArgumentValues:
+    fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
+    dynamic = [argument for argument in declared if argument.is_dynamic]
+    read: dict[str, Any] = {}
+    notices: list[Notice] = []
+    for key, value in ((str(key), value) for key, value in raw.items()):  # YAML has keys that are no texts
+        here = (*path, key)
+        argument = fixed.get(key) or _find(dynamic, key)
+        if argument is None:
+            notices.append(Notice(here, f" is not read{did_you_mean(key, [argument.key for argument in declared])}"))
+            continue
+        if argument.without_effect:
+            notices.append(Notice(here, f" has no effect: {argument.without_effect}"))
+        if value is None:
+            notices.append(Notice(here, " has no value, the default holds"))
+            continue
+        count = len(errors)
+        result = _read(argument, here, value, errors, notices)
+        if len(errors) == count or (argument.fields is not None and result is not None):
+            read[key] = result
+            if argument.caution and result != argument.default:
+                notices.append(Notice(here, f": {argument.caution}"))
+    errors.extend(_missing(argument, path) for argument in declared if argument.required and argument.key not in raw)
+    return ArgumentValues(declared, read, notices)
+
+
+def _missing(argument: Argument, path: Path) -> ArgumentError:
+    here = (*path, argument.key)
+    return ArgumentError(in_words(here), None, f"given: {argument.allowed}", path=here)
+
+
+def _default(argument: Argument) -> Any:
+    """An argument's default as a value: what has fields is made of the fields' defaults."""
+    if argument.fields is None:
+        return argument.default
+    if argument.kind == "mapping":
+        return _read_mapping(argument.fields, argument.default or {}, (), [])
+    return tuple(_read_mapping(argument.fields, item, (), []) for item in argument.default)
+
+
+def _keys(declared: Iterable[Argument]) -> str:
+    return ", ".join(argument.key for argument in declared)
+
+
+def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentError], notices: list[Notice]) -> Any:
+    """``value`` as the argument's kind, within its bounds and choices; None, and an error, where it is not."""
+
+    def refuse(hint: str = "") -> Any:
+        shown = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
+        errors.append(ArgumentError(in_words(path), shown, argument.allowed, hint, path))
+        return None
+
     try:
         result = _READERS[argument.kind](value)
     except ValueError:
-        raise ArgumentError(key, value, argument.allowed) from None
+        return refuse()
     if argument.minimum is not None and result < argument.minimum:
-        raise ArgumentError(key, value, argument.allowed)
+        return refuse()
     if argument.maximum is not None and result > argument.maximum:
-        raise ArgumentError(key, value, argument.allowed)
+        return refuse()
     if argument.choices is not None:
         for word in result if isinstance(result, tuple) else (result,):
             if word not in argument.choices:
-                raise ArgumentError(key, value, argument.allowed, did_you_mean(word, argument.choices))
-    return result
+                return refuse(did_you_mean(word, argument.choices))
+    if argument.fields is None:
+        return result
+    if argument.kind == "mapping":
+        return _within(argument.fields, result, path, errors, notices)
+    items = []
+    for place, item in enumerate(result):
+        if isinstance(item, Mapping):
+            items.append(_within(argument.fields, item, (*path, place), errors, notices))
+        else:
+            here = (*path, place)
+            errors.append(ArgumentError(in_words(here), item, f"a mapping of {_keys(argument.fields)}", path=here))
+    return tuple(items)
+
+
+def _within(
+    fields: tuple[Argument, ...],
+    raw: Mapping[Any, Any],
+    path: Path,
+    errors: list[ArgumentError],
+    notices: list[Notice],
+) -> ArgumentValues:
+    values = _read_mapping(fields, raw, path, errors)
+    notices.extend(values.notices)
+    return values
 
 
 def _int(value: object) -> int:
@@ -298,6 +423,42 @@ def _duration(value: object) -> int:
     return 0 if value == 0 and not isinstance(value, bool) else parse_duration(_str(value))
 
 
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise ValueError(value)
+    return str(value)
+
+
+def _url(value: object) -> str:
+    parts = urlsplit(_str(value))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(value)
+    parts.port  # noqa: B018 - raises ValueError where it is none
+    return _str(value)
+
+
+def _cpu(value: object) -> int:
+    return _amount(value, parse_milli, 1)
+
+
+def _memory(value: object) -> int:
+    return _amount(value, parse_units, _MEBIBYTE)
+
+
+def _amount(value: object, parse: Callable[[str], int], unit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    try:
+        found = parse(value) if isinstance(value, str) else value * unit
+    except QuantityError:
+        raise ValueError(value) from None
+    if found < 0:
+        raise ValueError(value)
+    return found
+
+
 def _mapping(value: object) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(value)
@@ -315,8 +476,12 @@ _READERS: Mapping[Kind, Callable[[object], Any]] = {
     "float": _float,
     "bool": _bool,
     "str": _str,
+    "scalar": _scalar,
     "strings": _strings,
     "duration": _duration,
+    "url": _url,
+    "cpu": _cpu,
+    "memory": _memory,
     "mapping": _mapping,
     "list": _list,
 }

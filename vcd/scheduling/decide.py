@@ -9,7 +9,7 @@ from typing import Any
 from vcd.model import events as ev
 from vcd.model.version import __version__
 from vcd.scheduling import closing, guard, registry, stranded
-from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.arguments import read_arguments
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.jobs import tell_of_large_pods
 from vcd.scheduling.outside import NOBODY, Outside
@@ -81,7 +81,7 @@ def run(
                 if guard.action_name(name) in excluded:
                     continue
                 action = registry.actions()[name]
-                values = parse_arguments(action.arguments, policy.configurations.get(name, {}))
+                values, _ = read_arguments(action.arguments, policy.configurations.get(name, {}))
                 guard.execute(action, values, session, watch)
                 mark(name)
             for plugin in session.plugins:
@@ -124,7 +124,8 @@ def _stays(name: str) -> bool:
 
 def _instance(option: PluginOption, watch: guard.Watch | None) -> Plugin:
     kind = registry.plugins()[option.name]
-    return guard.make(kind, parse_arguments(kind.arguments, option.arguments), option.enabled, watch)
+    values, _ = read_arguments(kind.arguments, option.arguments)  # what is wrong was told when the policy was read
+    return guard.make(kind, values, option.enabled, watch)
 
 
 def _at_fault(error: BaseException) -> str | None:

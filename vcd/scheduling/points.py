@@ -37,6 +37,8 @@ class Point:
     combine: Combine
     call: str
     default: bool = True
+    without_effect: str = ""
+    """Why no action asks it: plugins may implement it, and its flag may be set, for Volcano's sake."""
 
 
 _ALL = (
@@ -51,6 +53,7 @@ _ALL = (
         Combine.FIRST_DIFFERENCE,
         "(cluster: str) -> key, smaller first",
         default=False,
+        without_effect="there is one cluster",
     ),
     Point("victim_queue_order", None, Combine.FIRST_DIFFERENCE, "(queue: Queue, preemptor: Queue) -> key"),
     # gates --------------------------------------------------------------------------------------------------------
@@ -97,3 +100,10 @@ FLAGS: dict[str, bool] = {
     "enabledHyperNodeGradient": True,
 }
 """Every enable flag of a plugin's entry, and its value where the file is silent (Volcano ``plugins/defaults.go``)."""
+
+IDLE_FLAGS: dict[str, str] = {
+    "enabledHyperNodeOrder": "HyperNodes are not read",
+    "enabledHyperNodeGradient": "HyperNodes are not read",
+}
+IDLE_FLAGS.update((point.flag, point.without_effect) for point in _ALL if point.flag and point.without_effect)
+"""The enable flags that change nothing, and why."""

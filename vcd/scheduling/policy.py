@@ -17,8 +17,16 @@ from typing import Any, Final
 
 import yaml
 
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, did_you_mean, parse_arguments
-from vcd.scheduling.points import FLAGS, Point
+from vcd.scheduling.arguments import (
+    Argument,
+    ArgumentError,
+    ArgumentValues,
+    Path,
+    did_you_mean,
+    in_words,
+    read_arguments,
+)
+from vcd.scheduling.points import FLAGS, IDLE_FLAGS, Point
 
 DEFAULT_POLICY: Final = """\
 actions: "enqueue, allocate, backfill"
@@ -89,6 +97,26 @@ _MOST_VALUES = 100_000
 """What the values of a file, aliases written out, may come to."""
 _SHOWN = 200
 """Characters of a value that a problem shows."""
+
+METRICS: Final = (
+    Argument(
+        "type",
+        "str",
+        "prometheus",
+        "Who measures.",
+        choices=("prometheus", "prometheus_adaptor", "prometheus_adapt", "elasticsearch", "metrics_server"),
+    ),
+    Argument("address", "url", "", "Where Prometheus or Elasticsearch is."),
+    Argument("interval", "duration", 30 * 10**9, "The time between two samples.", minimum=1),
+    Argument("timeout", "duration", 60 * 10**9, "How long taking one sample may take in all. vcd's own.", minimum=1),
+    Argument("elasticsearch.index", "str", "metricbeat-*", "The index of Metricbeat's measurements."),
+    Argument("elasticsearch.username", "str", "", "The user, unless the address names one."),
+    Argument("elasticsearch.password", "str", "", "The password, unless the address names one."),
+    Argument("elasticsearch.hostnameFieldName", "str", "host.hostname", "The field that holds a node's name."),
+    Argument("tls.insecureSkipVerify", "bool", False, "Whether any certificate of the server will do."),
+)
+"""The section ``metrics``: where samples of the nodes' usage come from. All its values are texts."""
+
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
 _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
 
@@ -170,11 +198,14 @@ def parse_policy(
     plugins: Declared,
     check: Check = lambda _, __: None,
     trial: Trial = lambda _: {},
+    logged: bool = False,
 ) -> Policy:
     """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
 
     ``check`` looks at each plugin's arguments as a whole, ``trial`` at a policy in which nothing else is wrong. None
-    means the compiled-in default. Raises PolicyError with every problem found, and nothing else.
+    means the compiled-in default. Raises PolicyError with every problem found, and nothing else. One that was in force
+    and ``logged`` stays readable: where an argument has a value that is not allowed any more its default holds, as it
+    did then, with a warning.
     """
     text = DEFAULT_POLICY if text is None else text
     report = _Report()
@@ -183,9 +214,9 @@ def parse_policy(
         if len(text) > LARGEST_FILE:
             raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         loader = _Loader(text)
-        reading = _Reading(loader, report, actions, plugins, check)
+        reading = _Reading(loader, report, actions, plugins, check, logged)
         policy = reading.policy(_first_document(loader, report), text)
-        if not report.errors:
+        if not report.errors and not logged:
             reading.try_out(policy, trial)
     except yaml.YAMLError as error:
         report.errors.append(_syntax_problem(error, text))
@@ -241,10 +272,14 @@ class _Report:
         self.errors: list[Problem] = []
         self.warnings: list[Problem] = []
 
-    def error(self, node: yaml.Node | None, key: str, message: str) -> None:
-        value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+    def error(
+        self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
+    ) -> None:
+        """Something wrong; a warning where it is ``harmless``. ``value`` is shown in place of what the node holds."""
+        if value is None:
+            value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
         value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
-        self.errors.append(Problem(_line(node), key, value, message))
+        (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
 
     def warn(self, node: yaml.Node | None, key: str, message: str) -> None:
         self.warnings.append(Problem(_line(node), key, "", message))
@@ -257,8 +292,11 @@ def _line(node: yaml.Node | None) -> int:
 class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
-    def __init__(self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared, check: Check) -> None:
+    def __init__(
+        self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared, check: Check, logged: bool
+    ) -> None:
         self._check = check
+        self._logged = logged
         self._loader = loader
         self._report = report
         self._actions = actions
@@ -331,21 +369,18 @@ class _Reading:
             flag: self._flag(fields[flag], f"{path}.{flag}", default) if flag in fields else default
             for flag, default in FLAGS.items()
         }
-        arguments = self._arguments(fields.get("arguments"), f"{path}.arguments", self._plugins.get(name))
-        if name in self._plugins:
-            self._check_whole(name, arguments, fields.get("arguments", node), f"{path}.arguments")
+        where, at = fields.get("arguments"), f"{path}.arguments"
+        arguments, values = self._arguments(where, at, self._plugins.get(name), node)
+        if values is not None:
+            try:
+                self._check(name, values)
+            except ArgumentError as error:
+                found = self._found(where, error.path) or where or node
+                self._report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
+        for flag in fields:
+            if flag in IDLE_FLAGS:
+                self._report.warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
         return PluginOption(name, MappingProxyType(enabled), arguments)
-
-    def _check_whole(self, name: str, arguments: Mapping[str, Any], node: yaml.Node, path: str) -> None:
-        """What is wrong within arguments that are each of the right kind."""
-        try:
-            values = parse_arguments(self._plugins[name], arguments)
-        except ArgumentError:
-            return  # reported with its own line
-        try:
-            self._check(name, values)
-        except ArgumentError as error:
-            self._report.error(node, f"{path}.{error.key}", f"must be {error.allowed}{error.hint}")
 
     def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
@@ -359,7 +394,7 @@ class _Reading:
                 self._report.warn(fields["name"], path, message)
             elif name:
                 self._check_name(fields["name"], f"{path}.name", "action", name, self._actions, VOLCANO_ACTIONS)
-            arguments = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name))
+            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name), item)
             if name and name in found:
                 self._report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
             found.setdefault(name, arguments)
@@ -372,22 +407,55 @@ class _Reading:
                 values[key] = str(value.value)
             else:
                 self._report.error(value, f"metrics.{key}", "must be a text")
-        return values
+        given = {key: text for key, text in values.items() if text}
+        _, errors = self._reported(node, "metrics", METRICS, given, node)
+        return {key: text for key, text in values.items() if key not in errors}
 
-    def _arguments(self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None) -> Mapping[str, Any]:
-        raw: dict[str, Any] = {}
-        for key, (key_node, value_node) in self._pairs(node, path).items():
-            raw[key] = self._value(value_node)
-            if declared is None:
+    def _arguments(
+        self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
+    ) -> tuple[Mapping[str, Any], ArgumentValues | None]:
+        """The arguments as the file has them, and what they come to; None where they are wrong, or nobody's."""
+        raw = {key: self._value(value) for key, (_, value) in self._pairs(node, path).items()}
+        if declared is None:
+            return MappingProxyType(raw), None
+        values, wrong = self._reported(node, path, declared, raw, owner)
+        return MappingProxyType(raw), None if wrong and not self._logged else values
+
+    def _reported(
+        self,
+        node: yaml.Node | None,
+        path: str,
+        declared: tuple[Argument, ...],
+        raw: Mapping[str, Any],
+        owner: yaml.Node | None,
+    ) -> tuple[ArgumentValues, frozenset[str | int]]:
+        """What arguments come to, after all that is wrong with them was reported; the keys that hold what is wrong."""
+        values, errors = read_arguments(declared, raw)
+        for notice in values.notices:
+            *parents, last = notice.path
+            found = self._found(node, notice.path, key=True)
+            self._report.warn(
+                found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}"
+            )
+        for error in errors:
+            found = self._found(node, error.path) or node or owner
+            message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self._logged else "")
+            shown = error.value if isinstance(error.value, str) else None
+            self._report.error(found, f"{path}.{error.key}", message, value=shown, harmless=self._logged)
+        return values, frozenset(error.path[0] for error in errors)
+
+    def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
+        """The node at the end of a way from ``node``, or that of its ``key``; None where there is none."""
+        for place, part in enumerate(path):
+            if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
                 continue
-            try:
-                warnings = parse_arguments(declared, {key: raw[key]}).warnings
-            except ArgumentError as error:
-                self._report.error(value_node, f"{path}.{key}", f"must be {error.allowed}{error.hint}")
-            else:
-                for warning in warnings:
-                    self._report.warn(key_node, path, warning)
-        return MappingProxyType(raw)
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            found = next((pair for pair in reversed(pairs) if pair[0].value == part), None)
+            if found is None:
+                return None
+            node = found[0] if key and place == len(path) - 1 else found[1]
+        return node
 
     # names and scalars --------------------------------------------------------------------------------------------
 

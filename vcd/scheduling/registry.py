@@ -22,7 +22,7 @@ import vcd.scheduling.actions
 import vcd.scheduling.plugins
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, format_duration, parse_arguments
+from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, format_duration, read_arguments
 from vcd.scheduling.arguments import Kind as ArgumentKind
 from vcd.scheduling.points import FLAGS
 from vcd.scheduling.policy import Policy, parse_policy
@@ -215,7 +215,7 @@ def kinds_read(policy: Policy) -> list[Kind]:
         *((actions()[name], policy.configurations.get(name)) for name in policy.actions),
     ]
     for extension, given in named:
-        values = parse_arguments(extension.arguments, given)
+        values, _ = read_arguments(extension.arguments, given)
         for kind in extension.kinds:
             read = kind.with_arguments(values) if isinstance(kind, Kind) else known[kind]
             found.setdefault(read.name, read)
@@ -229,11 +229,11 @@ def is_timed(policy: Policy) -> bool:
 
 def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
     if isinstance(plugin.timed, str):
-        return bool(parse_arguments(plugin.arguments, given)[plugin.timed])
+        return bool(read_arguments(plugin.arguments, given)[0][plugin.timed])
     return plugin.timed
 
 
-def read_policy(text: str | None) -> Policy:
+def read_policy(text: str | None, *, logged: bool = False) -> Policy:
     """`parse_policy` with the plugins and actions that there are; what ours cannot decide a cycle with is refused.
 
     Raises PolicyError, RegistryError.
@@ -247,6 +247,7 @@ def read_policy(text: str | None) -> Policy:
         plugins={name: plugin.arguments for name, plugin in plugins().items()},
         check=_check_arguments,
         trial=trial.faults,
+        logged=logged,
     )
 
 
@@ -292,7 +293,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
 
 
 def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    values = parse_arguments(declared, raw)
+    values, _ = read_arguments(declared, raw)
     return {
         key: {"value": _plain(value, values.declaration(key).kind), "default": key not in values.given}
         for key, value in values.items()
@@ -303,6 +304,8 @@ def _plain(value: Any, kind: ArgumentKind | None = None) -> Any:
     """``value`` in the types of JSON."""
     if kind == "duration" and value is not None:
         return format_duration(value)
+    if isinstance(value, ArgumentValues):
+        return {key: _plain(item, value.declaration(key).kind) for key, item in value.items()}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -77,7 +77,7 @@ class History:
         known = self._policies.get(record.policy)
         if known is None:
             try:
-                known = self._policies[record.policy] = read_policy(self._policy_text(record))
+                known = self._policies[record.policy] = read_policy(self._policy_text(record), logged=True)
             except PolicyError as error:
                 raise LogError(
                     f"event log {self.reader.path}: session {record.session} was decided by configuration"

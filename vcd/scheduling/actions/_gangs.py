@@ -50,7 +50,7 @@ class GangEvictionAction(Action):
     """What gangpreempt and gangreclaim share; a subclass says whose tasks may go and in which order."""
 
     arguments = (
-        Argument("maxDomains", "int", 8, "Accepted; all nodes are one domain."),
+        Argument("maxDomains", "int", 8, "The most domains that are tried.", without_effect="all nodes are one domain"),
         Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
     )
     why: ClassVar[str]

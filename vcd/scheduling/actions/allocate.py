@@ -33,7 +33,9 @@ PREDICATE_ERROR_CACHE = Argument(
     "predicateErrorCacheEnable",
     "bool",
     True,
-    "Whether a task is passed over when one of the same role of its job found no node in this session.",
+    "Whether nodes that failed a task are remembered for those of its role.",
+    without_effect="what failed is always remembered, and tried again once something that it depends on changed; "
+    "decisions are the same either way",
 )
 
 

@@ -40,7 +40,13 @@ class PreemptAction(Action):
     arguments = (
         PREDICATE_ERROR_CACHE,
         Argument("enableTopologyAwarePreemption", "bool", False, "Whether nodes are compared by their victims."),
-        Argument("topologyAwarePreemptWorkerNum", "int", 16, "Accepted; trials are made one after the other."),
+        Argument(
+            "topologyAwarePreemptWorkerNum",
+            "int",
+            16,
+            "How many nodes are tried at once.",
+            without_effect="nodes are tried one after the other, so that a replay decides the same",
+        ),
         Argument("minCandidateNodesPercentage", "int", 10, "Percentage of nodes to compare.", minimum=0, maximum=100),
         Argument("minCandidateNodesAbsolute", "int", 1, "The fewest nodes to compare.", minimum=0),
         Argument("maxCandidateNodesAbsolute", "int", 100, "The most nodes to compare.", minimum=1),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vcd.model.objects import Node, PriorityClass, Quantities
 from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.arguments import ArgumentError, did_you_mean
+from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.plugins._numa import is_guaranteed
 from vcd.scheduling.usage_samples import NodeUsage
 from vcd.scheduling.views import Task
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
 RESOURCES = (CPU, MEMORY)
 LOW_NODE_UTILIZATION = "lowNodeUtilization"
-_SYSTEM = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_THRESHOLDS = ("thresholds", "targetThresholds")
-_PARAMS = (*_THRESHOLDS, "numberOfNodes", "thresholdPriorityClassName", "nodeFit")
-_NAMES = (CPU, MEMORY, "pod", "pods")
+SYSTEM_CLUSTER_CRITICAL = "system-cluster-critical"
+_SYSTEM = {SYSTEM_CLUSTER_CRITICAL: 2_000_000_000, "system-node-critical": 2_000_001_000}
 _UNLIMITED = 2**63
 
 Order = Callable[[Task], Any]
@@ -46,45 +44,43 @@ OFFLINE_ONLY = "offlineOnly"
 STRATEGIES = (LOW_NODE_UTILIZATION, OFFLINE_ONLY, *ORDERS)
 
 
+_NOT_MEASURED = "pods are not measured"
+_PERCENTAGES = (
+    *(Argument(name, "float", 100.0, f"Percent of {name}.", minimum=0, maximum=100) for name in RESOURCES),
+    *(
+        Argument(name, "float", 100.0, "Percent of pods.", minimum=0, maximum=100, without_effect=_NOT_MEASURED)
+        for name in ("pod", "pods")
+    ),
+)
+PARAMS = (
+    Argument("thresholds", "mapping", {}, "A node that uses less of all is idle.", fields=_PERCENTAGES),
+    Argument("targetThresholds", "mapping", {}, "A node that uses more of one is busy.", fields=_PERCENTAGES),
+    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more stay."),
+    Argument("nodeFit", "bool", True, "Whether a pod stays that no idle node would take."),
+    Argument(
+        "numberOfNodes",
+        "int",
+        0,
+        "How many idle nodes there must be.",
+        without_effect="Volcano decides nothing by it either",
+    ),
+)
+
+
 @dataclass(frozen=True)
 class LowNodeUtilization:
     """The parameters: percent below which a node is idle, and above which it is busy, by resource."""
 
     low: Mapping[str, float]
     high: Mapping[str, float]
-    priority_class: str = "system-cluster-critical"
+    priority_class: str = SYSTEM_CLUSTER_CRITICAL
     node_fit: bool = True
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> LowNodeUtilization:
-        """From the configuration. Raises ArgumentError for what is no parameter, or has a wrong value."""
-        for name in params:
-            if name not in _PARAMS:
-                known = did_you_mean(str(name), _PARAMS)
-                raise ArgumentError("strategies", name, f"a parameter of {LOW_NODE_UTILIZATION}", known)
-        fit, priority = params.get("nodeFit", True), params.get("thresholdPriorityClassName", cls.priority_class)
-        if not isinstance(fit, bool):
-            raise ArgumentError("strategies.params.nodeFit", fit, "true or false")
-        if not isinstance(priority, str):
-            raise ArgumentError("strategies.params.thresholdPriorityClassName", priority, "a text")
-        low, high = (_percentages(name, params.get(name)) for name in _THRESHOLDS)
-        return cls(low, high, priority, fit)
-
-
-def _percentages(key: str, given: Any) -> dict[str, float]:
-    if given is not None and not isinstance(given, Mapping):
-        raise ArgumentError(f"strategies.params.{key}", given, "a mapping")
-    result = dict.fromkeys(RESOURCES, 100.0)
-    for name, value in (given or {}).items():
-        if name not in _NAMES:
-            raise ArgumentError(
-                f"strategies.params.{key}", name, f"one of {', '.join(_NAMES)}", did_you_mean(name, _NAMES)
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
-            raise ArgumentError(f"strategies.params.{key}.{name}", value, "a number from 0 to 100")
-        if name in result:
-            result[name] = float(value)
-    return result
+    def of(cls, params: ArgumentValues) -> LowNodeUtilization:
+        """From the configuration."""
+        low, high = ({name: params[key][name] for name in RESOURCES} for key in ("thresholds", "targetThresholds"))
+        return cls(low, high, params["thresholdPriorityClassName"], params["nodeFit"])
 
 
 class Rebalance:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
-from vcd.model.quantity import QuantityError, parse_milli, parse_units, resource_value
+from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.arguments import Argument
 from vcd.state.records import Shape
 
 Floats = npt.NDArray[np.float64]
@@ -25,60 +25,26 @@ Floats = npt.NDArray[np.float64]
 MEBIBYTE = 1 << 20
 
 
+ESTIMATOR = (
+    Argument("request_ratio", "float", 0.7, "The part of a request that is used.", minimum=0, maximum=1),
+    Argument("burst_ratio", "float", 0.0, "The part used of a limit beyond the request.", minimum=0, maximum=1),
+    Argument("risk_threshold", "float", 0.6, "The load from which on a node is at risk.", minimum=0, maximum=1),
+    Argument("risk_factor", "float", 1.2, "How many times as much pods use on a node at risk.", minimum=1),
+    Argument("be_cpu", "cpu", 250, "The cpu of a best-effort pod."),
+    Argument("be_mem", "memory", 200 * MEBIBYTE, "The memory of a best-effort pod."),
+)
+
+
 @dataclass(frozen=True)
 class Estimator:
-    """The section ``estimator``: ``be_cpu`` in thousandths, ``be_mem`` in bytes; what is invalid has its default."""
+    """The section ``estimator``: ``be_cpu`` in thousandths, ``be_mem`` in bytes."""
 
-    request_ratio: float = 0.7
-    burst_ratio: float = 0.0
-    risk_threshold: float = 0.6
-    risk_factor: float = 1.2
-    be_cpu: float = 250.0
-    be_mem: float = 200.0 * MEBIBYTE
-
-    @classmethod
-    def of(cls, section: Mapping[str, Any]) -> Estimator:
-        """From the configuration's section."""
-        given: dict[str, float] = {}
-        for key in ("request_ratio", "burst_ratio", "risk_threshold"):
-            value = number(section.get(key))
-            if value is not None and 0 <= value <= 1:
-                given[key] = value
-        factor = number(section.get("risk_factor"))
-        if factor is not None and factor >= 1:
-            given["risk_factor"] = factor
-        cpu, memory = section.get("be_cpu"), section.get("be_mem")
-        for key, value in (("be_cpu", _cpu(cpu)), ("be_mem", _memory(memory))):
-            if value is not None:
-                given[key] = float(value)
-        return cls(**given)
-
-
-def number(value: object) -> float | None:
-    """A number of the configuration, None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        return None
-    return float(value)
-
-
-def _cpu(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    try:
-        found = parse_milli(value) if isinstance(value, str) else value
-    except QuantityError:
-        return None
-    return found if found >= 0 else None
-
-
-def _memory(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    try:
-        found = parse_units(value) if isinstance(value, str) else value * MEBIBYTE
-    except QuantityError:
-        return None
-    return found if found >= 0 else None
+    request_ratio: float
+    burst_ratio: float
+    risk_threshold: float
+    risk_factor: float
+    be_cpu: float
+    be_mem: float
 
 
 class Load:

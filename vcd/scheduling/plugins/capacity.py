@@ -75,13 +75,15 @@ class CapacityPlugin(Plugin):
             "capacity.DynamicResourceAllocationEnable",
             "bool",
             False,
-            "Accepted; ResourceClaims are not read, so no quota of their devices is kept.",
+            "Whether devices of ResourceClaims count.",
+            without_effect="ResourceClaims are not supported; pods that have one wait",
         ),
         Argument(
             "capacity.DRAConsumableCapacityEnable",
             "bool",
             False,
-            "Accepted; ResourceClaims are not read, so no quota of what they share is kept.",
+            "Whether what ResourceClaims share counts.",
+            without_effect="ResourceClaims are not supported; pods that have one wait",
         ),
     )
     annotations = (QUEUE_ADMISSION_GATE,)

@@ -115,6 +115,7 @@ class DeviceSharePlugin(Plugin):
             "list",
             (),
             "Rules of labels; pods that match all labels of one rule share no vGPU card with each other.",
+            fields=(Argument("<label>", "scalar", "", "The label's value."),),
         ),
         Argument(
             "deviceshare.KnownGeometriesCMName",
@@ -452,8 +453,9 @@ class DeviceSharePlugin(Plugin):
             yield Gauge("volcano_vgpu_device_core_allocation_for_a_certain_pod", labels, float(cores))
 
 
-def _rule(entry: object) -> dict[str, str]:
-    """The labels of a rule of exclusive cards; numbers and truth values are texts. Raises ArgumentError."""
-    if not isinstance(entry, Mapping) or not entry:
-        raise ArgumentError(_RULES, entry, "a list of mappings, each of labels and their values")
-    return {str(key): str(value).lower() if isinstance(value, bool) else str(value) for key, value in entry.items()}
+def _rule(entry: ArgumentValues) -> dict[str, str]:
+    """The labels of a rule of exclusive cards. Raises ArgumentError where there are none."""
+    labels = entry.matching("<label>")
+    if not labels:
+        raise ArgumentError(_RULES, {}, "a list of mappings, each of labels and their values")
+    return labels

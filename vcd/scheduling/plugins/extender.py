@@ -68,7 +68,11 @@ class ExtenderPlugin(Plugin):
     watched = True
     arguments = (
         Argument(
-            "extender.urlPrefix", "str", "", "The server's address; a user and password in it are sent, not logged."
+            "extender.urlPrefix",
+            "url",
+            "",
+            "The server's address; a user and password in it are sent, not logged.",
+            required=True,
         ),
         Argument("extender.httpTimeout", "duration", 1_000_000_000, "How long one answer may take.", minimum=1),
         Argument(

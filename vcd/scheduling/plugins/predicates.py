@@ -39,8 +39,12 @@ _CORES = "predicate.resources.<resource>.cpu"
 _GIGABYTES = "predicate.resources.<resource>.memory"
 
 
-def _switch(name: str, default: bool, doc: str) -> Argument:
-    return Argument(f"predicate.{name}", "bool", default, doc)
+_NO_CLAIMS = "ResourceClaims are not supported; pods that have one wait"
+_NO_SHAPE = "kube-scheduler's score of it is off by default, too"
+
+
+def _switch(name: str, default: bool, doc: str, without_effect: str = "") -> Argument:
+    return Argument(f"predicate.{name}", "bool", default, doc, without_effect=without_effect)
 
 
 class PredicatesPlugin(FollowsPods):
@@ -80,14 +84,24 @@ class PredicatesPlugin(FollowsPods):
         _switch("VolumeZoneEnable", True, "Whether nodes must be in the zones of the pod's volumes."),
         _switch("PodTopologySpreadEnable", True, "Whether hard topology spread constraints must hold."),
         _switch("VolumeBindingEnable", True, "Whether nodes must reach, or find, volumes for the pod's claims."),
-        _switch("CacheEnable", False, "Accepted; results are always kept while what they depend on is unchanged."),
+        _switch(
+            "CacheEnable",
+            False,
+            "Whether results are kept for pods of one role.",
+            "results are always kept while what they depend on is unchanged",
+        ),
         _switch("ProportionalEnable", False, "Whether cpu and memory are kept for idle units of scarce resources."),
         Argument("predicate.resources", "strings", (), "The scarce resources of ProportionalEnable."),
         Argument(_CORES, "float", 1.0, "Cores kept for an idle unit of the resource; below 0 it means 1."),
         Argument(_GIGABYTES, "float", 1.0, "Gigabytes kept for an idle unit of the resource; below 0 it means 1."),
-        _switch("DynamicResourceAllocationEnable", False, "Accepted; ResourceClaims are not read, so it does nothing."),
-        _switch("GPUSharingEnable", False, "Accepted; shared GPUs are the plugin deviceshare's."),
-        _switch("GPUNumberEnable", False, "Accepted; whole GPUs are the plugin deviceshare's."),
+        _switch(
+            "DynamicResourceAllocationEnable",
+            False,
+            "Whether nodes must have devices for the pod's ResourceClaims.",
+            _NO_CLAIMS,
+        ),
+        _switch("GPUSharingEnable", False, "Whether pods share GPUs.", "shared GPUs are the plugin deviceshare's"),
+        _switch("GPUNumberEnable", False, "Whether pods get whole GPUs.", "whole GPUs are the plugin deviceshare's"),
         Argument(
             "volumebinding.bindTimeoutSeconds",
             "int",
@@ -95,9 +109,25 @@ class PredicatesPlugin(FollowsPods):
             "Seconds that a pod's volumes may take; read when the program starts.",
             minimum=1,
         ),
-        Argument("volumebinding.weight", "int", 1, "Accepted; kube-scheduler's score of it is off by default, too."),
-        Argument("volumebinding.shape", "list", (), "Accepted; kube-scheduler's score of it is off by default, too."),
-        Argument("dynamicresources.filterTimeoutSeconds", "int", 10, "Accepted; ResourceClaims are not read."),
+        Argument("volumebinding.weight", "int", 1, "Weight of nodes whose volumes fit best.", without_effect=_NO_SHAPE),
+        Argument(
+            "volumebinding.shape",
+            "list",
+            (),
+            "How well a volume that is used so far fits.",
+            fields=(
+                Argument("utilization", "int", 0, "Percent of the volume.", minimum=0, maximum=100),
+                Argument("score", "int", 0, "Points.", minimum=0, maximum=10),
+            ),
+            without_effect=_NO_SHAPE,
+        ),
+        Argument(
+            "dynamicresources.filterTimeoutSeconds",
+            "int",
+            10,
+            "How long looking for devices may take.",
+            without_effect=_NO_CLAIMS,
+        ),
     )
 
     def open(self, session: Session) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, did_you_mean
+from vcd.scheduling.arguments import Argument, ArgumentValues, parse_arguments
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.plugins._leaving import asked_since
@@ -16,6 +15,7 @@ from vcd.scheduling.plugins._rebalance import (
     LOW_NODE_UTILIZATION,
     OFFLINE_ONLY,
     ORDERS,
+    PARAMS,
     STRATEGIES,
     LowNodeUtilization,
     Rebalance,
@@ -29,7 +29,6 @@ _SECOND = 10**9
 _MINUTE = 60 * _SECOND
 _LONGEST_WINDOW = 30 * _SECOND
 _PLACED = (TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING)
-_STRATEGY = ("name", "params")
 
 
 class ReschedulingPlugin(Plugin):
@@ -58,18 +57,30 @@ class ReschedulingPlugin(Plugin):
     arguments = (
         Argument("interval", "duration", 5 * _MINUTE, "The time between two rounds.", minimum=_SECOND),
         Argument(
-            "metricsPeriod", "duration", 5 * _MINUTE, "Accepted; samples are averages over what their source says."
+            "metricsPeriod",
+            "duration",
+            5 * _MINUTE,
+            "Over which usage is averaged.",
+            without_effect="samples are averages over what their source says",
         ),
         Argument(
             "strategies",
             "list",
             ({"name": LOW_NODE_UTILIZATION},),
-            "Strategies, each with `name` and `params`; for lowNodeUtilization `thresholds` and `targetThresholds` with"
-            " `cpu` and `memory` in percent (100; `pods` is accepted and not measured), `thresholdPriorityClassName`"
-            " (system-cluster-critical) and `nodeFit` (true).",
+            "Who goes, and in which order.",
+            fields=(
+                Argument("name", "str", "", "The strategy.", choices=STRATEGIES, required=True),
+                Argument("params", "mapping", {}, f"For {LOW_NODE_UTILIZATION}.", fields=PARAMS),
+            ),
         ),
         Argument("queueSelector", "strings", (), "Only pods of these queues go; of all where none is given."),
-        Argument("labelSelector", "mapping", {}, "Only pods with all of these labels go."),
+        Argument(
+            "labelSelector",
+            "mapping",
+            {},
+            "Only pods with all of these labels go.",
+            fields=(Argument("<label>", "scalar", "", "The label's value."),),
+        ),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
@@ -77,15 +88,14 @@ class ReschedulingPlugin(Plugin):
         self._low_node: LowNodeUtilization | None = None
         self._offline_only = False
         self._orders = []
-        for entry in arguments["strategies"] or ({"name": LOW_NODE_UTILIZATION},):
-            name, params = _strategy(entry)
-            if name == LOW_NODE_UTILIZATION:
-                self._low_node = LowNodeUtilization.of(params)
-            elif name == OFFLINE_ONLY:
+        for entry in arguments["strategies"] or parse_arguments(self.arguments, {})["strategies"]:
+            if entry["name"] == LOW_NODE_UTILIZATION:
+                self._low_node = LowNodeUtilization.of(entry["params"])
+            elif entry["name"] == OFFLINE_ONLY:
                 self._offline_only = True
-            else:
-                self._orders.append(ORDERS[name])
-        self._labels = {str(key): _text(value) for key, value in arguments["labelSelector"].items()}
+            elif entry["name"]:
+                self._orders.append(ORDERS[entry["name"]])
+        self._labels: dict[str, str] = arguments["labelSelector"].matching("<label>")
         self._queues: tuple[str, ...] = arguments["queueSelector"]
 
     def open(self, session: Session) -> None:
@@ -141,24 +151,3 @@ class ReschedulingPlugin(Plugin):
         """How many pods the last session wanted elsewhere, and how many nodes' usage it knew."""
         yield Gauge("vcd_rescheduling_victims", (), self._victims)
         yield Gauge("vcd_rescheduling_known_nodes", (), len(self._known.nodes))
-
-
-def _strategy(entry: Any) -> tuple[str, Mapping[str, Any]]:
-    """Name and parameters of a strategy. Raises ArgumentError."""
-    if not isinstance(entry, Mapping):
-        raise ArgumentError("strategies", entry, "a mapping with name and params")
-    for key in entry:
-        if key not in _STRATEGY:
-            raise ArgumentError("strategies", key, "name or params", did_you_mean(str(key), _STRATEGY))
-    name, params = entry.get("name"), entry.get("params")
-    if not isinstance(name, str) or name not in STRATEGIES:
-        hint = did_you_mean(name, STRATEGIES) if isinstance(name, str) else ""
-        raise ArgumentError("strategies", name, f"one of {', '.join(STRATEGIES)}", hint)
-    if params is not None and not isinstance(params, Mapping):
-        raise ArgumentError("strategies.params", params, "a mapping")
-    return name, params or {}
-
-
-def _text(value: object) -> str:
-    """A label's value as YAML gives it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues, parse_arguments
+from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
@@ -30,20 +30,43 @@ SCORING_WEIGHT = "volcano.sh/resource-strategy-weight"
 DEFAULT_WEIGHT = 10
 
 _INT64 = range(-(2**63), 2**63)
-_RESOURCE = (
-    Argument("type", "str", LEAST, "MostAllocated, or LeastAllocated, which everything else means."),
-    Argument("weight", "int", 1, "Its weight among the resources; below 1 it means 1."),
+_RESOURCES = (
+    Argument(
+        "<resource>",
+        "mapping",
+        None,
+        "A resource, or a pattern such as `nvidia.com/*`.",
+        fields=(
+            Argument("type", "str", LEAST, "Whether pods are packed or spread by it.", choices=(MOST, LEAST)),
+            Argument("weight", "int", 1, "Its weight among the resources; below 1 it means 1."),
+        ),
+    ),
 )
 _SRA = (
     Argument("enable", "bool", False, "Whether scarce resources are avoided."),
     Argument("resources", "strings", (), "The scarce resources."),
-    Argument("weight", "int", 1, "How much it counts beside the strategies."),
-    Argument("resourceWeight", "mapping", {}, "Scarce resource -> its weight, 1 where not given or below 0."),
+    Argument("weight", "int", 1, "How much it counts beside the strategies; below 1 it is off."),
+    Argument(
+        "resourceWeight",
+        "mapping",
+        {},
+        "Weights of scarce resources.",
+        fields=(Argument("<resource>", "int", 1, "Its weight; below 0 it means 1."),),
+    ),
 )
 _PROPORTIONAL = (
     Argument("enable", "bool", False, "Whether cpu and memory are kept for idle units of scarce resources."),
     Argument("resources", "strings", (), "The scarce resources."),
-    Argument("resourceProportion", "mapping", {}, "<resource>.cpu -> cores, <resource>.memory -> gigabytes, per unit."),
+    Argument(
+        "resourceProportion",
+        "mapping",
+        {},
+        "What is kept for each idle unit.",
+        fields=(
+            Argument("<resource>.cpu", "float", 1.0, "Cores; below 0 it means 1."),
+            Argument("<resource>.memory", "float", 1.0, "Gigabytes; below 0 it means 1."),
+        ),
+    ),
 )
 
 
@@ -100,45 +123,26 @@ class ResourceStrategyFitPlugin(Plugin):
             "resources",
             "mapping",
             None,
-            "Resource or pattern -> type (MostAllocated; all else is LeastAllocated) and weight (1; below 1 it means "
-            "1). Not given or empty: cpu and memory, LeastAllocated, weight 1.",
+            "What is rated. Not given or empty: cpu and memory, LeastAllocated, weight 1.",
+            fields=_RESOURCES,
         ),
-        Argument(
-            "sra",
-            "mapping",
-            None,
-            "Scarce resource avoidance: enable (false), resources (names, with commas), weight (1; below 1 it is off), "
-            "resourceWeight (resource -> weight, 1 where not given or below 0).",
-        ),
-        Argument(
-            "proportional",
-            "mapping",
-            None,
-            "Kept beside scarce resources: enable (false), resources (names, with commas), resourceProportion "
-            "(<resource>.cpu -> cores, <resource>.memory -> gigabytes per unit, 1 where not given or below 0).",
-        ),
+        Argument("sra", "mapping", None, "Scarce resource avoidance.", fields=_SRA),
+        Argument("proportional", "mapping", None, "What is kept beside scarce resources.", fields=_PROPORTIONAL),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
-        """Raises ArgumentError for a value within the mappings that is of a wrong kind."""
         super().__init__(arguments)
         weight: int = arguments["resourceStrategyFitWeight"]
         self.weight = DEFAULT_WEIGHT if weight < 0 else weight
         self.strategies = _strategies(arguments["resources"])
-        self._sra = _within("sra", _SRA, arguments["sra"])
-        self._proportional = _within("proportional", _PROPORTIONAL, arguments["proportional"])
-        self.scarce = {
-            name: _not_negative(_number("sra.resourceWeight", "int", name, self._sra["resourceWeight"]))
-            for name in self._sra["resources"]
-        }
-        proportions = self._proportional["resourceProportion"]
+        self._sra: ArgumentValues = arguments["sra"]
+        self._proportional: ArgumentValues = arguments["proportional"]
+        weights = self._sra["resourceWeight"].matching("<resource>")
+        self.scarce = {name: _not_negative(weights.get(name, 1)) for name in self._sra["resources"]}
+        kept: ArgumentValues = self._proportional["resourceProportion"]
+        cores, gigabytes = kept.matching("<resource>.cpu"), kept.matching("<resource>.memory")
         self.rates = {
-            name: Rate(
-                *(
-                    _not_negative(_number("proportional.resourceProportion", "float", f"{name}.{of}", proportions))
-                    for of in (CPU, MEMORY)
-                )
-            )
+            name: Rate(_not_negative(cores.get(name, 1.0)), _not_negative(gigabytes.get(name, 1.0)))
             for name in self._proportional["resources"]
             if name not in (CPU, MEMORY)
         }
@@ -215,31 +219,15 @@ class ResourceStrategyFitPlugin(Plugin):
             yield ScarceResourceAvoidance(self._session, self._sra["weight"], self.scarce)
 
 
-def _strategies(raw: Mapping[str, Any] | None) -> dict[str, Strategy]:
+def _strategies(given: ArgumentValues) -> dict[str, Strategy]:
     """Strategies by resource or pattern; patterns that are none are left out."""
-    if not raw:
+    if not given:
         return {CPU: Strategy(LEAST, 1), MEMORY: Strategy(LEAST, 1)}
-    found = {}
-    for name, value in ((str(key), value) for key, value in raw.items()):  # YAML has keys that are no texts
-        given = _within(f"resources.{name}", _RESOURCE, value)
-        if "*" not in name or (len(name) > 1 and name.find("*") == len(name) - 1):
-            found[name] = Strategy(MOST if given["type"] == MOST else LEAST, max(1, given["weight"]))
-    return found
-
-
-def _within(key: str, declared: tuple[Argument, ...], raw: object) -> ArgumentValues:
-    """The values of a mapping within the arguments. Raises ArgumentError naming the whole way to the value."""
-    if raw is not None and not isinstance(raw, Mapping):
-        raise ArgumentError(key, raw, f"a mapping of {', '.join(argument.key for argument in declared)}")
-    try:
-        return parse_arguments(declared, raw)
-    except ArgumentError as error:
-        raise ArgumentError(f"{key}.{error.key}", error.value, error.allowed, error.hint) from None
-
-
-def _number(key: str, kind: Any, name: str, raw: Mapping[str, Any]) -> Any:
-    """One number of a mapping, 1 where it is not there."""
-    return _within(key, (Argument(name, kind, 1, ""),), {name: raw[name]} if name in raw else None)[name]
+    return {
+        name: Strategy(each["type"], max(1, each["weight"]))
+        for name, each in given.items()
+        if "*" not in name or (len(name) > 1 and name.find("*") == len(name) - 1)
+    }
 
 
 def _not_negative(number: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from vcd.scheduling.arguments import Argument, ArgumentValues, parse_duration
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
-from vcd.scheduling.plugins._usage_estimates import Estimator, Floats, Load
+from vcd.scheduling.plugins._usage_estimates import ESTIMATOR, Estimator, Floats, Load
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
 from vcd.scheduling.usage_samples import USAGE, known_usage
@@ -92,8 +91,8 @@ class UsagePlugin(Plugin):
     more on nodes above risk_threshold, at most the limit; `estimator` holds these numbers.
 
     A sample holds for five minutes. A node without one is unknown: it passes, gets 0 points and is counted in
-    `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. An invalid value
-    means the default. Source: seed 000 s.6, Volcano ``plugins/usage``.
+    `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. Source: seed 000
+    s.6, Volcano ``plugins/usage``.
     """
 
     name = "usage"
@@ -109,15 +108,18 @@ class UsagePlugin(Plugin):
             "thresholds",
             "mapping",
             {},
-            "`cpu` and `mem`: percent, whole numbers from 0 to 100 (80), above which a node takes no pods.",
+            "Above which a node takes no pods.",
+            fields=(
+                Argument("cpu", "int", 80, "Percent of cpu.", minimum=0, maximum=100),
+                Argument("mem", "int", 80, "Percent of memory.", minimum=0, maximum=100),
+            ),
         ),
         Argument(
             "estimator",
             "mapping",
             {},
-            "`request_ratio` (0.7), `burst_ratio` (0) and `risk_threshold` (0.6), from 0 to 1; `risk_factor` (1.2), at"
-            " least 1; `be_cpu` (250m; a plain number is thousandths) and `be_mem` (200Mi; a plain number is Mi): what"
-            " a best-effort pod counts.",
+            "What pods are estimated to use that no sample shows yet.",
+            fields=ESTIMATOR,
         ),
     )
 
@@ -125,9 +127,9 @@ class UsagePlugin(Plugin):
         super().__init__(arguments)
         self.weight = _at_least_zero(arguments["usage.weight"], 5)
         self.weights = (_at_least_zero(arguments["cpu.weight"], 1), _at_least_zero(arguments["memory.weight"], 1))
-        thresholds: Mapping[str, Any] = arguments["thresholds"]
-        self.thresholds = (_percentage(thresholds.get("cpu")), _percentage(thresholds.get("mem")))
-        self.estimator = Estimator.of(arguments["estimator"])
+        thresholds: ArgumentValues = arguments["thresholds"]
+        self.thresholds: tuple[int, int] = (thresholds["cpu"], thresholds["mem"])
+        self.estimator = Estimator(**{key: float(value) for key, value in arguments["estimator"].items()})
 
     def open(self, session: Session) -> None:
         """Put the last sample into columns, and estimate what it does not show yet."""
@@ -201,13 +203,6 @@ class UsagePlugin(Plugin):
 
 def _at_least_zero(value: int, otherwise: int) -> int:
     return value if value >= 0 else otherwise
-
-
-def _percentage(value: object, otherwise: int = 80) -> int:
-    """A threshold; what is no whole number from 0 to 100 means the default."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        return otherwise
-    return value
 
 
 def _interval(metrics: Mapping[str, str]) -> int:

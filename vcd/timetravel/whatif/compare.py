@@ -133,7 +133,7 @@ def whatif(
     """
     with LogReader(path) as reader:
         work = workload_of(reader)
-    policies = [read_policy(variant.conf if variant.conf is not None else work.policy) for variant in variants]
+    policies = [policy_of(variant, work) for variant in variants]
     works = [edited(work, variant.edits) for variant in variants]  # all errors come before the first long run
     runs = [recorded(work, gpu), simulated(work, Variant(BASELINE), period, gpu, progress)]
     runs += [simulated(each, variant, period, gpu, progress) for each, variant in zip(works, variants, strict=True)]
@@ -148,8 +148,13 @@ def whatif(
         shifts=_shifts(runs),
         accuracy=how_well,
         estimated=estimated,
-        notes=_notes(estimated, how_well, [read_policy(work.policy), *policies]),
+        notes=_notes(estimated, how_well, [read_policy(work.policy, logged=True), *policies]),
     )
+
+
+def policy_of(variant: Variant, work: Workload) -> Policy:
+    """The variant's configuration, or the workload's own. Raises PolicyError."""
+    return read_policy(work.policy, logged=True) if variant.conf is None else read_policy(variant.conf)
 
 
 def simulated(
@@ -164,7 +169,7 @@ def simulated(
     span = max(1, work.end - work.begin)
     cluster = SimulatedCluster(
         work,
-        read_policy(variant.conf if variant.conf is not None else work.policy),
+        policy_of(variant, work),
         measure,
         RunTimes.of(work),
         seed=variant.seed,

@@ -115,7 +115,7 @@ def fill(
         raise ValueError(f"limit is {limit}; at least one copy must be tried")
     with LogReader(path) as reader:
         here = present(reader, session)
-    whole = read_policy(here.conf if conf is None else conf)
+    whole = read_policy(here.conf if conf is None else conf, logged=conf is None)
     policy = dataclasses.replace(whole, actions=tuple(name for name in whole.actions if name in _PLACING))
     job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, stamp(here.now))
     trial = _Trial(here.state, policy, job, here.now)

@@ -159,7 +159,7 @@ def submit(
         raise ValueError(f"samples is {samples}; at least one run is needed")
     with LogReader(path) as reader:
         here = present(reader, session)
-        policy = read_policy(here.conf if conf is None else conf)
+        policy = read_policy(here.conf if conf is None else conf, logged=conf is None)
         new = submitted(manifests, here.state, stamp(here.whole_second))
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)

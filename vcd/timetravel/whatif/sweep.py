@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from vcd.eventlog import LogReader
-from vcd.scheduling.registry import read_policy
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, simulated
+from vcd.timetravel.whatif.compare import Run, Variant, policy_of, simulated
 from vcd.timetravel.whatif.edits import edited
 from vcd.timetravel.whatif.measure import GPU
 from vcd.timetravel.whatif.workload import workload_of
@@ -61,7 +60,7 @@ def sweep(
     with LogReader(path) as reader:
         work = workload_of(reader)
     for variant in variants:
-        read_policy(variant.conf if variant.conf is not None else work.policy)
+        policy_of(variant, work)
         edited(work, variant.edits)
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor:
