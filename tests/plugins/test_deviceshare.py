@@ -446,7 +446,7 @@ def test_numbers_and_truth_values_in_rules_are_texts() -> None:
 
 @pytest.mark.parametrize("rules", ["[{}]", "[text]"])
 def test_a_rule_without_labels_is_an_error(rules: str) -> None:
-    with pytest.raises(PolicyError, match="labels and their values|must be a mapping of <label>|must be a list"):
+    with pytest.raises(PolicyError, match=r"labels and their values|must be a mapping of <label>|must be a list"):
         read_policy(config(GPUExclusiveRules=rules))
 
 
