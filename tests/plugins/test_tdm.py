@@ -392,6 +392,53 @@ def test_the_budget_is_one_over_all_zones() -> None:
     assert list(planned(*nodes(), manifests, conf=both).evictions) == ["default/g-0", "default/g-1"]
 
 
+def under(*plugins: str) -> str:
+    """The plugin after others, rz2 being closed."""
+    return SHUFFLE.replace("  - name: tdm", "".join(f"  - name: {name}\n" for name in plugins) + "  - name: tdm")
+
+
+def split(name: str, size: int, *, members: int | None = None, marks: dict[str, str] | None = None) -> list[Manifest]:
+    """A running gang, its first pod on an ordinary node, the others in the closed zone."""
+    return marked(name, size, marks or {}, members=members, on=["n3", *["n5"] * (size - 1)], cpu="100m")
+
+
+@pytest.mark.parametrize("plugins", [("gang",), ("priority", "gang", "conformance", "pdb"), ("gang", "drf")])
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("place", [zoned, split])
+def test_a_strict_gang_leaves_a_closed_zone_as_a_whole(place: Any, size: int, plugins: tuple[str, ...]) -> None:
+    """A gang all of whose pods are its minimum never left a closed zone: gang kept the one that was to go."""
+    if (place, size) == (split, 1):
+        return  # nothing of it is in the zone
+    result = planned(*nodes(), place("g", size), *zoned("other", 1, on="n3"), conf=under(*plugins))
+    assert sorted(result.evictions) == [f"default/g-{number}" for number in range(size)]
+
+
+def test_what_a_gang_has_beyond_its_minimum_goes_first_and_one_by_one() -> None:
+    manifests = marked("g", 4, {}, members=2, on=["n5"] * 4, cpu="100m")
+    assert len(planned(*nodes(), manifests, conf=under("gang")).evictions) == 1
+
+
+@pytest.mark.parametrize(
+    "manifests",
+    [
+        pytest.param(zoned("g", 3, firm=1), id="one of its pods may not be evicted"),
+        pytest.param(zoned("g", 3, marks={LEAST: "2"}), id="its budget keeps two"),
+        pytest.param(zoned("g", 3, marks={MOST: "1"}), id="its budget lets one go at a time"),
+    ],
+)
+def test_a_strict_gang_stays_whole_where_not_all_of_it_may_go(manifests: list[Manifest]) -> None:
+    assert planned(*nodes(), manifests, conf=under("gang")).evictions == []
+
+
+def test_a_budget_that_lets_all_go_lets_a_strict_gang_go() -> None:
+    manifests = zoned("g", 3, marks={MOST: "100%"})
+    assert len(planned(*nodes(), manifests, conf=under("gang")).evictions) == 3
+
+
+def test_without_gang_one_pod_goes_at_a_time() -> None:
+    assert len(planned(*nodes(), zoned("g", 3), conf=SHUFFLE).evictions) == 1
+
+
 def stamped(manifest: Manifest, ago: float, field: str = "creationTimestamp") -> Manifest:
     moment = NOW - datetime.timedelta(seconds=ago)
     manifest["metadata"][field] = moment.isoformat().replace("+00:00", "Z")

@@ -187,11 +187,14 @@ class Questions:
             rows = [task.row for method in tier for task in method(tasks)]
             if rows:
                 named = frozenset(rows)
-                left = [task for task in tasks if task.row in named]
-                for method in self._protecting["unified_evictable"]:
-                    left = _plugin(method).unprotected("victim_tasks", None, left) if left else left
-                return left
+                return self.let_go([task for task in tasks if task.row in named])
         return []
+
+    def let_go(self, tasks: list[Task]) -> list[Task]:
+        """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
+        for method in self._protecting["unified_evictable"]:
+            tasks = _plugin(method).unprotected("victim_tasks", None, tasks) if tasks else tasks
+        return tasks
 
     def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:
         """Tasks in the order in which they go for a task of ``queue``: queues by the plugins' order of victim queues

@@ -178,9 +178,9 @@ class TdmPlugin(Plugin):
 
     Of a job no more pods go at a time than its budget lets: `volcano.sh/jdb-min-available` (running pods that stay)
     or else `volcano.sh/jdb-max-unavailable` (pods that do not run), a number or a percentage of its pods, rounded up;
-    one pod where it states none. A job that gave some gives no more to shuffle within `tdm.evict.period`: while one of
-    its pods was asked to go, or made, since less than that. Windows are in UTC, their ends included. Source: Volcano
-    ``plugins/tdm``.
+    one pod where it states none, or all of them where gang would keep the one for its minimum. A job that gave some
+    gives no more to shuffle within `tdm.evict.period`: while one of its pods was asked to go, or made, since less than
+    that. Windows are in UTC, their ends included. Source: Volcano ``plugins/tdm``.
     """
 
     name = "tdm"
@@ -200,6 +200,7 @@ class TdmPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """See which zones are open."""
+        self._session = session
         self._now = session.now
         self._period: int = self.values[PERIOD]
         texts: dict[str, str] = self.values.matching(WINDOW)
@@ -242,14 +243,28 @@ class TdmPlugin(Plugin):
         )
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
-        """Running preemptable tasks on nodes of closed zones, of each job as many as its budget lets in a period."""
+        """Running preemptable tasks on nodes of closed zones, of each job as many as its budget lets in a period.
+
+        A gang that would be below its minimum then, and states no budget, goes as a whole.
+        """
         closed = self._zones.closed
         if not closed:
             return []
         out = [task for task in tasks if _runs(task) and task.preemptable and self._zones.zone_of(task.node) in closed]
         settled = {task.job.index: task.job for task in out}
         resting = {index for index, job in settled.items() if self._gave_just_now(job)}
-        return self._within_budgets([task for task in out if task.job.index not in resting])
+        named = self._within_budgets([task for task in out if task.job.index not in resting])
+        may_go = {task.job.index for task in self._session.let_go(named)}
+        kept = dict.fromkeys(task.job.index for task in named if task.job.index not in may_go)
+        whole = [task for index in kept for task in self._whole(settled[index], tasks)]
+        return [*named, *whole]
+
+    def _whole(self, job: Job, tasks: list[Task]) -> list[Task]:
+        """All tasks of a job that states no budget, where all of its placed ones may go."""
+        if stated_budget(job) is not None:
+            return []
+        own = [task for task in tasks if task.job is job]
+        return own if len(self._session.let_go(own)) == len(own) else []
 
     @staticmethod
     def _within_budgets(tasks: list[Task]) -> list[Task]:
@@ -303,6 +318,12 @@ def is_preemptable_job(group: PodGroup) -> bool:
 
 def budget(job: Job) -> int:
     """How many of a job's running tasks may go now."""
+    stated = stated_budget(job)
+    return DEFAULT_BUDGET if stated is None else stated
+
+
+def stated_budget(job: Job) -> int | None:
+    """How many of a job's running tasks its group's annotations let go now; None where they state nothing."""
     annotations = job.record.group.metadata.annotations
     total, running = job.task_count, job.counts[TaskStatus.RUNNING]
     least = _amount(annotations.get(MIN_AVAILABLE), total)
@@ -312,7 +333,7 @@ def budget(job: Job) -> int:
     if most is not None:
         ended = job.counts[TaskStatus.SUCCEEDED] + job.counts[TaskStatus.FAILED]
         return max(most - (total - ended - running), 0)
-    return DEFAULT_BUDGET
+    return None
 
 
 def _amount(text: str | None, total: int) -> int | None:
