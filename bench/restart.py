@@ -138,7 +138,7 @@ async def start(folder: Path) -> dict[str, Any]:
 
     client: Any = _Recorded(folder)
     for kind in ("Node", "Queue", "PodGroup", "Pod"):
-        await Watcher(client, KINDS[kind], state, sink)._list()
+        await Watcher(client, KINDS[kind], state, sink)._list(KINDS[kind].path)
     listed = time.perf_counter()
     for manifest in gang(99_999, 100, "q1"):
         kind, obj, version = from_manifest(manifest)
