@@ -308,7 +308,7 @@ def _mending() -> list[AnyPanel]:
     problems = Text("Misconfigured", "Objects in which plugins see a contradiction.", runbook="misconfigured")
     columns = {"problems": Query(f"sum by (kind, name) ({own('vcd_misconfigured')})")}
     aside = Text("Set aside", "Objects that cannot be read, and so are not scheduled.", runbook="objects-set-aside")
-    wrong = 'reason=~"queue-missing|queue-closed|larger-than-any-node|too-few-pods|scheduling-gate"'
+    wrong = 'reason=~"queue-missing|queue-misconfigured|queue-closed|larger-than-any-node|too-few-pods|scheduling-gate"'
     never = Text("Waits for a change", "Groups that no free room helps: they wait until somebody changes something.")
     groups = f"sum by (queue, reason) ({own('vcd_waiting_groups', wrong)})"
     return [

@@ -293,6 +293,11 @@ def test_a_missing_parent() -> None:
     assert barred(q("a", "nowhere"), q("b", "a"), q("c")) == {"a": text, "b": f"parent queue a: {text}"}
 
 
+def test_a_parent_that_was_set_aside_is_not_called_missing() -> None:
+    (text,) = barred(q("a", "dept"), q("dept", capability=-1)).values()
+    assert text.startswith("spec.parent names queue dept, which cannot be used (Queue dept: spec.capability: ")
+
+
 def test_a_circle() -> None:
     found = barred(q("a", "b"), q("b", "a"), q("c", "b"), q("d", "d"), q("e"))
     words = "spec.parent leads in a circle ({}): give one of these another parent"

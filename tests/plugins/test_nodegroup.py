@@ -287,6 +287,13 @@ def test_a_missing_parent_leaves_a_queue_without_rules_and_is_named() -> None:
     assert "strict: false" in why["detail"]["mend"]
 
 
+def test_a_parent_that_was_set_aside_is_not_called_missing() -> None:
+    bad = queue("gone", capability={"cpu": "-1"})
+    result = planned(*FOUR, bad, queue("q", parent="gone"), of_queue("q"), conf=HIERARCHY)
+    why = next(reason for reason in result.why["default/q"] if reason.get("plugin") == "nodegroup")
+    assert why["detail"]["inheritance"] == "queue q has the parent gone, which cannot be used"
+
+
 def test_a_circle_of_parents_ends() -> None:
     queues = (queue("p", parent="q"), queue("q", parent="p"))
     result = planned(*FOUR, *queues, of_queue("q"), conf=HIERARCHY)

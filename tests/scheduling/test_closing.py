@@ -197,3 +197,28 @@ def test_a_group_of_a_missing_queue_waits_for_it() -> None:
     plan = plan_of(session_after(node("n"), gang("g", 1, queue="nowhere", cpu=1), conf=GANG))
     assert [(w.gate, w.reason) for w in plan.waiting] == [("queue", "queue nowhere does not exist")]
     assert plan.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "amounts"),
+    [
+        ("capability", {"cpu": "-1"}),
+        ("deserved", {"memory": "much"}),
+        ("guarantee", {"resource": {"nvidia.com/gpu": "-2"}}),
+    ],
+)
+def test_groups_of_a_queue_that_was_set_aside_say_that_it_cannot_be_used_and_why(field: str, amounts: Any) -> None:
+    world = World(node("n"), queue("q", **{field: amounts}), gang("g", 1, queue="q", cpu=1), conf=GANG)
+    (why,) = world.cycle().waiting
+    assert (why.gate, why.reason) == ("queue", "queue q cannot be used")
+    assert f"spec.{field}" in why.detail["problem"]
+    assert world.decide().waiting == ()
+    world.put(queue("q"))
+    assert world.cycle().statements[0].operations[0].verb == "bind"
+
+
+def test_groups_of_a_queue_that_is_deleted_after_it_was_set_aside_say_that_it_is_gone() -> None:
+    world = World(node("n"), queue("q", capability={"cpu": "-1"}), gang("g", 1, queue="q", cpu=1), conf=GANG)
+    world.cycle()
+    world.remove("Queue", "q")
+    assert [why.reason for why in world.cycle().waiting] == ["queue q does not exist"]

@@ -24,6 +24,8 @@ _GATES = frozenset({"enqueue", "queue", "predicate", "gang", "invalid", "gated",
 _CLASSES = (
     ("not supported", "unsupported"),
     ("does not exist", "queue-missing"),
+    ("cannot be used", "queue-misconfigured"),
+    ("misconfigured", "queue-misconfigured"),
     ("queue is clos", "queue-closed"),
     ("queue is overused", "queue-overused"),
     ("queue", "quota"),
@@ -52,6 +54,7 @@ _CLASSES = (
 
 _MENDING = {
     "queue-missing": "create the queue, or name another one in the PodGroup's spec.queue",
+    "queue-misconfigured": "mend what is named",
     "queue-closed": "open the queue, or submit to another one",
     "larger-than-any-node": "ask for less for each pod, or add a larger node",
     "too-few-pods": "see why the controller makes no more pods, or lower the minimum",
@@ -76,7 +79,7 @@ def reason_class(reason: str) -> str:
 
 def mending(reason: str) -> str:
     """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
-    if "misconfigured" in reason or reason.startswith("annotation "):
+    if reason.startswith("annotation "):
         return "mend what is named"
     return _MENDING.get(reason_class(reason), "")
 

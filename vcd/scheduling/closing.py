@@ -149,7 +149,8 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     for key, record in strangers:
         name = session.queue_name_of(record)
         if name not in session.queues:
-            now[key] = (ev.Waiting(key, "queue", "", f"queue {name} does not exist"),)
+            refusal = session.why_no_queue(name)
+            now[key] = (ev.Waiting(key, "queue", "", refusal.reason, detail=dict(refusal.detail)),)
     for key in sorted(now.keys() | snapshot.waiting.keys()):
         reasons = now.get(key, ())
         if reasons != snapshot.waiting.get(key, ()):

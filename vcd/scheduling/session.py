@@ -172,6 +172,13 @@ class Session(Questions):
         """The queue that a group is in: the default queue where it names none."""
         return record.group.spec.queue or self.snapshot.settings.default_queue
 
+    def why_no_queue(self, name: str) -> Refusal:
+        """Why there is no queue of a name: it could not be read, or nobody made it."""
+        problem = self.snapshot.bad_queues.get(name)
+        if problem is None:
+            return Refusal(f"queue {name} does not exist")
+        return Refusal(f"queue {name} cannot be used", {"problem": problem})
+
     def lineage(self, queue: Queue) -> list[Queue]:
         """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
         found = [queue]

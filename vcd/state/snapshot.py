@@ -85,6 +85,7 @@ class Snapshot:
     schedulers: list[str | None]
     groups: Mapping[str, GroupRecord]
     queues: Mapping[str, QueueRecord]
+    bad_queues: Mapping[str, str]
     others: Mapping[str, Mapping[str, Object]]
     others_version: Mapping[str, int]
     answers: Mapping[str, bytes]
@@ -181,6 +182,7 @@ class SnapshotMaker:
             schedulers=list(state.schedulers.values),
             groups=dict(state.groups),
             queues=dict(state.queues),
+            bad_queues={key: message for (kind, key), message in state.bad.items() if kind == "Queue"},
             others={kind: self._copy_of(kind) for kind in state.others},
             others_version=dict(state.others_version),
             answers=dict(state.answers),

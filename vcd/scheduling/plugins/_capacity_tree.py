@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from vcd.model.quantity import format_resource
 from vcd.scheduling.plugins._capacity_accounts import UNLIMITED, Account, Resources
@@ -11,11 +11,11 @@ ROOT = "root"
 """The queue above all others; vc-scheduler makes it at its start."""
 
 
-def link(accounts: list[Account]) -> dict[str, str]:
+def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
     """Give each account its parent, children and chain; what is wrong with parents, by the queue's name.
 
-    A queue without parent is below the root. One in a circle, or with a parent that is not there, counts towards the
-    root alone.
+    ``bad`` is what is wrong with queues that could not be read, and so have no account, by name. A queue without parent
+    is below the root. One in a circle, or with a parent that is not there, counts towards the root alone.
     """
     by_name = {account.name: account for account in accounts}
     root = by_name.get(ROOT)
@@ -27,7 +27,9 @@ def link(accounts: list[Account]) -> dict[str, str]:
         account.parent = by_name.get(name)
         if account.parent is None and name != ROOT:
             problems[account.name] = (
-                f"spec.parent names queue {name}, which does not exist: create it or name another parent"
+                f"spec.parent names queue {name}, which cannot be used ({bad[name]}): mend it or name another parent"
+                if name in bad
+                else f"spec.parent names queue {name}, which does not exist: create it or name another parent"
             )
     for account in accounts:
         circle = _circle(account)

@@ -99,7 +99,7 @@ class CapacityPlugin(Plugin):
         """Why queues take nothing, by name, in words that say how to mend it."""
         self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
-            self.barred = link(self._accounts)
+            self.barred = link(self._accounts, session.snapshot.bad_queues)
             set_limits(self._accounts, resources, self.barred)
         else:
             set_flat_limits(self._accounts, resources)

@@ -260,7 +260,8 @@ class NodeGroupPlugin(Plugin):
             return Rules(), ""
         if parent in self._session.queues:
             return Rules(), f"queue {highest.name} is below itself: its parent {parent} is one of its descendants"
-        return Rules(), f"queue {highest.name} has the parent {parent}, which does not exist"
+        missing = "cannot be used" if parent in self._session.snapshot.bad_queues else "does not exist"
+        return Rules(), f"queue {highest.name} has the parent {parent}, which {missing}"
 
     def _limits_of(self, queue: Queue) -> dict[int, _Limit]:
         """A queue's limits by the code of the node group. Raises AnnotationError."""
