@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import Manifest, gang, group, node, planned, quantities, queue, session_of
+from tests.dsl import Manifest, gang, group, moment, node, planned, quantities, queue, session_of
 from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, tasks_of
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.world import World
@@ -380,6 +380,28 @@ def test_queues_are_compared_where_their_branches_part() -> None:
     assert gauge(session, "share", "d1") > gauge(session, "share", "d2")
     assert gauge(session, "share", "a") < gauge(session, "share", "c")
     assert first(session, "a", "c") == "c"
+
+
+@pytest.mark.parametrize("older", ["a", "c"])
+def test_where_the_branches_part_at_equal_shares_the_older_queue_comes_first(older: str) -> None:
+    """d1 and d2 have the same share; what a and c have below them does not matter, nor do their names."""
+    queues = [q("d1", deserved=8), q("a", "d1", deserved=2), q("b", "d1", deserved=6), *DEPARTMENTS[3:]]
+    for each in queues:
+        each["metadata"] = {"name": each["metadata"]["name"], "creationTimestamp": moment(10)}
+        if each["metadata"]["name"] == older:
+            each["metadata"]["creationTimestamp"] = moment(0)
+    running = [wants("a", 2, running=2), wants("b", 2, running=2), wants("c", 4, running=4), wants("e", 0)]
+    session = opened(*queues, *running)
+    assert gauge(session, "share", "d1") == gauge(session, "share", "d2")
+    assert gauge(session, "share", "a") > gauge(session, "share", "c")
+    assert first(session, "a", "c") == older
+    assert first(session, "a", "b") == "b"
+
+
+def test_at_equal_shares_and_age_the_name_decides() -> None:
+    session = opened(*DEPARTMENTS, wants("a", 2, running=2), wants("b", 2, running=2), wants("c", 4, running=4))
+    assert first(session, "a", "c") == "a"
+    assert first(session, "b", "c") == "b"
 
 
 def test_siblings_are_compared_by_themselves() -> None:

@@ -11,6 +11,42 @@ ROOT = "root"
 """The queue above all others; vc-scheduler makes it at its start."""
 
 
+Rank = tuple[float, bool]
+"""What queues, or their ancestors, are compared by; the smaller comes first."""
+
+
+class Standing:
+    """A leaf's place in the tree: the names and ranks of its ancestors below the root, and its own, from the top.
+
+    Two of them are compared at the first ancestors in which they differ, and nowhere else: where these are equal, so
+    are the queues, whatever is below. That is no order of more than two queues, as it is none in Volcano.
+    """
+
+    __slots__ = ("names", "ranks")
+
+    def __init__(self, names: tuple[str, ...], ranks: tuple[Rank, ...]) -> None:
+        self.names = names
+        self.ranks = ranks
+
+    def _parted(self, other: Standing) -> tuple[Rank, Rank] | None:
+        for mine, theirs, rank, against in zip(self.names, other.names, self.ranks, other.ranks, strict=False):
+            if mine != theirs:
+                return rank, against
+        return None
+
+    def __lt__(self, other: Standing) -> bool:
+        parted = self._parted(other)
+        return parted is not None and parted[0] < parted[1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Standing):
+            return NotImplemented
+        parted = self._parted(other)
+        return parted is None or parted[0] == parted[1]
+
+    __hash__ = None  # type: ignore[assignment] # equal ones may have nothing in common
+
+
 def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
     """Give each account its parent, children and chain; what is wrong with parents, by the queue's name.
 

@@ -22,7 +22,7 @@ from vcd.scheduling.plugins._capacity_accounts import (
     set_flat_limits,
 )
 from vcd.scheduling.plugins._capacity_reclaim import Reclaim
-from vcd.scheduling.plugins._capacity_tree import ROOT, link, set_limits
+from vcd.scheduling.plugins._capacity_tree import ROOT, Rank, Standing, link, set_limits
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
@@ -108,8 +108,9 @@ class CapacityPlugin(Plugin):
             account.settle(resources)
         self._lends = mark_evicted(self._accounts, session)
         # as the session opens, as Volcano has it: what one queue takes must not move its siblings within a heap
-        self._ranks_above = [
-            [_rank(above) for above in reversed(account.chain[1:]) if above.name != ROOT] for account in self._accounts
+        self._above = [
+            [(above.name, _rank(above)) for above in reversed(account.chain[1:]) if above.name != ROOT]
+            for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
         self._places = Reservations(self._accounts)
@@ -118,13 +119,14 @@ class CapacityPlugin(Plugin):
     # --- orders -----------------------------------------------------------------------------------------------------
 
     def queue_order(self, queue: Queue) -> tuple[Any, ...]:
-        """Higher `spec.priority`, leaves, queues that stay within what they deserve, then smaller shares from the top
-        of the tree down."""
+        """Higher `spec.priority`, leaves, queues that stay within what they deserve, then the smaller share where
+        their branches of the tree part."""
         account = self._accounts[queue.index]
         first = (-queue.record.queue.spec.priority, bool(account.children), self._lends and account.borrows)
         if account.children or not self._hierarchy:
             return (*first, _rank(account))
-        return (*first, *self._ranks_above[queue.index], _rank(account))
+        names, ranks = zip(*self._above[queue.index], (account.name, _rank(account)), strict=True)
+        return (*first, Standing(names, ranks))
 
     def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
         """Queues that have more ancestors in common with the preemptor's come first."""
@@ -339,6 +341,6 @@ class CapacityPlugin(Plugin):
             yield Gauge("volcano_queue_overused", label, float(account.share > 1))
 
 
-def _rank(account: Account) -> tuple[float, bool]:
+def _rank(account: Account) -> Rank:
     """Smaller shares first; at equal shares, queues that deserve anything."""
     return (account.share, not account.deserves_any)

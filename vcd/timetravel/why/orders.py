@@ -337,9 +337,10 @@ def _gang(value: int) -> str:
     return ("broken", "without room", "has its minimum")[value]
 
 
-def _capacity_share(value: tuple[float, bool]) -> str:
-    share, deserves_nothing = value
-    return f"{share:.4g}{' (deserves nothing)' if deserves_nothing else ''}"
+def _capacity_share(value: Any) -> str:
+    """A queue's share; in a hierarchy those of its ancestors first, from the top."""
+    ranks: tuple[tuple[float, bool], ...] = getattr(value, "ranks", (value,))
+    return " > ".join(f"{_share(share)}{' (deserves nothing)' if nothing else ''}" for share, nothing in ranks)
 
 
 def _place_in_hierarchy(value: Any) -> str:
