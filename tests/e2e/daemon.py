@@ -6,6 +6,7 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_HOUSEKEEPING`` (seconds) is the time between two looks at what no event tells of, for which there is no flag.
 ``E2E_SILENCE`` (seconds) is after how long a silent watch is begun anew.
 ``E2E_WALL_AHEAD`` (a path) holds the seconds that the wall clock is ahead of the machine's, at each look.
+``E2E_LOOKUP`` (seconds) is for how long a call that was done may not show in the watch.
 ``E2E_FILE_LIMIT`` (bytes) is the size beyond which no file can grow, as a full disk.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
+from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
@@ -87,6 +89,12 @@ def _wall_ahead(path: Path) -> None:
     SystemClock.wall = lambda self: wall(self) + round(float(path.read_text()) * 1e9)  # type: ignore[method-assign]
 
 
+def _look_again_after(seconds: float) -> None:
+    defaults = Lookups.__init__.__defaults__
+    assert defaults is not None
+    Lookups.__init__.__defaults__ = (seconds, *defaults[1:])  # type: ignore[misc]
+
+
 def _keep_house_each(seconds: float) -> None:
     module = importlib.import_module("vcd.cli.run")
     parse = module.parse_options
@@ -104,6 +112,8 @@ if __name__ == "__main__":
         _notice_silence_after(float(os.environ["E2E_SILENCE"]))
     if "E2E_WALL_AHEAD" in os.environ:
         _wall_ahead(Path(os.environ["E2E_WALL_AHEAD"]))
+    if "E2E_LOOKUP" in os.environ:
+        _look_again_after(float(os.environ["E2E_LOOKUP"]))
     if "E2E_FILE_LIMIT" in os.environ:
         limit = int(os.environ["E2E_FILE_LIMIT"])
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -172,6 +172,16 @@ async def test_a_pod_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
         await cluster.until_bound([*keys[1:], *cluster.submit("next", 1)])
 
 
+async def test_a_binding_that_is_said_to_be_done_and_is_not_is_looked_up_and_made(tmp_path: Path) -> None:
+    done = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.started("a", E2E_LOOKUP="1")
+        with cluster.faults(Once(lambda: web.json_response(done, status=201))):
+            await cluster.until_bound(cluster.submit("gang", 4))
+        assert results(daemon)["failed"] == 4
+
+
 async def test_after_watches_were_cut_nothing_is_missed(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)

@@ -120,6 +120,49 @@ async def test_outcomes_name_statement_and_operation(f: Fixture) -> None:
     assert done == {(0, 0): "done", (0, 1): "conflict", (1, 0): "done"}
 
 
+FALSE = {
+    "a proxy's page": "<html>welcome</html>",
+    "nothing": b"",
+    "an empty object": {},
+    "another kind": {"kind": "PodList", "metadata": {}, "items": []},
+    "a failure": {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict"},
+    "odd bytes": b"\xff" * 10,
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("body", FALSE.values(), ids=FALSE)
+async def test_a_binding_is_done_only_when_a_status_or_the_pod_itself_says_so(f: Fixture, body: Any) -> None:
+    f.server.on("POST", "binding", Answer(200, body), BOUND)
+    f.server.on("GET", "pods/g-p1", pod())
+    assert await f.commit(BIND) == [("done", "")]
+    assert [call.method for call in f.server.seen] == ["POST", "GET", "POST"]
+
+
+async def test_a_binding_that_was_made_although_its_answer_is_lost_in_another_is_not_repeated(f: Fixture) -> None:
+    f.server.on("POST", "binding", Answer(200, "<html>welcome</html>"))
+    f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
+    assert await f.commit(BIND) == [("done", "")]
+    assert f.binds() == 1
+
+
+async def test_bindings_that_are_never_made_whatever_is_answered_have_failed(f: Fixture) -> None:
+    f.server.on("POST", "binding", Answer(201, {}))
+    f.server.on("GET", "pods/g-p1", pod())
+    [(result, detail)] = await f.commit(BIND)
+    assert (result, f.binds()) == ("failed", 5)
+    assert "no Status of success" in detail
+
+
+@pytest.mark.parametrize("body", [*FALSE.values(), {"kind": "Pod", "metadata": {"uid": "another"}}])
+async def test_an_eviction_is_done_only_when_a_status_or_the_pod_itself_says_so(f: Fixture, body: Any) -> None:
+    f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", Answer(200, body), answer("after the eviction"))
+    f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
+    assert await f.commit(EVICT) == [("done", "")]
+    assert len(f.server.calls("DELETE")) == 2
+
+
 async def test_stale_statements_and_pipelined_operations_make_no_call(f: Fixture) -> None:
     f.server.on("POST", "binding", BOUND)
     plan = Plan(
@@ -326,7 +369,7 @@ async def test_an_eviction_in_doubt_that_happened_is_done(f: Fixture, found: Ans
 
 async def test_an_eviction_in_doubt_that_did_not_happen_is_repeated_without_its_reason(f: Fixture) -> None:
     f.server.on("PATCH", "pods/g-p1/status", Answer(200, {}))
-    f.server.on("DELETE", "pods/g-p1", failure(504, "Timeout", ""), Answer(200, {}))
+    f.server.on("DELETE", "pods/g-p1", failure(504, "Timeout", ""), answer("after the eviction"))
     f.server.on("GET", "pods/g-p1", pod(node="g-n1"))
     assert await f.commit(EVICT) == [("done", "")]
     assert [call.method for call in f.server.seen] == ["PATCH", "DELETE", "GET", "DELETE"]

@@ -442,3 +442,17 @@ async def test_a_follower_has_nothing_to_step_down_from(f: Fixture) -> None:
     a.step_down("cannot list Pod", 600.0)
     await f.pass_time(DURATION + RETRY)
     assert a.is_leader()
+
+
+OTHERS_LEASE = {"kind": "Lease", "metadata": {}, "spec": {"holderIdentity": "another"}}
+
+
+@pytest.mark.parametrize("body", [{}, OTHERS_LEASE, "<html>"])
+async def test_nobody_leads_by_an_answer_that_is_not_the_lease_as_it_was_written(f: Fixture, body: Any) -> None:
+    f.server.on("POST", "leases", Answer(201, body))
+    elector = await f.replica("a")
+    await f.settle()
+    assert not elector.is_leader()
+    f.server.on("POST", "leases", f.lease.answer)
+    await f.pass_time(4)
+    assert elector.is_leader()

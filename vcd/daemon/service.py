@@ -24,6 +24,7 @@ from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.latecomers import Latecomers
+from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.options import Options
@@ -128,6 +129,7 @@ class Service:
             bind_timeout=bind_timeout(policy.policy),
             clock=clock,
         )
+        self.lookups = Lookups(self.committer, state, self.watches, keeper.put, self._leads, clock=clock)
         self.asking = Asking()
         self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
         self._fault_news = FaultNews(clock.monotonic)
@@ -348,6 +350,7 @@ class Service:
             self._latecomers.observe(event)
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event)
+            self.lookups.observe(event)
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
             self._versions[event.kind] = event.resource_version
             if isinstance(event, ev.ObjectGone):
@@ -498,6 +501,7 @@ class Service:
             self.metrics.measure_pauses(),
             self.usage.run(),
             self.first_queues.run(),
+            self.lookups.run(),
         ]
         if isinstance(self.clock, SteadyClock):
             parts.append(self._mind_clock(self.clock))

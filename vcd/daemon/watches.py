@@ -33,6 +33,7 @@ class Watches:
         self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
+        self._replacing = asyncio.Lock()
 
     def _watcher(self, kind: Kind) -> Watcher:
         return Watcher(self._client, kind, self._state, self._sink, clock=self._clock)
@@ -80,10 +81,10 @@ class Watches:
         if error is not None:
             self._failed.set_exception(error)
 
-    async def list_again(self) -> None:
-        """Drop all watches and list every kind anew."""
-        for watcher in list(self._watchers.values()):
-            await self._replace(watcher.kind)
+    async def list_again(self, kinds: Iterable[str] | None = None) -> None:
+        """Drop all watches, or those of certain kinds, and list anew."""
+        for name in list(self._watchers) if kinds is None else kinds:
+            await self._replace(self._watchers[name].kind)
 
     async def add(self, kinds: Iterable[Kind]) -> None:
         """Watch further kinds too, and of those that are watched the objects that are read now."""
@@ -93,9 +94,10 @@ class Watches:
                 await self._replace(kind)
 
     async def _replace(self, kind: Kind) -> None:
-        task = self._tasks.pop(kind.name, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        self._watchers[kind.name] = self._watcher(kind)
-        self._start(kind.name)
+        async with self._replacing:
+            task = self._tasks.pop(kind.name, None)
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            self._watchers[kind.name] = self._watcher(kind)
+            self._start(kind.name)

@@ -75,6 +75,13 @@ class Outcome:
 DONE = Outcome("done")
 
 
+class _Answer(msgspec.Struct):
+    """What a write is answered with: a Status, or the object as it is now."""
+
+    kind: str = ""
+    status: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class _Meta(msgspec.Struct):
     uid: str = ""
     deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
@@ -94,6 +101,7 @@ class _Pod(msgspec.Struct):
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
+_answer_decoder = msgspec.json.Decoder(_Answer)
 _pod_decoder = msgspec.json.Decoder(_Pod)
 _encode = msgspec.json.Encoder().encode
 
@@ -168,6 +176,13 @@ class Committer:
             outcomes.close()
             await flusher
 
+    async def look_up(self, operation: Operation, fence: Callable[[], bool]) -> Outcome | None:
+        """What the pod shows became of an operation; None when it did not happen. Raises KubeError."""
+        call = self._call_for(operation)
+        if isinstance(call, _Evict):
+            call.deleting = True
+        return await self._look(call, fence)
+
     async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
         call = self._call_for(operation)
         outcome = await self._bind_volumes(call, fence) if operation.volumes else None
@@ -220,6 +235,8 @@ class Committer:
                 doubt = late or error.status >= 500
             except Unanswered as error:
                 problem, late, doubt = error, False, error.sent
+            except Malformed as error:  # whoever said that it went well was no API server
+                problem, late, doubt = error, False, True
             doubted = doubted or doubt
             if not late and (doubt or attempt + 1 < self._attempts):
                 await self._clock.sleep(pause_after(problem, backoff))
@@ -334,7 +351,9 @@ class _Bind:
                 "target": {"apiVersion": "v1", "kind": "Node", "name": operation.node},
             }
         )
-        await client.request("POST", f"{POD.object_path(operation.key)}/binding", body, fence=fence)
+        raw = await client.request("POST", f"{POD.object_path(operation.key)}/binding", body, fence=fence)
+        if not _is_success(raw, "binding"):
+            raise Malformed(f"binding of {operation.key}: the answer is no Status of success: {raw[:80]!r}")
 
     def judge(self, pod: _Pod | None) -> Outcome | None:
         if pod is None:
@@ -359,9 +378,11 @@ class _Ungate:
         body = _encode({"metadata": {"uid": self.operation.uid}, "spec": {"schedulingGates": gates}})
         path = POD.object_path(self.operation.key)
         try:
-            await client.request("PATCH", path, body, content_type=STRATEGIC_PATCH, fence=fence)
+            raw = await client.request("PATCH", path, body, content_type=STRATEGIC_PATCH, fence=fence)
         except ApiError as error:
             raise _as_conflict(error) from error
+        if not _is_pod(raw, self.operation.uid):
+            raise Malformed(f"change of {self.operation.key}: the answer is not the pod: {raw[:80]!r}")
 
     def judge(self, pod: _Pod | None) -> Outcome | None:
         if pod is None:
@@ -382,7 +403,7 @@ class _Evict:
     def __init__(self, operation: Operation, clock: Clock) -> None:
         self.operation = operation
         self._clock = clock
-        self._marked = self._deleting = False
+        self._marked = self.deleting = False
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         path = POD.object_path(self.operation.key)
@@ -392,13 +413,15 @@ class _Evict:
             except ApiError as error:
                 raise _as_conflict(error) from error
             self._marked = True
-        self._deleting = True
+        self.deleting = True
         preconditions = {"uid": self.operation.uid}
         body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
-        await client.request("DELETE", path, body, fence=fence)
+        raw = await client.request("DELETE", path, body, fence=fence)
+        if not _is_success(raw, "deletion") and not _is_pod(raw, self.operation.uid):
+            raise Malformed(f"deletion of {self.operation.key}: the answer is neither Status nor pod: {raw[:80]!r}")
 
     def judge(self, pod: _Pod | None) -> Outcome | None:
-        if pod is None and not self._deleting:
+        if pod is None and not self.deleting:
             return Outcome("gone", "the pod was deleted")
         return DONE if pod is None or pod.metadata.deletion_timestamp else None
 
@@ -408,6 +431,15 @@ class _Evict:
         target = Condition("DisruptionTarget", "True", "PreemptionByScheduler", _evict_message(self.operation), since)
         # the UID in a patch is a precondition: the server refuses another pod of that name
         return _encode({"metadata": {"uid": self.operation.uid}, "status": {"conditions": [ready, target]}})
+
+
+def _is_success(raw: bytes, what: str) -> bool:
+    answer = decoded(_answer_decoder, raw, what)
+    return answer.kind == "Status" and bytes(answer.status) == b'"Success"'
+
+
+def _is_pod(raw: bytes, uid: str) -> bool:
+    return decoded(_pod_decoder, raw, "pod").metadata.uid == uid
 
 
 class _Patience:

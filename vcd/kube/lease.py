@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.client import ApiError, KubeClient, KubeError, Unanswered, Urgency, decoded
+from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Unanswered, Urgency, decoded
 from vcd.kube.clock import SYSTEM_CLOCK, Clock, rfc3339
 from vcd.model.events import LeadershipChanged
 
@@ -285,11 +285,11 @@ class LeaderElector:
             raise
 
     async def _create(self) -> _Lease:
-        epoch = self._highest + 1
-        return _read(await self._call("POST", self._path, self._body(_Lease(spec=self._spec(self._now(), epoch)))))
+        wanted = _Lease(spec=self._spec(self._now(), self._highest + 1))
+        return _written(await self._call("POST", self._path, self._body(wanted)), wanted)
 
     async def _put(self, lease: _Lease, left: float | None = None) -> _Lease:
-        return _read(await self._call("PUT", f"{self._path}/{self._name}", self._body(lease), left))
+        return _written(await self._call("PUT", f"{self._path}/{self._name}", self._body(lease), left), lease)
 
     def _body(self, lease: _Lease) -> bytes:
         meta = {"name": self._name, "namespace": self._namespace, **lease.metadata}
@@ -320,3 +320,12 @@ def _validate(identity: str, duration: float, deadline: float, retry: float, req
 
 def _read(raw: bytes) -> _Lease:
     return decoded(_decoder, raw, "lease")
+
+
+def _written(raw: bytes, wanted: _Lease) -> _Lease:
+    """The lease as the server answers that it is now. Raises Malformed where that is not what was written."""
+    lease = _read(raw)
+    of, said = wanted.spec, lease.spec
+    if (said.holder_identity, said.lease_transitions) != (of.holder_identity, of.lease_transitions):
+        raise Malformed(f"lease: the answer to a write is not what was written: {raw[:80]!r}")
+    return lease
