@@ -232,3 +232,45 @@ async def test_the_device_plugins_config_map_is_read_and_no_other(tmp_path: Path
         assert set(seen(daemon, "ConfigMap")) == {"kube-system/volcano-vgpu-device-config"}
         payloads = [event.payload for event in daemon.events("put") if isinstance(event, ev.ObjectPut)]
         assert not [payload for payload in payloads if payload and b"of no concern" in payload]
+
+
+SPREADING = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: nodeorder
+    arguments:
+      leastrequested.weight: 0
+      balancedresource.weight: 0
+"""
+
+
+async def test_pods_of_services_and_sets_are_spread(tmp_path: Path) -> None:
+    """Whose pods they are is read from the API server; of a set nothing enters the log but its selector."""
+    file = tmp_path / "scheduler.conf"
+    file.write_text(SPREADING)
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(3, 16)
+        selected = {"selector": {"app": "web"}, "ports": [{"port": 80}]}
+        cluster.store.create("services", {"metadata": {"name": "web", "namespace": "default"}, "spec": selected})
+        template = {"metadata": {"labels": {"set": "a"}}, "spec": {"containers": [{"name": "secret", "image": "x"}]}}
+        spec = {"selector": {"matchLabels": {"set": "a"}}, "serviceName": "none", "template": template}
+        metadata = {"name": "a", "namespace": "default", "annotations": {"of": "no concern"}}
+        made = cluster.store.create("statefulsets.apps", {"metadata": metadata, "spec": spec})
+        owner = {"kind": "StatefulSet", "apiVersion": "apps/v1", "name": "a", "controller": True}
+        owner["uid"] = made["metadata"]["uid"]
+        daemon = await cluster.started("a", f"--scheduler-conf={file}")
+        for name, labels, owners in (("web", {"app": "web"}, []), ("set", {"set": "a"}, [owner]), ("loose", {}, [])):
+            cluster.store.create(GROUPS, group(name, 3))
+            keys = [f"default/{name}-{number}" for number in range(3)]
+            for number in range(3):
+                asking = pod(f"{name}-{number}", name)
+                asking["metadata"] |= {"labels": labels, "ownerReferences": owners}
+                cluster.store.create("pods", asking)
+            await cluster.until_bound(keys)
+            assert len(nodes_of(cluster, *keys)) == (1 if name == "loose" else 3)
+        assert set(seen(daemon, "StatefulSet")) == {"default/a"}
+        payloads = [event.payload for event in daemon.events("put") if isinstance(event, ev.ObjectPut)]
+        assert not [payload for payload in payloads if payload and (b"secret" in payload or b"no concern" in payload)]

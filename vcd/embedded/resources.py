@@ -10,6 +10,8 @@ from typing import Any, Final
 
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_READING: Final = ("get", "list", "watch")
+"""The verbs of kinds that schedulers look at and that no controller here carries out: whoever makes one is told so."""
 STATUS_VERBS: Final = ("get", "patch", "update")
 
 
@@ -143,6 +145,9 @@ def _core() -> Iterator[ResourceType]:
         returns_deleted=True,
     )
     yield ResourceType(
+        "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=("all",), verbs=_READING
+    )
+    yield ResourceType(
         "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=(STATUS,), returns_deleted=True
     )
     yield ResourceType("secrets", "Secret")
@@ -163,6 +168,7 @@ def _groups() -> Iterator[ResourceType]:
             subresources=(SCALE, STATUS),
             generation=True,
         )
+    yield ResourceType("statefulsets", "StatefulSet", "apps", short_names=("sts",), categories=("all",), verbs=_READING)
     yield ResourceType("events", "Event", "events.k8s.io", short_names=("ev",), stored_as="events")
     create = ("create",)
     yield ResourceType("tokenreviews", "TokenReview", "authentication.k8s.io", namespaced=False, verbs=create)

@@ -11,7 +11,7 @@ import msgspec
 
 from vcd.model import jsontext
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Object, Pod
+from vcd.model.objects import Object, ObjectMeta, Pod
 from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -75,6 +75,10 @@ def _project(obj: Object) -> tuple[Object, str]:
     obj.metadata.annotations.pop(LAST_APPLIED, None)
     if isinstance(obj, Pod):
         msgspec.structs.force_setattr(obj, "status", without_echo(obj))
+    if not obj.whole:
+        meta = obj.metadata
+        slim = ObjectMeta(meta.name, meta.namespace, meta.uid, deletion_timestamp=meta.deletion_timestamp)
+        msgspec.structs.force_setattr(obj, "metadata", slim)
     return obj, version
 
 

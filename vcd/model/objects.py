@@ -7,6 +7,8 @@ Field names are the API's own, spelt in snake case.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from vcd.model.selectors import (
@@ -54,6 +56,9 @@ class Object(Projected, frozen=True):
     """Any object: its metadata."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+    whole: ClassVar[bool] = True
+    """Whether labels, annotations, owners and times are kept; False where nobody asks for them."""
 
     @property
     def key(self) -> str:
@@ -481,6 +486,53 @@ class PodDisruptionBudget(Object, frozen=True):
 
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+# --- workloads ----------------------------------------------------------------------------------------------------
+
+
+class SelectingSpec(Projected, frozen=True):
+    """Which pods are an object's."""
+
+    selector: LabelSelector | None = None
+
+
+class ReplicaSet(Object, frozen=True):
+    """The pods of a ReplicaSet (apps/v1)."""
+
+    spec: SelectingSpec = SelectingSpec()
+
+    whole: ClassVar[bool] = False
+
+
+class StatefulSet(Object, frozen=True):
+    """The pods of a StatefulSet (apps/v1)."""
+
+    spec: SelectingSpec = SelectingSpec()
+
+    whole: ClassVar[bool] = False
+
+
+class LabelsSpec(Projected, frozen=True):
+    """The labels that an object's pods have; None selects nothing."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(Object, frozen=True):
+    """The pods behind a Service (core/v1)."""
+
+    spec: LabelsSpec = LabelsSpec()
+
+    whole: ClassVar[bool] = False
+
+
+class ReplicationController(Object, frozen=True):
+    """The pods of a ReplicationController (core/v1)."""
+
+    spec: LabelsSpec = LabelsSpec()
+
+    whole: ClassVar[bool] = False
 
 
 # --- storage ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Jobs, queues and tasks are views made when they are first asked for; whole colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -189,16 +189,19 @@ class Session(Questions):
             found.append(parent)
         return found
 
+    def kept_of(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
+        """What ``make`` computes from the objects of a kind alone, computed once as long as none of them changes."""
+        held = self.snapshot.others.get(kind, NO_OBJECTS)
+        kept: S = held.kept(key, make) if isinstance(held, Objects) else make()
+        return kept
+
     def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
         """The objects of a kind beside pods, nodes, groups and queues, by key, as the type that the kind declares.
 
         One that was logged under another declaration, and that this type cannot read, is left out until it is listed
         again. Raises nothing.
         """
-        held = self.snapshot.others.get(kind, NO_OBJECTS)
-        found = held if isinstance(held, Objects) else Objects(held)
-        typed: Mapping[str, T] = found.kept(of, lambda: _typed(found, of))
-        return typed
+        return self.kept_of(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
 
     def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
         """Groups' priorities: of their class, else of the global default class, else 0."""
@@ -366,7 +369,7 @@ class Session(Questions):
         }
 
 
-def _typed(found: Objects, of: type[T]) -> dict[str, T]:
+def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:
     typed: dict[str, T] = {}
     for key, obj in found.items():
         if isinstance(obj, Foreign):

@@ -15,6 +15,7 @@ from vcd.model.selectors import (
     NOTHING,
     LabelSelector,
     NodeSelector,
+    Selector,
     SelectorError,
 )
 from vcd.scheduling.plugin import Depends, Mask
@@ -31,6 +32,9 @@ SKEWED = "node(s) didn't match pod topology spread constraints"
 UNLABELLED = "node(s) didn't match pod topology spread constraints (missing required label)"
 HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+DEFAULTS = (TopologySpreadConstraint(3, HOSTNAME, SOFT), TopologySpreadConstraint(5, ZONE, SOFT))
+"""kube-scheduler's own, for pods of Services and of sets of pods that name no constraint."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +60,30 @@ def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, 
     spec, facts = task.shape.spec, index.session.nodes.facts
     raws = [raw for raw in spec.topology_spread_constraints if (raw.when_unsatisfiable or HARD) == kind]
     keys = tuple(sorted({raw.topology_key for raw in raws}))
-    return tuple(_constraint(index, task, raw, _counted(facts, spec, raw, keys)) for raw in raws)
+    return tuple(_constraint(index, task, raw, _selector(task, raw), _counted(facts, spec, raw, keys)) for raw in raws)
 
 
-def _constraint(index: PodIndex, task: Task, raw: TopologySpreadConstraint, counted: Domains) -> Constraint:
+def defaults_of(index: PodIndex, task: Task, selector: Selector) -> tuple[Constraint, ...]:
+    """The constraints that kube-scheduler gives a task without any, whose like ``selector`` selects."""
+    spec, facts = task.shape.spec, index.session.nodes.facts
+    return tuple(_constraint(index, task, raw, selector, _counted(facts, spec, raw, ())) for raw in DEFAULTS)
+
+
+def _selector(task: Task, raw: TopologySpreadConstraint) -> Selector:
     labels = task.pod.metadata.labels
-    selector = narrowed(LabelSelector.compile(raw.label_selector), IN, raw.match_label_keys, labels)
+    return narrowed(LabelSelector.compile(raw.label_selector), IN, raw.match_label_keys, labels)
+
+
+def _constraint(
+    index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: Domains
+) -> Constraint:
     # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
     question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), leaving=False)
     return Constraint(
         topology=raw.topology_key,
         skew=raw.max_skew,
         min_domains=max(raw.min_domains or 1, 1),
-        own=int(selector.matches(labels)),
+        own=int(selector.matches(task.pod.metadata.labels)),
         tally=index.tally(question),
         everywhere=domains_of(index.session.nodes.facts, raw.topology_key),
         counted=counted,
