@@ -147,22 +147,23 @@ def _operations(decided: ev.SessionDecided) -> Iterator[tuple[int, int, ev.State
 def _limits(queue: Queue, capability: Mapping[str, int]) -> dict[str, int]:
     """What a queue may hold: cpu and memory by its capability, cards by its quota in thousandths."""
     quota = json.loads(queue.metadata.annotations.get(QUOTA, "{}"))
-    basic = {name: amount for name, amount in capability.items() if name in BASIC and amount}
+    basic = {name: amount for name, amount in capability.items() if name in BASIC}
     return {**basic, **{card: count * MILLI for card, count in quota.items()}}
 
 
 def held_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What queues hold of cpu, memory and each card, pods included that are on their way out."""
+    """What queues hold of cpu, memory and each card, pods included that are on their way out, or whose group is gone."""
     tasks = snapshot.tasks
     rows = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
     held: dict[str, Counter[str]] = {}
-    triples = np.stack([tasks.job[rows], tasks.node[rows], tasks.shape[rows]])
-    for job, node, number in zip(*triples.tolist(), strict=True):
+    columns = np.stack([rows, tasks.job[rows], tasks.node[rows], tasks.shape[rows]])
+    for row, job, node, number in zip(*columns.tolist(), strict=True):
         group = snapshot.groups.get(snapshot.job_keys[job] or "")
+        queue = snapshot.orphans.get(row) if group is None else group.group.spec.queue
         shape = snapshot.shapes[number]
-        if group is None or shape is None:
+        if queue is None or shape is None:
             continue
-        sums = held.setdefault(group.group.spec.queue, Counter())
+        sums = held.setdefault(queue, Counter())
         asked = shape.requests
         sums.update({name: asked.get(name, 0) for name in BASIC})
         if asked.get(GPU):

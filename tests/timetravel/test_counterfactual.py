@@ -206,6 +206,15 @@ async def test_a_card_quota_is_raised_card_by_card(tmp_path: Path) -> None:
     assert found.sentence() == "queue team-a's card quota of NVIDIA-H200 3 -> 4: all 2 pods are bound, to n1"
 
 
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+async def test_a_capability_of_zero_is_a_limit_where_cards_are_counted(tmp_path: Path, resource: str) -> None:
+    queue = dsl.queue("team-a", capability={resource: "0"})
+    asks = list(dsl.gang("train", 1, queue="team-a", **{resource: 1}))
+    found = smallest_change(await log_of(tmp_path, CARDS, [dsl.node("n1")], queue, asks), "train")
+    amount = {"cpu": "1", "memory": "1Gi"}[resource]
+    assert changed(found) == Change("quota", "team-a", "capability", {resource: "0"}, {resource: amount})
+
+
 # --- rooms ------------------------------------------------------------------------------------------------------------
 
 

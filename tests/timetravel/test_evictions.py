@@ -319,7 +319,7 @@ async def test_a_card_is_told_by_its_model_and_its_quota(path: Path) -> None:
         await made.cycle()
     eviction = only(explain_eviction(path, "old"))
     assert eviction.text.startswith(
-        "evicted by reclaim of queue q (capability A100 4, had 0) because queue be held A100 4 over 1;"
+        "evicted by reclaim of queue q (deserved A100 4, had 0) because queue be held A100 4 over 1;"
     )
 
 

@@ -104,7 +104,9 @@ class Snapshot:
         """Pods that are on a node, or on their way there, and whose group is gone, by row: the queue that each counts
         against as long as it is there. It is the one that the group was in, or, where nobody saw it, that the pod names
         itself; pods that tell neither are left out."""
-        numbers = [number for number, key in enumerate(self.job_keys) if key in self.former] if self.former else []
+        if not self.former:
+            return {}
+        numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
         tasks = self.tasks
         held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & ~np.isin(tasks.status, TERMINATED_STATUSES)
         found = {}

@@ -103,7 +103,7 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:
         dials = [_field_dial(session, queue, "capability", needs)]
-        if any(QUOTA in plugin.queue_limits for plugin in session.plugins):
+        if _counts_cards(session):
             dials += _card_dials(session, queue, needs)
         dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
         dials.append(_weight_dial(session, queue))
@@ -111,6 +111,10 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     for queue in session.queue_list:
         if queue not in lineage and any(queue.record.guarantee.get(name) for name in needs.own):
             yield queue.name, [_lowered(session, queue, needs)]
+
+
+def _counts_cards(session: Session) -> bool:
+    return any(QUOTA in plugin.queue_limits for plugin in session.plugins)
 
 
 _FIELDS: dict[str, Callable[[QueueObject, Mapping[str, str]], QueueObject]] = {
@@ -137,8 +141,9 @@ def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Di
     capability = queue.record.capability
     now: Amounts = {name: getattr(queue.record, field).get(name, 0) for name in needs.own}
     bounds: list[Mapping[str, int]] = []
-    if field == "capability":  # where none is set there is no limit here; cpu and memory of zero count as not set
-        now = {name: most for name, most in now.items() if most or (name in capability and name not in (CPU, MEMORY))}
+    if field == "capability":  # where none is set there is no limit here
+        silent = () if _counts_cards(session) else (CPU, MEMORY)  # zero of these is no limit, but to capacity-card
+        now = {name: most for name, most in now.items() if most or (name in capability and name not in silent)}
     else:
         bounds.append({name: most for name, most in capability.items() if most})
     if field == "guarantee":
