@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.dsl import group, pod
 from tests.plugins.opened import job_of, plugin_of, queue_of, task_of
 from tests.plugins.test_capacity_card import (
     H200,
@@ -104,6 +105,49 @@ def test_tasks_together_fit_as_a_whole_beside_what_is_allocated() -> None:
     first, flexible = [task_of(session, f"x-{i}") for i in range(2)], [task_of(session, f"y-{i}") for i in range(2)]
     assert plugin.preemptive(queue, [*first, flexible[0]]) is None
     assert plugin.preemptive(queue, [*first, *flexible]) is not None
+
+
+# --- where a pod may choose ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quota", "pods"),
+    [
+        ({A: 2, B: 2}, [AB, AB, A, A]),  # the first two would take A, which they name first
+        ({A: 1, B: 1, H200: 1}, [AB, BC, A]),
+        ({A: 1, B: 1, H200: 1}, [f"{B}|{A}", f"{H200}|{B}", H200]),
+        ({A: 2, B: 1, H200: 3}, [f"{A}|{B}|{H200}"] * 3 + [AB, AB, A]),
+    ],
+)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_gang_that_fits_as_a_whole_is_placed_whichever_pod_comes_first(
+    quota: dict[str, int], pods: list[str], backwards: bool
+) -> None:
+    """No pod with a choice takes the only card that another one of its gang names."""
+    order = pods[::-1] if backwards else pods
+    made = [
+        pod(f"g-{i}", group="g", gpu=1, annotations={"volcano.sh/card.name": names}) for i, names in enumerate(order)
+    ]
+    world = World(card_queue("q", quota), NODES, group("g", queue="q", members=len(pods)), made, conf=card_conf())
+    world.rest()
+    assert len(world.placed("g")) == len(pods)
+
+
+def test_a_group_that_needs_few_of_its_pods_takes_the_cards_that_are_there() -> None:
+    made = [pod(f"g-{i}", group="g", gpu=1, annotations={"volcano.sh/card.name": n}) for i, n in enumerate([AB, A])]
+    world = World(card_queue("q", {A: 1, B: 1}), carded("a", A), group("g", queue="q"), made, conf=card_conf())
+    world.rest()
+    assert world.placed("g") == {"g-0": "a"}
+
+
+def test_of_gangs_that_are_equal_but_for_what_is_left_of_them_each_minds_its_own() -> None:
+    """Both have a pod of either card; one has nobody beside it that needs A."""
+    mixed = [pod(f"m-{i}", group="m", gpu=1, annotations={"volcano.sh/card.name": n}) for i, n in enumerate([AB, A])]
+    alone = [pod("s-0", group="s", gpu=1, annotations={"volcano.sh/card.name": AB})]
+    groups = [group("m", queue="q", members=2), group("s", queue="q", members=1, created=1)]
+    world = World(card_queue("q", {A: 2, B: 1}), NODES, groups, mixed, alone, conf=card_conf())
+    world.rest()
+    assert world.placed() == {"m-0": "a", "m-1": "a", "s-0": "b"}
 
 
 # --- against trying everything ----------------------------------------------------------------------------------------

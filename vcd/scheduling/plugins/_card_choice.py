@@ -11,6 +11,7 @@ from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NO_CARD, NodeCards
 from vcd.scheduling.plugins._card_requests import Ask, CardRequest, insufficient_cards
+from vcd.scheduling.plugins._card_rest import GangRests
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
@@ -23,7 +24,8 @@ RequestOf = Callable[[Task], CardRequest]
 
 
 class CardModel(Predicate):
-    """A node's card is one that the pod names and, where several would do, one of which its queue has quota left.
+    """A node's card is one that the pod names and, where several would do, one of which its queue has quota left, so
+    that the rest of its gang can have theirs, too.
 
     Of a pod that names one card the queue's gate has asked for quota already; it only must not land on another card,
     which would be charged instead.
@@ -33,8 +35,16 @@ class CardModel(Predicate):
     reason = "node(s) had other cards"
     depends = Depends.QUEUE
 
-    def __init__(self, session: Session, cards: NodeCards, accounts: Sequence[Account], request_of: RequestOf) -> None:
+    def __init__(
+        self,
+        session: Session,
+        cards: NodeCards,
+        accounts: Sequence[Account],
+        request_of: RequestOf,
+        rests: GangRests,
+    ) -> None:
         self._session = session
+        self._rests = rests
         self._cards = cards
         self._accounts = accounts
         self._request_of = request_of
@@ -55,16 +65,21 @@ class CardModel(Predicate):
         return found
 
     def kind_of(self, task: Task) -> Hashable:
-        """The cards named and, where the queue's quota chooses among them, the queue."""
+        """The cards named and, where the queue's quota or what the rest of the job needs chooses among them, the queue
+        or the job."""
         asks = self._request_of(task).asks
-        single = all(ask.named and len(ask.names) == 1 for ask in asks)
-        return None if single else task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+        named = tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+        if all(ask.named and len(ask.names) == 1 for ask in asks):
+            return None, named
+        return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         account = self._accounts[task.job.queue.index]
         result: Mask | None = None
         for ask in self._request_of(task).asks:
-            names = ask.names if len(ask.names) == 1 and ask.named else _affordable(account, ask)
+            names = ask.names
+            if len(names) > 1 or not ask.named:
+                names = self._rests.keeping(task.job, account, ask, _affordable(account, ask))
             passed = self._cards.mask(ask.resource, names, not ask.named)
             result = passed if result is None else result & passed
         assert result is not None  # it applies to what asks for cards only

@@ -17,6 +17,7 @@ from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
 from vcd.scheduling.plugins._card_leaving import QuotaFreed
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
+from vcd.scheduling.plugins._card_rest import GangRests
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -43,8 +44,9 @@ class CapacityCardPlugin(Plugin):
       else what as many of its pods as minMember lacks ask for at least; before there are pods it is what its annotation
       `volcano.sh/card.request` says, which counts as none where it cannot be read.
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
-      ones on a card with quota left. What it uses is charged to the card of its node, so no quota is ever exceeded:
-      what pods hold that are being deleted, or whose group is gone, is given to others only when they are gone.
+      ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
+      its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to
+      others only when they are gone.
     - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
       come first, then those with the smaller share, the largest allocated/deserved.
 
@@ -72,6 +74,7 @@ class CapacityCardPlugin(Plugin):
         self._cards = cards_of(session.nodes.facts)
         self._accounts = Accounts(session, self._cards, self.values["cardUnlimitedCpuMemory"])
         self._queues = self._accounts.queues
+        self._rests = GangRests(self._accounts.waiting)
         self._requests: dict[int, CardRequest] = {}
         self._moved: dict[tuple[int, str], int] = {}
 
@@ -173,7 +176,7 @@ class CapacityCardPlugin(Plugin):
         freed = QuotaFreed(self._cards, self._queues, self._request)
         if not self._cards.resources:
             return (freed,)
-        return (CardModel(self._session, self._cards, self._queues, self._request), freed)
+        return (CardModel(self._session, self._cards, self._queues, self._request, self._rests), freed)
 
     def node_order(self) -> Iterable[Score]:
         """The order in which pods name cards."""
@@ -196,6 +199,8 @@ class CapacityCardPlugin(Plugin):
         leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
         account.basic_allocated[0] += sign * request.basic[0]
         account.basic_allocated[1] += sign * request.basic[1]
+        if not leaves:
+            self._rests.change(task.job, request, sign)
         if leaves:
             account.basic_leaving[0] -= sign * request.basic[0]
             account.basic_leaving[1] -= sign * request.basic[1]
