@@ -21,6 +21,7 @@ class Accounts:
 
     def __init__(self, state: ClusterState) -> None:
         self.nodes, self.groups, self.queues = dict(state.nodes), dict(state.groups), dict(state.queues)
+        self.former = dict(state.former)
         self.pods: dict[str, Pod] = {}
         self.node_of: dict[str, str] = {}
         for key in sorted(state.tasks.row_of):
@@ -66,9 +67,11 @@ class Accounts:
         return f"{key.partition('/')[0]}/{name}" if name else ""
 
     def queue_of(self, key: str) -> str:
-        """The pod's queue; "" where its group is not there."""
-        record = self.groups.get(self.group_of(key))
-        return "" if record is None else record.group.spec.queue or "default"
+        """The queue of the pod's group, that it was in where it is gone; "" where nobody saw it."""
+        group = self.group_of(key)
+        record = self.groups.get(group)
+        queue = self.former.get(group) if record is None else record.group.spec.queue
+        return "" if queue is None else queue or "default"
 
     def over_in(self, queue: str, bound: Iterable[str]) -> list[str]:
         """Resources that pods in ``bound`` ask for and of which a queue has more than its real capability."""
