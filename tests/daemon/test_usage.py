@@ -16,8 +16,9 @@ from tests.daemon.test_cycle import puts
 from tests.dsl import node
 from tests.kube.scripted import FakeClock, running, until
 from vcd.daemon.keeper import Keeper
-from vcd.daemon.usage import UsagePoller, interval_of, names_source
+from vcd.daemon.usage import UsagePoller, interval_of, names_source, timeout_of
 from vcd.kube.client import KubeClient
+from vcd.kube.clock import rfc3339
 from vcd.kube.connection import connect
 from vcd.model.events import Answered
 from vcd.scheduling.usage_samples import NodeUsage, read_samples
@@ -163,6 +164,16 @@ async def test_index_and_host_name_field_are_configured(told: Answering) -> None
 # --- by way of the API server -----------------------------------------------------------------------------------------
 
 
+def moment(ago: int) -> int:
+    """So many seconds before the poller's time, in nanoseconds."""
+    return FakeClock().wall() - ago * 10**9
+
+
+def measured(name: str, ago: int, **used: str) -> dict[str, Any]:
+    """An item of metrics-server's list, measured so many seconds before the poller's time."""
+    return {"metadata": {"name": name}, "timestamp": rfc3339(moment(ago)), "window": "20s", "usage": used}
+
+
 async def polled_through(told: Answering, kind: str) -> Poller:
     async with KubeClient(await connect(None, told.url)) as client:
         poller = await made(client)
@@ -172,13 +183,14 @@ async def polled_through(told: Answering, kind: str) -> Poller:
 
 
 async def test_metrics_server_is_asked_through_the_api_server(told: Answering) -> None:
-    def usage(name: str, **used: str) -> dict[str, Any]:
-        return {"metadata": {"name": name}, "timestamp": "2026-11-21T08:00:00Z", "window": "20s", "usage": used}
-
-    items = [usage("a", cpu="1000000000n", memory="2Gi"), usage("b", cpu="1", memory="?"), usage("gone", cpu="1")]
+    items = [
+        measured("a", 20, cpu="1000000000n", memory="2Gi"),
+        measured("b", 20, cpu="1", memory="?"),
+        measured("gone", 20, cpu="1"),
+    ]
     told.answer = lambda _: (200, json.dumps({"kind": "NodeMetricsList", "items": items}).encode())
     poller = await polled_through(told, "metrics_server")
-    assert poller.samples == [{"a": NodeUsage(25.0, 25.0)}]
+    assert poller.samples == [{"a": NodeUsage(25.0, 25.0, moment(20))}]
     assert [(request.method, request.path) for request in told.requests] == [
         ("GET", "/apis/metrics.k8s.io/v1beta1/nodes")
     ]
@@ -199,6 +211,62 @@ async def test_prometheus_adapter_is_asked_through_the_api_server(told: Answerin
     paths = [request.path for request in told.requests if version in request.path]
     base = f"/apis/custom.metrics.k8s.io/{version}/nodes/*"
     assert paths == [f"{base}/node_cpu_usage_avg", f"{base}/node_memory_usage_avg"]
+
+
+HALF = {"cpu": "2", "memory": "4Gi"}
+
+
+def adapted(ago_cpu: int, ago_memory: int) -> Answer:
+    """Prometheus Adapter's answers about node a, measured so many seconds ago."""
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        ago = ago_cpu if request.path.endswith("/node_cpu_usage_avg") else ago_memory
+        item = {"describedObject": {"name": "a"}, "value": "500m", "timestamp": rfc3339(moment(ago))}
+        return 200, json.dumps({"items": [item]}).encode()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("metrics_server", lambda _: (200, json.dumps({"items": [measured("a", 301, **HALF)]}).encode())),
+        ("metrics_server", lambda _: (200, json.dumps({"items": [measured("a", 86_400, **HALF)]}).encode())),
+        ("prometheus_adaptor", adapted(301, 301)),
+        ("prometheus_adaptor", adapted(10, 600)),
+        ("prometheus_adaptor", adapted(600, 10)),
+    ],
+)
+async def test_what_was_measured_too_long_ago_is_no_sample(told: Answering, kind: str, answer: Answer) -> None:
+    """An old measurement of metrics-server or Prometheus Adapter, which say when they made it, counted as fresh."""
+    told.answer = answer
+    with capture_logs() as logs:
+        poller = await polled_through(told, kind)
+    assert (poller.samples, poller.polls) == ([], [False])
+    assert "all that it knows was measured more than 5m ago" in str(logs)
+
+
+@pytest.mark.parametrize("kind", ["metrics_server", "prometheus_adaptor"])
+async def test_what_was_measured_lately_is_a_sample_with_its_time(told: Answering, kind: str) -> None:
+    """Of two times the earlier one counts."""
+    items = json.dumps({"items": [measured("a", 90, **HALF)]}).encode()
+    told.answer = adapted(30, 90) if kind == "prometheus_adaptor" else lambda _: (200, items)
+    poller = await polled_through(told, kind)
+    assert poller.samples == [{"a": NodeUsage(50.0, 50.0, moment(90))}]
+
+
+async def test_a_node_without_a_time_of_its_own_has_the_samples(told: Answering) -> None:
+    item = {**measured("a", 0, **HALF), "timestamp": None}
+    told.answer = lambda _: (200, json.dumps({"items": [item, measured("b", 301, **HALF)]}).encode())
+    poller = await polled_through(told, "metrics_server")
+    assert poller.samples == [{"a": NodeUsage(50.0, 50.0), "b": NodeUsage(50.0, 50.0, moment(301))}]
+
+
+async def test_a_time_that_cannot_be_read_makes_a_node_unknown(told: Answering) -> None:
+    bad = {**measured("b", 0, **HALF), "timestamp": "yesterday"}
+    told.answer = lambda _: (200, json.dumps({"items": [measured("a", 0, **HALF), bad]}).encode())
+    poller = await polled_through(told, "metrics_server")
+    assert list(poller.samples[0]) == ["a"]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -261,11 +329,26 @@ async def test_a_source_that_is_not_there_is_told_without_its_password() -> None
 
 async def test_a_source_that_hangs_is_given_up(told: Answering) -> None:
     poller = await made()
-    poller.settings = {"address": told.url, "interval": "100ms"}
+    poller.settings = {"address": told.url, "timeout": "100ms"}
     told.answer = told.hang
     with capture_logs() as logs:
         assert await poller.once() == []
-    assert "did not answer within 100ms" in str(logs)
+    assert "did not answer within 100ms (metrics.timeout)" in str(logs)
+
+
+async def test_an_api_server_that_hangs_is_given_up(told: Answering) -> None:
+    told.answer = told.hang
+    async with KubeClient(await connect(None, told.url)) as client:
+        poller = await made(client)
+        poller.settings = {"type": "metrics_server", "timeout": "100ms"}
+        with capture_logs() as logs:
+            assert await poller.once() == []
+    assert "within 100ms" in str(logs)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(None, 60), ("5s", 5), ("1h", 3600), ("0", 60), ("", 60)])
+def test_how_long_a_sample_may_take(text: str | None, seconds: float) -> None:
+    assert timeout_of({} if text is None else {"timeout": text}) == seconds
 
 
 async def test_an_api_server_that_refuses_is_told(told: Answering) -> None:

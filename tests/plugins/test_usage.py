@@ -182,6 +182,28 @@ def test_a_sample_holds_for_five_minutes(age: int) -> None:
     assert passing(session, "usage") == set()
 
 
+@pytest.mark.parametrize("busy", [(99, 10), (10, 99)])
+def test_a_node_that_was_measured_too_long_ago_is_unknown(busy: tuple[float, float]) -> None:
+    """Its source says when it measured each node; those measured lately still count."""
+    nodes = {"old": NodeUsage(*busy, NOW_NS - FRESH), "new": NodeUsage(*busy, NOW_NS - SECOND)}
+    sample = answered(Samples(NOW_NS, "metrics_server", nodes))
+    objects = [node("old"), node("new"), POD]
+    assert passing(opened(sample, *objects, now=NOW_NS), "usage") == set()
+    later = opened(sample, *objects, now=NOW_NS + 1)
+    assert passing(later, "usage") == {"old"}
+    assert gauges(later) == {("vcd_usage_known_nodes", ""): 1, ("vcd_usage_unknown_nodes", "no sample of the node"): 1}
+
+
+def test_a_sample_all_of_which_is_old_is_too_old() -> None:
+    sample = answered(Samples(NOW_NS, "metrics_server", {"n": NodeUsage(99, 99, NOW_NS - FRESH - 1)}))
+    assert known_usage({"usage": sample.answer}, NOW_NS).why == "the last sample is too old"
+
+
+def test_a_sample_without_times_of_its_nodes_is_as_it_was() -> None:
+    """What older logs hold, byte for byte."""
+    assert json.loads(sampled({"n": (1, 2)}).answer)["nodes"] == {"n": {"cpu": 1.0, "memory": 2.0}}
+
+
 def test_kept_tables_follow_the_samples() -> None:
     policy, memory = read_policy(with_arguments("usage")), Memory()
     objects = [node("a"), node("b"), *gang("g", 1, cpu=1)]

@@ -24,17 +24,15 @@ from vcd.model.events import Event
 from vcd.model.objects import Node
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.arguments import did_you_mean, format_duration, parse_duration
+from vcd.scheduling.arguments import did_you_mean, format_duration, read_arguments
 from vcd.scheduling.outside import without_user_info
-from vcd.scheduling.usage_samples import NodeUsage, Samples, answered
+from vcd.scheduling.policy import METRICS
+from vcd.scheduling.usage_samples import FRESH, NodeUsage, Samples, answered
 from vcd.state.cluster import ClusterState
+from vcd.state.records import seconds_of
 
 _log = structlog.get_logger(__name__)
 
-INTERVAL = 30.0
-"""Seconds between samples where the configuration does not say."""
-LONGEST = 10.0
-"""Seconds that one request may take; no more than the interval."""
 _LOOK = 1.0
 """Seconds between looks whether there are nodes at all."""
 LARGEST = 32 << 20
@@ -67,6 +65,8 @@ CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 CPU_METRIC, MEMORY_METRIC = "node_cpu_usage_avg", "node_memory_usage_avg"
 
 Percent = dict[str, float]
+Times = dict[str, int]
+"""When nodes were measured, in nanoseconds since the epoch, as far as a source says."""
 
 
 class UsageFailed(Exception):
@@ -129,10 +129,13 @@ class UsagePoller:
         """Take one sample and log it; whether that worked. A failure is told and counted, and changes nothing."""
         source = settings.get("type") or PROMETHEUS
         try:
-            usage = await self._taken(settings)
+            usage = await self._in_time(settings)
             if not usage:
                 raise UsageFailed("it knows no node's usage; samples are matched with nodes by name")
-            event = answered(Samples(self._clock.wall(), source, usage))
+            now = self._clock.wall()
+            if not any(each.is_fresh(now) for each in usage.values()):
+                raise UsageFailed(f"all that it knows was measured more than {format_duration(FRESH)} ago")
+            event = answered(Samples(now, source, usage))
         except (UsageFailed, KubeError, ValueError) as error:
             _log.warning(
                 "no sample of the nodes' usage; it counts as unknown once the last one is old", reason=str(error)
@@ -143,6 +146,16 @@ class UsagePoller:
         self._observe(True)
         return True
 
+    async def _in_time(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
+        """The nodes' usage, within the time that taking a sample may take in all."""
+        limit = timeout_of(settings)
+        try:
+            async with asyncio.timeout(limit):
+                return await self._taken(settings)
+        except TimeoutError as error:
+            waited = format_duration(round(limit * 1e9))
+            raise UsageFailed(f"it did not answer within {waited} (metrics.timeout)") from error
+
     async def _taken(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
         given = settings.get("type") or PROMETHEUS
         kind = _TYPES.get(given)
@@ -151,37 +164,42 @@ class UsagePoller:
             hint = did_you_mean(given, _TYPES)
             raise UsageFailed(f"metrics.type {given!r} is none of {', '.join(_TYPES)}{hint}")
         if kind == METRICS_SERVER:
-            return combined(*await self._from_metrics_server(), names)
+            return combined(*await self._from_metrics_server(timeout_of(settings)), names)
         if kind == ADAPTOR:
-            return combined(await self._custom(CPU_METRIC), await self._custom(MEMORY_METRIC), names)
+            times: Times = {}
+            cpu = await self._custom(CPU_METRIC, timeout_of(settings), times)
+            memory = await self._custom(MEMORY_METRIC, timeout_of(settings), times)
+            return combined(cpu, memory, times, names)
         async with _Server(settings) as server:
             if kind == ELASTICSEARCH:
-                return combined(*await _from_elasticsearch(server, settings, names), names)
-            return combined(await _query(server, CPU_QUERY), await _query(server, MEMORY_QUERY), names)
+                return combined(*await _from_elasticsearch(server, settings, names), {}, names)
+            return combined(await _query(server, CPU_QUERY), await _query(server, MEMORY_QUERY), {}, names)
 
     # --- by way of the API server -----------------------------------------------------------------------------------
 
-    async def _from_metrics_server(self) -> tuple[Percent, Percent]:
+    async def _from_metrics_server(self, limit: float) -> tuple[Percent, Percent, Times]:
         """Momentary usage, as percent of capacity (metrics.k8s.io)."""
         cpu: Percent = {}
         memory: Percent = {}
-        for item in _items(await self._client.request("GET", NODE_METRICS, timeout=LONGEST)):
+        times: Times = {}
+        for item in _items(await self._client.request("GET", NODE_METRICS, timeout=limit)):
             name, used = _text(item, "metadata", "name"), item.get("usage")
             record = self._state.nodes.get(name)
-            if record is None or not isinstance(used, dict):
+            if record is None or not isinstance(used, dict) or not _note_time(item, name, times):
                 continue
             for resource, read, result in ((CPU, parse_milli, cpu), (MEMORY, parse_units, memory)):
                 part = _part(used.get(resource), _capacity(record.node, resource), read)
                 if part is not None:
                     result[name] = part
-        return cpu, memory
+        return cpu, memory, times
 
-    async def _custom(self, metric: str) -> Percent:
-        """A metric of all nodes that Prometheus Adapter offers, a part of 1 (custom.metrics.k8s.io)."""
+    async def _custom(self, metric: str, limit: float, times: Times) -> Percent:
+        """A metric of all nodes that Prometheus Adapter offers, a part of 1 (custom.metrics.k8s.io); ``times`` get
+        when it was measured."""
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
             try:
-                raw = await self._client.request("GET", path, timeout=LONGEST)
+                raw = await self._client.request("GET", path, timeout=limit)
             except ApiError as error:
                 if error.status != 404 or version == CUSTOM_VERSIONS[-1]:
                     raise
@@ -193,7 +211,9 @@ class UsagePoller:
                 part = parse_milli(item.get("value", "")) / 1000
             except (QuantityError, TypeError):
                 continue
-            found[_text(item, "describedObject", "name")] = 100 * part
+            name = _text(item, "describedObject", "name")
+            if _note_time(item, name, times):
+                found[name] = 100 * part
         return found
 
 
@@ -203,18 +223,24 @@ def names_source(settings: Mapping[str, str]) -> bool:
 
 
 def interval_of(settings: Mapping[str, str]) -> float:
-    """Seconds between samples; what is no duration above 0 means the default."""
-    try:
-        seconds = parse_duration(settings.get("interval", "")) / 1e9
-    except ValueError:
-        return INTERVAL
-    return seconds if seconds > 0 else INTERVAL
+    """Seconds between samples."""
+    return _seconds_of("interval", settings)
 
 
-def combined(cpu: Percent, memory: Percent, names: Sequence[str]) -> dict[str, NodeUsage]:
+def timeout_of(settings: Mapping[str, str]) -> float:
+    """Seconds that taking a sample may take in all."""
+    return _seconds_of("timeout", settings)
+
+
+def _seconds_of(key: str, settings: Mapping[str, str]) -> float:
+    values, _ = read_arguments(METRICS, settings)
+    return float(values[key] / 1e9)
+
+
+def combined(cpu: Percent, memory: Percent, times: Times, names: Sequence[str]) -> dict[str, NodeUsage]:
     """The nodes of which both are known, as numbers from 0 to 100."""
     return {
-        name: NodeUsage(_bounded(cpu[name]), _bounded(memory[name]))
+        name: NodeUsage(_bounded(cpu[name]), _bounded(memory[name]), times.get(name, 0))
         for name in names
         if _is_number(cpu.get(name)) and _is_number(memory.get(name))
     }
@@ -250,14 +276,13 @@ class _Server:
         if user:
             self._headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
         self._insecure = settings.get("tls.insecureSkipVerify") == "true"
-        self._seconds = min(LONGEST, interval_of(settings))
 
     async def __aenter__(self) -> _Server:
         """Open a session of its own: a sample is taken too seldom to keep a connection."""
         verify: bool | ssl.SSLContext = not self._insecure
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=verify),
-            timeout=aiohttp.ClientTimeout(total=self._seconds),
+            timeout=aiohttp.ClientTimeout(total=None),  # the sample's own time-out bounds it
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
         )
@@ -280,9 +305,6 @@ class _Server:
                     text += chunk
                     if len(text) > LARGEST:
                         raise UsageFailed(f"{self._address} answered more than {LARGEST} bytes")
-        except TimeoutError as error:
-            waited = format_duration(round(self._seconds * 1e9))
-            raise UsageFailed(f"{self._address} did not answer within {waited}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise UsageFailed(f"{self._address} cannot be asked: {error or type(error).__name__}") from error
         return _json(bytes(text), self._address)
@@ -363,6 +385,19 @@ def _items(raw: bytes) -> list[dict[str, Any]]:
     if not isinstance(items, list):
         raise UsageFailed("the API server answered no list")
     return [item for item in items if isinstance(item, dict)]
+
+
+def _note_time(item: Mapping[str, Any], name: str, times: Times) -> bool:
+    """Keep when an item was measured, the earlier one where a node has several; False where that cannot be read."""
+    text = _text(item, "timestamp")
+    if not text:
+        return True
+    try:
+        measured = seconds_of(text) * 10**9
+    except ValueError:
+        return False
+    times[name] = min(measured, times.get(name, measured))
+    return measured > 0
 
 
 def _text(item: Mapping[str, Any], *path: str) -> str:

@@ -1,7 +1,8 @@
 """Samples of what nodes really use: the answer to the question ``usage``, as it is in the log and in the state.
 
 A sample is a JSON object {"at": nanoseconds since the epoch, "source": text, "nodes": {name: {"cpu": percent,
-"memory": percent}}}, percent being numbers from 0 to 100. What is not there, too old or unreadable is unknown, and
+"memory": percent, "at": nanoseconds}}}, percent being numbers from 0 to 100, and a node's own time left out where its
+source gives none. What is not there, too old or unreadable is unknown, and
 never zero: a monitoring system that fails must not make its nodes look idle.
 """
 
@@ -27,11 +28,17 @@ class UsageError(ValueError):
     """A sample that cannot be read; the message names field and value."""
 
 
-class NodeUsage(msgspec.Struct, frozen=True):
-    """What a node uses of its cpu and memory, percent of its capacity, on average over the last minutes."""
+class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node uses of its cpu and memory, percent of its capacity, on average over the last minutes; ``at`` is
+    when its source measured that (ns since the epoch), 0 where it does not say."""
 
     cpu: float
     memory: float
+    at: int = 0
+
+    def is_fresh(self, now: int) -> bool:
+        """Whether it was measured lately enough to say something about ``now``."""
+        return not self.at or now - self.at <= FRESH
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -80,6 +87,8 @@ def checked(samples: Samples) -> Samples:
         for field, value in (("cpu", usage.cpu), ("memory", usage.memory)):
             if not (math.isfinite(value) and 0 <= value <= _HUNDRED):
                 raise UsageError(f"nodes.{name}.{field}: {value} is not from 0 to 100")
+        if not 0 <= usage.at < _LATEST:
+            raise UsageError(f"nodes.{name}.at: {usage.at} is no time in nanoseconds")
     return samples
 
 
@@ -100,4 +109,7 @@ def known_usage(answers: Mapping[str, bytes], now: int) -> Known:
     if not samples.is_fresh(now):
         age = format_duration(samples.age(now) // 10**9 * 10**9)
         return Known({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
-    return Known(samples.nodes)
+    fresh = {name: usage for name, usage in samples.nodes.items() if usage.is_fresh(now)}
+    if samples.nodes and not fresh:
+        return Known({}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago")
+    return Known(fresh)

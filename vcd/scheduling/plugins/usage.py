@@ -10,19 +10,18 @@ import numpy as np
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentValues, parse_duration
+from vcd.scheduling.arguments import Argument, ArgumentValues, read_arguments
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
 from vcd.scheduling.plugins._usage_estimates import ESTIMATOR, Estimator, Floats, Load
+from vcd.scheduling.policy import METRICS
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
 from vcd.scheduling.usage_samples import USAGE, known_usage
 from vcd.scheduling.views import Task
 
 MOST_POINTS = 100.0
-INTERVAL = 30 * 1_000_000_000
-"""Nanoseconds between samples where the configuration does not say."""
 _JUST_PLACED = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND)
 
 
@@ -90,7 +89,8 @@ class UsagePlugin(Plugin):
     a sampling interval ago, are estimated to use: (request x request_ratio + (limit - request) x burst_ratio), 20%
     more on nodes above risk_threshold, at most the limit; `estimator` holds these numbers.
 
-    A sample holds for five minutes. A node without one is unknown: it passes, gets 0 points and is counted in
+    A sample holds for five minutes, from when its source says it was measured (metrics_server, prometheus_adaptor),
+    else from when it was taken. A node without one is unknown: it passes, gets 0 points and is counted in
     `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. Source: seed 000
     s.6, Volcano ``plugins/usage``.
     """
@@ -206,11 +206,10 @@ def _at_least_zero(value: int, otherwise: int) -> int:
 
 
 def _interval(metrics: Mapping[str, str]) -> int:
-    try:
-        interval = parse_duration(metrics.get("interval", ""))
-    except ValueError:
-        return INTERVAL
-    return interval if interval > 0 else INTERVAL
+    """Nanoseconds between samples."""
+    values, _ = read_arguments(METRICS, metrics)
+    interval: int = values["interval"]
+    return interval
 
 
 def _text_of(moment: int) -> str:
