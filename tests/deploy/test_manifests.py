@@ -14,7 +14,7 @@ from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
 from vcd.kube.tokens import PAGE_PATH
 from vcd.model.kinds import KINDS, Kind
-from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.arguments import read_arguments
 from vcd.scheduling.registry import ALWAYS_READ, actions, plugins
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -318,7 +318,7 @@ def declared() -> set[tuple[str, str, str, str]]:
     kinds = [KINDS[name] for name in ALWAYS_READ]
     for each in (*plugins().values(), *actions().values()):
         if each.__module__.startswith("vcd."):
-            values = parse_arguments(each.arguments, None)
+            values, _ = read_arguments(each.arguments, None)
             kinds += [kind.with_arguments(values) if isinstance(kind, Kind) else KINDS[kind] for kind in each.kinds]
     return {(kind.group, kind.plural, kind.namespace, kind.object) for kind in kinds}
 

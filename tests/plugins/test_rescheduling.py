@@ -25,6 +25,7 @@ from vcd.scheduling.plugins.rescheduling import ReschedulingPlugin
 from vcd.scheduling.policy import PolicyError
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
+from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot
 
 Manifest = dict[str, Any]
@@ -401,18 +402,65 @@ def leaver(asked: int, grace: int | None = None) -> Manifest:
     return manifest
 
 
-def test_no_round_follows_while_pods_leave_that_were_asked_in_this_interval() -> None:
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_what_others_delete_or_create_cancels_no_round(offset: int) -> None:
+    """Any unrelated deletion, or new pod of a group that had some, in the first part of an interval cancelled it."""
     assert due()
-    assert not due(leaver(1))
-    assert not due(leaver(1, grace=600))
-    assert due(leaver(-1))
-    assert due(leaver(-1, grace=600))
+    assert due(leaver(offset))
+    assert due(leaver(offset, grace=600))
+    assert due(born("c", offset, group="g"))
+    assert due(group("new"), born("c", offset, group="new"))
 
 
-def test_no_round_follows_when_a_group_got_pods_in_place_of_others_in_this_interval() -> None:
-    assert not due(born("c", 1, group="g"))
-    assert due(born("c", -1, group="g"))
-    assert due(group("new"), born("c", 1, group="new"))
+def in_rounds(interval: str = "5m") -> World:
+    """A busy node that has more to give than the idle one takes at once."""
+    world = World(*PAIR, *crowd("a", "b", "c", cpu=1), conf=config(interval=interval))
+    world.happen(ev.Answered("usage", sample({**HOT, "busy": (50.1, 10.0)})))
+    return world
+
+
+def gone(world: World) -> list[str]:
+    """Who goes in a cycle that is carried out."""
+    return [op.key for each in world.cycle().statements for op in each.operations if op.verb == "evict"]
+
+
+def test_in_one_interval_one_round_is_held_and_in_the_next_another() -> None:
+    world = in_rounds()
+    began = world.now
+    assert gone(world) == ["default/a"]
+    assert world.state.rounds == {"rescheduling": began}
+    world.happen(ev.Answered("usage", sample(HOT, world.now)))
+    assert gone(world) == []
+    world.now += 5 * MINUTE
+    world.happen(ev.Answered("usage", sample(HOT, world.now)))
+    assert gone(world)
+
+
+def test_a_round_that_evicts_nobody_is_none() -> None:
+    """Pods that others protect, or a node that is not busy yet: it may still come within its part of the interval."""
+    world = World(*PAIR, *crowd("a", "b", "c", cpu=1), conf=config())
+    world.happen(ev.Answered("usage", sample({**HOT, "busy": (30.0, 10.0)})))
+    assert (gone(world), world.state.rounds) == ([], {})
+    world.now += 10**9
+    world.happen(ev.Answered("usage", sample({**HOT, "busy": (50.1, 10.0)}, world.now)))
+    assert gone(world) == ["default/a"]
+
+
+def test_what_another_plugin_shuffles_is_no_round() -> None:
+    """tdm evicts from a zone that is closed in the same part of the interval."""
+    other = '- name: tdm\n    arguments: {tdm.revocable-zone.z: "0:00-0:01"}\n  - name: rescheduling'
+    closed = config().replace("- name: rescheduling", other, 1)
+    zone = node("zone", labels={"volcano.sh/revocable-zone": "z"})
+    world = World(*PAIR, zone, *crowd("a", "b", "c", cpu=1), *gang("t", 1, cpu=1, on=["zone"]), conf=closed)
+    assert gone(world) == ["default/t-0"]
+    world.happen(ev.Answered("usage", sample({**HOT, "busy": (50.1, 10.0)})))
+    assert gone(world) == ["default/a"]
+
+
+def test_a_checkpoint_keeps_when_the_last_round_was() -> None:
+    world = in_rounds()
+    gone(world)
+    assert ClusterState.load(world.state.dump()).rounds == world.state.rounds
 
 
 def test_an_eviction_in_flight_counts_as_a_round() -> None:

@@ -181,6 +181,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Plugins that failed in this session and were left out, as ``name: error``."""
     more: bool = False
     """Work is left: the bound on placements was reached and the next cycle follows at once."""
+    rounds: tuple[str, ...] = ()
+    """Plugins that act in rounds, and evicted something in this session."""
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):

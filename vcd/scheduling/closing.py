@@ -31,6 +31,7 @@ def plan_of(session: Session) -> ev.Plan:
         waiting=tuple(_waiting(session)),
         faults=session.faults,
         more=session.more,
+        rounds=tuple(sorted(session.rounds)),
     )
 
 

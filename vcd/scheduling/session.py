@@ -93,6 +93,8 @@ class Session(Questions):
         self.placements = 0
         self.departures = 0
         self.more = False
+        self.rounds: dict[str, None] = {}
+        """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
         self.statements: list[Statement] = []
         self.kept: dict[int, list[Statement]] = {}
         self.conditions: dict[int, Condition] = {}

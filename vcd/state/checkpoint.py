@@ -35,6 +35,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     nominated: dict[str, str] = {}
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     former: dict[str, str] = {}
+    rounds: dict[str, int] = {}
 
 
 class Frozen:

@@ -103,6 +103,8 @@ class ClusterState:
         """The same as the API server shows it (``status.nominatedNodeName``)."""
         self.evicted: dict[str, Evicted] = {}
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
+        self.rounds: dict[str, int] = {}
+        """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
         self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
@@ -368,6 +370,7 @@ class ClusterState:
             for operation in statement.operations
             if operation.verb == "evict"
         )
+        self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
         self._wait(plan.waiting)
         for status in plan.groups:
             record = self.groups.get(status.key)
@@ -541,6 +544,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 nominated=dict(self.nominated),
+                rounds=dict(self.rounds),
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
@@ -567,6 +571,7 @@ class ClusterState:
         state.stranded = dump.stranded
         state._decided_at = dump.decided_at
         state.nominated = dump.nominated
+        state.rounds = dump.rounds
         state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
         state.answers = dump.answers

@@ -70,8 +70,9 @@ class Snapshot:
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
     ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
     queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
-    evictions free, and the node where; ``evicted`` what groups lost to others. ``former`` are groups that pods name
-    and that are not there, with the queue that each was in, None where it was never seen.
+    evictions free, and the node where; ``evicted`` what groups lost to others; ``rounds`` when plugins that act in
+    rounds held their last one. ``former`` are groups that pods name and that are not there,
+    with the queue that each was in, None where it was never seen.
     """
 
     sequence: int
@@ -96,6 +97,7 @@ class Snapshot:
     lifting: Mapping[str, str]
     nominated: Mapping[str, str]
     evicted: Mapping[str, Evicted]
+    rounds: Mapping[str, int]
     former: Mapping[str, str | None]
     settings: Settings
 
@@ -195,6 +197,7 @@ class SnapshotMaker:
             lifting=dict(state.lifting),
             nominated={**state.shown_nominations, **state.nominated},
             evicted=dict(state.evicted),
+            rounds=dict(state.rounds),
             former=dict(state.former),
             settings=state.settings,
         )

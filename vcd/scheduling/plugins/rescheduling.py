@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument, ArgumentValues, parse_arguments
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.plugins._leaving import asked_since
 from vcd.scheduling.plugins._rebalance import (
     LOW_NODE_UTILIZATION,
     OFFLINE_ONLY,
@@ -45,9 +42,8 @@ class ReschedulingPlugin(Plugin):
 
     Usage is that of the last sample (percent of capacity) less what is leaving. Nodes without one that is at most five
     minutes old are unknown: neither idle nor busy. Rounds follow recorded time alone: one is due in the first
-    twentieth (1 s to 30 s) of each interval counted from the epoch, and in it none follows another: not while a placed
-    pod has been asked to go since the interval began, or a group that had pods before got a new one since. Source:
-    Volcano ``plugins/rescheduling``, design/rescheduling.md.
+    twentieth (1 s to 30 s) of each interval counted from the epoch, and is over once it evicted something: in the same
+    interval none follows. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.
     """
 
     name = "rescheduling"
@@ -106,7 +102,7 @@ class ReschedulingPlugin(Plugin):
         self._began = session.now // interval * interval
         window = min(max(interval // 20, _SECOND), _LONGEST_WINDOW)
         self._in_window = session.now < self._began + window
-        self._victims = 0
+        self._victims: frozenset[str] = frozenset()
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
         """Whom the strategies want elsewhere, when a round is due."""
@@ -116,7 +112,7 @@ class ReschedulingPlugin(Plugin):
         balance = Rebalance(session, self._low_node, self._known.nodes)
         chosen = balance.victims([task for task in tasks if self._may_go(task)], self._orders)
         rows = {task.row for task in chosen}
-        self._victims = len(chosen)
+        self._victims = frozenset(task.key for task in chosen)
         return [task for task in tasks if task.row in rows]
 
     def _may_go(self, task: Task) -> bool:
@@ -132,22 +128,18 @@ class ReschedulingPlugin(Plugin):
 
     def is_due(self) -> bool:
         """Whether a round may be held in this session."""
-        return self._in_window and not self._had_round()
+        return self._in_window and self._session.snapshot.rounds.get(self.name, -1) < self._began
 
-    def _had_round(self) -> bool:
-        """Whether pods went, or were replaced, since the interval began."""
-        session, began = self._session, self._began
-        tasks = session.snapshot.tasks
-        for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node >= 0)).tolist():
-            pod = tasks.pods[row]
-            if pod is not None and asked_since(pod, session.now) >= began:
-                return True
-        jobs = session.job_of_row
-        fresh = (jobs >= 0) & (tasks.created >= began // _SECOND)
-        older = (jobs >= 0) & ~fresh & np.isin(tasks.status, _PLACED)
-        return bool(np.isin(jobs[fresh], jobs[older]).any())
+    def close(self, session: Session) -> None:
+        """What left of those that it named was a round."""
+        if self._victims and any(
+            operation.verb == "evict" and operation.key in self._victims
+            for statement in session.statements
+            for operation in statement.operations()
+        ):
+            session.rounds[self.name] = None
 
     def gauges(self) -> Iterator[Gauge]:
         """How many pods the last session wanted elsewhere, and how many nodes' usage it knew."""
-        yield Gauge("vcd_rescheduling_victims", (), self._victims)
+        yield Gauge("vcd_rescheduling_victims", (), len(self._victims))
         yield Gauge("vcd_rescheduling_known_nodes", (), len(self._known.nodes))
