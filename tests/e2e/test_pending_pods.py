@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.cluster import Cluster, Obj, node, until
+import pytest
+
+from tests.e2e.cluster import QUEUES, Cluster, Obj, node, pod, until
 
 
 def scheduled(cluster: Cluster, name: str) -> Obj:
@@ -29,3 +31,36 @@ async def test_every_pod_of_a_gang_that_waits_is_unschedulable_with_the_real_rea
         cluster.store.create("nodes", node("late", 3))
         await cluster.until_bound(keys)
         await until(lambda: all(scheduled(cluster, name)["status"] == "True" for name in names))
+
+
+CONF = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: capacity
+"""
+
+
+@pytest.mark.parametrize("flags, reason", [((), "WaitingForQueue"), (("--unschedulable=all",), "Unschedulable")])
+async def test_a_pod_that_nodes_could_not_help_asks_for_none(
+    tmp_path: Path, flags: tuple[str, ...], reason: str
+) -> None:
+    """Quota that a queue states; a pod behind somebody's gate keeps what the API server says of it."""
+    (tmp_path / "conf").write_text(CONF)
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1, 8)
+        cluster.store.create(QUEUES, {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"capability": {"cpu": "2"}}})
+        await cluster.started("a", f"--scheduler-conf={tmp_path / 'conf'}", *flags)
+        wanted = {"minMember": 1, "queue": "q"}
+        meta = {"name": "g", "namespace": "default"}
+        cluster.store.create("podgroups.scheduling.volcano.sh", {"kind": "PodGroup", "metadata": meta, "spec": wanted})
+        cluster.store.create("pods", pod("gated", "g", 1, schedulingGates=[{"name": "example.com/wait"}]))
+        cluster.store.create("pods", pod("large", "g", 3))
+        await until(lambda: scheduled(cluster, "large"), what="a condition on the pod that waits for quota")
+        assert scheduled(cluster, "large")["reason"] == reason
+        assert "no room within its capability" in scheduled(cluster, "large")["message"]
+        assert scheduled(cluster, "gated")["reason"] == "SchedulingGated"

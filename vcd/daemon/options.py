@@ -176,6 +176,14 @@ class Options:
     placements: int = _flag(
         "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
     )
+    unschedulable: str = _flag(
+        "unschedulable",
+        "text",
+        "nodes",
+        "Which waiting pods say reason Unschedulable, for which autoscalers add nodes: nodes, those that more nodes "
+        "could help; all, every one, as vc-scheduler.",
+        choices=("nodes", "all"),
+    )
     plugin_timeout: float = _flag(
         "plugin-timeout",
         "duration",

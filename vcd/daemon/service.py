@@ -27,6 +27,7 @@ from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.misconfigured import Misconfigured, uid_of
+from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.selfcheck import SelfCheck
@@ -49,7 +50,7 @@ from vcd.kube.tokens import Reader, reader_of
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
-from vcd.model.objects import Condition
+from vcd.model.objects import Condition, Pod
 from vcd.model.status import TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.arguments import parse_arguments
@@ -301,7 +302,7 @@ class Service:
             _log.error("commit failed", error=repr(task.exception()))
 
     def _tell_waiting(self, plan: ev.Plan, session: Session) -> None:
-        """A condition on every pod that waits, so that autoscalers see it, and Events for new reasons."""
+        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons."""
         by_group: dict[str, list[ev.Waiting]] = {}
         for waiting in plan.waiting:
             if waiting.gate:
@@ -317,19 +318,25 @@ class Service:
 
     def _tell_pods(self, job: Job, reasons: list[ev.Waiting], words: str) -> None:
         own = {pod: in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+        reason_of = PodReasons(reasons, job.queue.name, self.keeper.state.queues)
         for task in job.pending():
-            if task.status != TaskStatus.PENDING:
-                continue
-            self._tell_pod(task.key, task.uid, own.get(task.key, words))
+            if task.status == TaskStatus.PENDING:
+                self._tell_pod(task.pod, reason_of, own.get(task.key, words))
 
     def _tell_latecomers(self, session: Session, told: frozenset[str]) -> None:
         """The same for pods that came to groups that wait as before, and so are not among those ``told``."""
-        for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+        for _, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+            group = session.snapshot.groups.get(reasons[0].group)
             if reasons[0].group not in told:
-                self._tell_pod(key, pod.metadata.uid, "; ".join(in_words(waiting) for waiting in reasons))
+                queue = "" if group is None else session.queue_name_of(group)
+                reason_of = PodReasons(reasons, queue, self.keeper.state.queues)
+                self._tell_pod(pod, reason_of, "; ".join(in_words(waiting) for waiting in reasons))
 
-    def _tell_pod(self, key: str, uid: str, message: str) -> None:
-        self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", "Unschedulable", message))
+    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
+        key, uid = pod.key, pod.metadata.uid
+        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+            reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
+            self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
         self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
     def _tell_nominated(self, record: ev.SessionDecided, plan: ev.Plan) -> None:

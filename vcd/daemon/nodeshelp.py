@@ -1,0 +1,119 @@
+"""Which of the pods that wait could go if there were more nodes: what autoscalers add nodes for.
+
+They do so for every pod whose condition PodScheduled is False with reason Unschedulable. A pod that waits for quota, or
+for pods that nobody made, would get none of these nodes, so it says why it waits under a reason of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from vcd.model.events import Waiting
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import CPU, MEMORY, resource_values
+from vcd.state.records import QueueRecord
+
+UNSCHEDULABLE = "Unschedulable"
+"""More nodes may help."""
+WAITING_FOR_QUEUE = "WaitingForQueue"
+"""The queue has no quota left, is not open, or does not exist; or the namespace has no quota left."""
+WAITING_FOR_PODS = "WaitingForPods"
+"""Fewer pods exist than the group needs."""
+NOT_SUPPORTED = "NotSupported"
+"""The pod or its group demands what vcd does not know."""
+
+_REASONS = {
+    "queue": WAITING_FOR_QUEUE,
+    "enqueue": WAITING_FOR_QUEUE,
+    "invalid": WAITING_FOR_PODS,
+    "unsupported": NOT_SUPPORTED,
+}
+_OF_THE_CLUSTER = ("resource in cluster is overused", "larger than the largest node")
+"""Reasons at the queue's gates that are about the nodes that there are."""
+_SHARING = ("capacity", "proportion")
+"""Plugins that divide the cluster among queues, up to what these state."""
+_BOUNDS = ("deserved ", "capability ")
+
+
+class PodReasons:
+    """The reason in the condition of each pod of a group: ``reasons`` are the group's, ``queue`` where it is.
+
+    A pod that has no reason of its own found room itself, or is like the ones that are named: it has the others'.
+    """
+
+    def __init__(self, reasons: Sequence[Waiting], queue: str, queues: Mapping[str, QueueRecord]) -> None:
+        self._queue = queue
+        self._queues = queues
+        self._own: dict[str, list[Waiting]] = {}
+        for waiting in reasons:
+            for pod in waiting.pods:
+                self._own.setdefault(pod, []).append(waiting)
+        self._others = self._reason([waiting for waiting in reasons if waiting.gate != "gang"])
+
+    def of(self, pod: str) -> str:
+        """The reason for one pod, by its key."""
+        own = self._own.get(pod)
+        return self._others if own is None else self._reason(own)
+
+    def _reason(self, reasons: Iterable[Waiting]) -> str:
+        first = ""
+        for waiting in reasons:
+            if nodes_help(waiting, self._queue, self._queues):
+                return UNSCHEDULABLE
+            first = first or _REASONS.get(waiting.gate, "")
+        return first or UNSCHEDULABLE
+
+
+def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) -> bool:
+    """Whether more nodes could end a wait.
+
+    At the gate of a queue they do where its share of the cluster is what is used up, and not what its spec states.
+    """
+    if waiting.gate not in _REASONS:
+        return waiting.gate != "gated"
+    if waiting.gate not in ("queue", "enqueue"):
+        return False
+    if any(words in waiting.reason for words in _OF_THE_CLUSTER):
+        return True
+    if waiting.plugin == "capacity-card":  # its quotas are stated, but for cpu and memory that the queue does not name
+        named = queues[queue].capability if queue in queues else {}
+        return any(f"<{name}>" in waiting.reason and name not in named for name in (CPU, MEMORY))
+    if waiting.plugin not in _SHARING:
+        return False
+    stated = _stated(waiting.detail.get("queue", queue), queues)
+    limits = _limits(waiting.detail)
+    return bool(limits) and not any(stated[name] <= limit for name, limit in limits.items() if name in stated)
+
+
+def _limits(detail: Mapping[str, str]) -> dict[str, int]:
+    """The limits that keep a task out, by resource: of what it asks for, else of what the queue has used up."""
+    limits, asked, held = _amounts(detail, *_BOUNDS), _amounts(detail, "asks "), _amounts(detail, "allocated ")
+    over = asked or [name for name, amount in held.items() if amount >= limits.get(name, 0)]
+    return {name: limits.get(name, 0) for name in over}  # what is not shown is zero
+
+
+def _amounts(detail: Mapping[str, str], *titles: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, text in detail.items():
+        for title in titles:
+            if key.startswith(title):
+                name = key.removeprefix(title)
+                try:
+                    found.update(resource_values({name: text}))
+                except QuantityError:
+                    continue  # words of a plugin that is not ours
+    return found
+
+
+def _stated(queue: str, queues: Mapping[str, QueueRecord]) -> dict[str, int]:
+    """The least capability that a queue or one above it states: what holds however many nodes there are. Zero cpu or
+    memory is none stated."""
+    found: dict[str, int] = {}
+    seen: list[str] = []
+    while queue in queues and queue not in seen:
+        seen.append(queue)
+        for name, amount in queues[queue].capability.items():
+            if amount or name not in (CPU, MEMORY):
+                found[name] = min(amount, found.get(name, amount))
+        queue = queues[queue].queue.spec.parent
+    return found
