@@ -63,6 +63,8 @@ def test_json_is_what_the_library_says(file: Path, conf: Path) -> None:
         "phases": result.phases,
         "why": result.why,
         "problems": result.problems,
+        "notes": result.notes,
+        "unknown": result.unknown,
     }
 
 
@@ -172,3 +174,43 @@ def test_a_bad_configuration_is_told_line_by_line(file: Path, tmp_path: Path) ->
 
 def test_a_file_is_needed() -> None:
     assert run().exit_code == 2
+
+
+# --- what is not understood -------------------------------------------------------------------------------------------
+
+TYPO = {**dsl.queue("research"), "spec": {"wieght": 3, "guarantee": {"resources": {"cpu": "1"}}}}
+
+
+def test_fields_that_there_are_none_of_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "queue.yaml"
+    path.write_text(yaml.safe_dump(TYPO))
+    result = run("-f", path)
+    assert result.exit_code == 0
+    assert "warning: Queue research: spec.wieght is no field; did you mean weight?" in result.stderr
+    assert "warning: Queue research: spec.guarantee.resources is no field; did you mean resource?" in result.stderr
+
+
+def test_strictly_they_are_errors(tmp_path: Path, file: Path) -> None:
+    path = tmp_path / "queue.yaml"
+    path.write_text(yaml.safe_dump(TYPO))
+    result = run("-f", path, "--strict")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "error: Queue research: spec.wieght is no field; did you mean weight?" in result.stderr
+    assert run("-f", file, "--strict").exit_code == 0
+
+
+def test_what_is_not_read_is_named_and_never_nothing_to_bind(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c"}]}}
+    kinds = [
+        ("DaemonSet", {"template": template}),
+        ("PyTorchJob", {"replicaSpecs": {"Master": {"template": template}}}),
+    ]
+    objects = [{"kind": kind, "metadata": {"name": "x"}, "spec": spec} for kind, spec in kinds]
+    objects += [{"kind": "Service", "metadata": {"name": name}} for name in "ab"]
+    path = tmp_path / "objects.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    result = run("-f", path)
+    assert "note: DaemonSet default/x is not read, so its pods are not planned" in result.stderr
+    assert "note: PyTorchJob default/x is not read, so its pods are not planned" in result.stderr
+    assert "note: passed over, as no scheduler reads them: 2 Service" in result.stderr
+    assert "nothing to bind or evict of what is read; see the notes" in result.stdout

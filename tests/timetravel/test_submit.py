@@ -453,8 +453,8 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
     ("manifest", "message"),
     [
         (
-            {"kind": "CronJob", "metadata": {"name": "x"}},
-            "CronJob default/x: what is submitted is not read; it takes a",
+            {"kind": "DaemonSet", "metadata": {"name": "x"}},
+            "DaemonSet default/x: what is submitted is not read; it takes a",
         ),
         ({"kind": "Pod", "metadata": {}}, "Pod [(]no name[)]: it has no metadata.name"),
         ({"kind": "Pod", "metadata": {"name": "x", "labels": []}, "spec": 3}, "Pod default/x: Expected `object`"),
@@ -462,7 +462,10 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
         (volcano_job({"replicas": "many"}), "Job default/train: spec: Expected `int`"),
         (volcano_job({"replicas": 1}, minAvailable=2), "spec.minAvailable is 2, more than the 1 replicas of its tasks"),
         (volcano_job({"replicas": 1, "minAvailable": 3}), r"spec.tasks\[0\]: minAvailable 3 of 1 replicas"),
-        (volcano_job({"replicas": 1, "partitionPolicy": {}}), r"spec.tasks\[0\].partitionPolicy is not read here"),
+        (
+            volcano_job({"replicas": 1, "partitionPolicy": {}}),
+            r"spec.tasks\[0\].partitionPolicy.partitionSize is below 1",
+        ),
         (volcano_job({"replicas": 1, "template": {"spec": {}}}), "its template has no spec.containers"),
         (volcano_job(), "there is no pod in what is submitted"),
         (volcano_job({"replicas": 1}, priorityClassName="top"), "its priorityClassName top is no PriorityClass"),

@@ -49,17 +49,27 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
+@click.option("--strict", is_flag=True, help="Take a field that there is none of as an error, not as a warning.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @says_errors
 def plan(
-    files: tuple[str, ...], scheduler_conf: str | None, now: datetime.datetime | None, seed: int, output: str
+    files: tuple[str, ...],
+    scheduler_conf: str | None,
+    now: datetime.datetime | None,
+    seed: int,
+    strict: bool,
+    output: str,
 ) -> None:
     """Decide one cycle over manifests and print what it would do, and who waits for what.
 
     Every pending pod is taken as this scheduler's. An object that cannot be used is named on standard error, and
     the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be read.
 
-    Exits with 0, or with 2 where a file cannot be used.
+    Workloads (Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs) are planned by the pods that they make, unless
+    these are given. What is passed over is named, and so are fields of PodGroups, Queues and Volcano Jobs that there
+    are none of.
+
+    Exits with 0, or with 2 where a file cannot be used, or, with --strict, has such a field.
     """
     if (*files, scheduler_conf).count("-") > 1:
         raise click.UsageError("- (standard input) can be read only once")
@@ -77,8 +87,14 @@ def plan(
             click.echo(f"{name}: {message}", err=True)
     for fault in result.faults:
         click.echo(f"failed and left out: {fault}", err=True)
+    for note in result.notes:
+        click.echo(f"note: {note}", err=True)
+    for unknown in result.unknown:
+        click.echo(f"{'error' if strict else 'warning'}: {unknown}", err=True)
+    if strict and result.unknown:
+        raise Unusable("the manifests have fields that there are none of; leave out --strict to plan without them")
     if output == "json":
-        names = ("binds", "evictions", "ungated", "pipelined", "phases", "why", "problems")
+        names = ("binds", "evictions", "ungated", "pipelined", "phases", "why", "problems", "notes", "unknown")
         click.echo(json.dumps({name: getattr(result, name) for name in names}, indent=2, ensure_ascii=False))
     else:
         _print(result)
@@ -107,7 +123,7 @@ def _print(result: api.PlanResult) -> None:
         if table.row_count:
             console.print(table)
     if not pods.row_count:
-        console.print("nothing to bind or evict")
+        console.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else ""))
 
 
 def _gate(reason: dict[str, Any]) -> str:

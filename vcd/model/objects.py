@@ -404,6 +404,7 @@ class Cluster(Projected, frozen=True):
 
     name: str = ""
     weight: Int32 = 0
+    capacity: Quantities = {}
 
 
 class QueueSpec(Projected, frozen=True):

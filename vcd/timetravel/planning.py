@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,15 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, encode_payload, from_manifest, kinds_of
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.manifests import GROUP_NAME, default_queues, defaulted, flatten, group_for, with_limits_as_requests
+from vcd.model.manifests import (
+    GROUP_NAME,
+    Manifest,
+    default_queues,
+    defaulted,
+    flatten,
+    group_for,
+    with_limits_as_requests,
+)
 from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
 from vcd.scheduling import guard
@@ -22,6 +30,18 @@ from vcd.scheduling.registry import kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.unknownfields import unknown_fields
+from vcd.timetravel.workloads import (
+    Work,
+    called,
+    expand,
+    identity,
+    is_workload,
+    kind_of,
+    named,
+    owners_in,
+    passed_over,
+)
 
 EVERY_SCHEDULER = Settings(scheduler_names=())
 
@@ -32,6 +52,7 @@ class PlanResult:
 
     ``ungated`` are pods whose queue's scheduling gate would be lifted.
     ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
+    ``notes`` say what of the manifests was passed over, ``unknown`` names fields that there are none of.
     ``set_aside`` holds objects that could not be used, with the reason; ``problems`` what plugins find wrong with
     objects that were used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as
     ``name: error``.
@@ -46,6 +67,8 @@ class PlanResult:
     set_aside: dict[str, str] = field(default_factory=dict)
     problems: dict[str, list[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def state_of(
@@ -53,14 +76,27 @@ def state_of(
 ) -> ClusterState:
     """The state that manifests describe, as if listed from an API server with Volcano's controllers.
 
-    Objects of other kinds than ``kinds`` are passed over. Order does not matter.
+    Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
+    passed over. Order does not matter.
     """
-    known = [defaulted(manifest, kinds) for manifest in flatten(manifests)]
+    return _described(list(flatten(manifests)), settings, kinds)[0]
+
+
+def _described(
+    manifests: list[Manifest], settings: Settings, kinds: Collection[Kind]
+) -> tuple[ClusterState, list[str]]:
+    """The state, and what was passed over."""
+    known = [defaulted(manifest, kinds) for manifest in manifests]
     state = ClusterState()
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
+    workloads = [manifest for manifest in known if is_workload(manifest)]
+    work, bad = _worked_out(workloads, owners_in(known))
+    entries.extend(bad)
+    entries.extend(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups)
+    entries.extend(("Pod", pod.key, "", encode_payload(pod)) for pod in _with_priorities(work.pods, known))
     for manifest in (*known, *default_queues(known)):
-        for read in kinds_of(manifest, kinds):
+        for read in _readers(manifest, kinds):
             try:
                 entries.extend(_entries(manifest, read))
             except BadObject as error:
@@ -72,7 +108,47 @@ def state_of(
             ev.ObjectBad(kind, key, "", content) if isinstance(content, str) else ev.ObjectPut(kind, key, "", content)
         )
         state.apply(state.sequence + 1, event)
-    return state
+    rest = [each for each in known if not is_workload(each) and not _readers(each, (*KINDS.values(), *kinds))]
+    return state, [*work.notes, *passed_over(rest, ())]
+
+
+def _readers(manifest: Manifest, kinds: Collection[Kind]) -> list[Kind]:
+    """The kinds that read an object; those of another API group that are called the same do not."""
+    _, group = kind_of(manifest)
+    return [read for read in kinds_of(manifest, kinds) if not manifest.get("apiVersion") or read.group == group]
+
+
+def _worked_out(
+    workloads: list[Manifest], owners: Collection[tuple[str, str, str]]
+) -> tuple[Work, list[tuple[str, str, str, str]]]:
+    """What is made of workloads of which nothing is given yet, and entries for those that cannot be read."""
+    work = Work()
+    bad: list[tuple[str, str, str, str]] = []
+    for manifest in workloads:
+        kind, meta = str(manifest["kind"]), manifest.get("metadata") or {}
+        try:
+            new = named({**manifest, "metadata": {**meta, "uid": f"{kind.lower()}-{meta.get('name', '')}"}})
+            if identity(new) not in owners:
+                expand(new, work)
+        except BadObject as error:
+            bad.append((error.kind, error.key, "", str(error)))
+    work.pods = [with_limits_as_requests(pod) for pod in work.pods]
+    return work, bad
+
+
+def _with_priorities(pods: Iterable[Pod], manifests: Iterable[Manifest]) -> Iterator[Pod]:
+    """Pods with the priority of their class, as the API server fills it in, where the manifests have that class."""
+    values = {
+        str((each.get("metadata") or {}).get("name", "")): each.get("value")
+        for each in manifests
+        if each.get("kind") == "PriorityClass"
+    }
+    for pod in pods:
+        value = values.get(pod.spec.priority_class_name)
+        if pod.spec.priority is None and isinstance(value, int):
+            yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=value))
+        else:
+            yield pod
 
 
 def _entries(manifest: Any, read: Kind) -> list[tuple[str, str, str, bytes]]:
@@ -114,10 +190,13 @@ def _in_group(pod: Pod) -> Pod:
 
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
     """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
-    state = state_of(manifests, kinds=kinds_read(policy))
+    given = list(flatten(manifests))
+    state, notes = _described(given, EVERY_SCHEDULER, kinds_read(policy))
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     guard.take_problems(session, None)
     result = _result_of(state, plan_of(session))
+    result.notes.extend(notes)
+    result.unknown.extend(f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))
     for name, told in session.problems.items():
         if isinstance(told, Exception):
             result.faults.append(f"{name}: problems: {type(told).__name__}: {told}")

@@ -1,0 +1,266 @@
+"""Plans and submissions understand the same workloads, in the same way; what is not understood is named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.dsl import Manifest, node, planned, pod, priority_class
+from vcd.state.cluster import ClusterState
+from vcd.timetravel.planning import state_of
+from vcd.timetravel.whatif.submitted import submitted
+from vcd.timetravel.workloads import Work, expand, named
+
+CONF = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+"""
+TEMPLATE = {
+    "metadata": {"labels": {"app": "a"}},
+    "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]},
+}
+
+
+def workload(kind: str, version: str, name: str = "w", **spec: Any) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+VOLCANO = "batch.volcano.sh/v1alpha1"
+
+
+def volcano(version: str = VOLCANO, **spec: Any) -> Manifest:
+    tasks = [
+        {"name": "ps", "replicas": 1, "template": TEMPLATE},
+        {"name": "worker", "replicas": 3, "template": TEMPLATE},
+    ]
+    return workload("Job", version, **{"tasks": tasks, "minAvailable": 3, **spec})
+
+
+WORKLOADS: dict[str, tuple[Manifest, int, int]] = {
+    "Volcano Job": (volcano(), 4, 3),
+    "batch Job": (workload("Job", "batch/v1", parallelism=3, template=TEMPLATE), 3, 1),
+    "Deployment": (workload("Deployment", "apps/v1", replicas=2, template=TEMPLATE), 2, 1),
+    "ReplicaSet": (workload("ReplicaSet", "apps/v1", replicas=3, template=TEMPLATE), 3, 1),
+    "StatefulSet": (workload("StatefulSet", "apps/v1", template=TEMPLATE), 1, 1),
+    "CronJob": (workload("CronJob", "batch/v1", jobTemplate={"spec": {"parallelism": 2, "template": TEMPLATE}}), 2, 1),
+    "Volcano CronJob": (workload("CronJob", VOLCANO, jobTemplate={"spec": volcano()["spec"]}), 4, 3),
+    "Pod": ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w"}, "spec": TEMPLATE["spec"]}, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_plan_places_its_pods(name: str) -> None:
+    manifest, pods, minimum = WORKLOADS[name]
+    result = planned(node("n"), manifest, conf=CONF)
+    assert (len(result.binds), len(result.phases)) == (pods, 1)
+    (group,) = state_of([manifest]).groups.values()
+    assert group.group.spec.min_member == minimum
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_submission_takes_it_for_the_same(name: str) -> None:
+    manifest, _, _ = WORKLOADS[name]
+    found = submitted([manifest], ClusterState(), "2026-01-01T00:00:00Z")
+    state = state_of([manifest])
+    (group,), (planned_group,) = found.groups, state.groups.values()
+    assert group.spec == planned_group.group.spec
+    assert sorted(one.key for one in found.pods) == sorted(state.tasks.row_of)
+    for one in found.pods:
+        shown = state.pod(one.key)
+        assert shown is not None and shown.spec.containers == one.spec.containers
+        assert shown.metadata.labels == one.metadata.labels
+
+
+@pytest.mark.parametrize("room, bound", [(4, 4), (3, 3), (2, 0)])
+def test_a_gang_is_planned_as_one(room: int, bound: int) -> None:
+    assert len(planned(node("n", cpu=room), volcano(), conf=CONF).binds) == bound
+
+
+def test_network_topology_of_a_job_or_a_pod_is_not_lost_on_the_way() -> None:
+    hard = {"mode": "hard", "highestTierAllowed": 1}
+    marked = {**TEMPLATE, "metadata": {"annotations": {"volcano.sh/network-topology-highest-tier": "1"}}}
+    divided = volcano()
+    divided["spec"]["tasks"][1]["partitionPolicy"] = {"totalPartitions": 3, "partitionSize": 1, "networkTopology": hard}
+    for manifest in (
+        volcano(networkTopology=hard),
+        divided,
+        workload("Deployment", "apps/v1", template=marked),
+        pod("p", cpu=1, annotations={"volcano.sh/network-topology-mode": "hard"}),
+    ):
+        result = planned(node("n"), manifest, conf=CONF)
+        (reasons,) = result.why.values()
+        assert result.binds == {}
+        assert reasons[0]["gate"] == "unsupported"
+
+
+def test_partitions_become_sub_groups() -> None:
+    divided = volcano(minAvailable=1)
+    divided["spec"]["tasks"][1].update(replicas=4, minAvailable=0)
+    divided["spec"]["tasks"][1]["partitionPolicy"] = {"totalPartitions": 2, "partitionSize": 2}
+    result = planned(node("n", cpu=4), divided, conf=CONF)
+    assert Counter(key.split("-")[1] for key in result.binds) == {"ps": 1, "worker": 2}
+
+
+def test_pods_have_the_priority_of_their_class() -> None:
+    urgent = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
+    state = state_of([priority_class("high", 9), workload("Deployment", "apps/v1", template=urgent)])
+    shown = state.pod("default/w-0")
+    assert shown is not None and shown.spec.priority == 9
+
+
+# --- what is given already --------------------------------------------------------------------------------------------
+
+
+def owned(manifest: Manifest, by: Manifest) -> Manifest:
+    owner = {"kind": by["kind"], "apiVersion": by["apiVersion"], "name": by["metadata"]["name"], "controller": True}
+    meta = {**manifest["metadata"], "ownerReferences": [{**owner, "uid": "u"}]}
+    return {**manifest, "metadata": meta}
+
+
+def test_a_workload_whose_pods_are_given_makes_no_more_of_them() -> None:
+    """As kubectl get -o yaml prints a Deployment with its ReplicaSet and its pods."""
+    deployment = workload("Deployment", "apps/v1", replicas=2, template=TEMPLATE)
+    replicas = owned(workload("ReplicaSet", "apps/v1", "w-abc", replicas=2, template=TEMPLATE), deployment)
+    pods = [owned(pod(f"w-abc-{number}", cpu=1), replicas) for number in range(2)]
+    assert sorted(planned(node("n"), deployment, replicas, *pods, conf=CONF).binds) == [
+        "default/w-abc-0",
+        "default/w-abc-1",
+    ]
+    assert sorted(planned(node("n"), deployment, replicas, conf=CONF).binds) == ["default/w-abc-0", "default/w-abc-1"]
+    assert sorted(planned(node("n"), deployment, conf=CONF).binds) == ["default/w-0", "default/w-1"]
+
+
+@pytest.mark.parametrize(
+    "manifest, status",
+    [
+        (volcano(), {"state": {"phase": "Completed"}}),
+        (workload("Job", "batch/v1", template=TEMPLATE), {"conditions": [{"type": "Complete", "status": "True"}]}),
+    ],
+    ids=["Volcano Job", "batch Job"],
+)
+def test_what_is_over_makes_none_and_may_be_submitted_anew(manifest: Manifest, status: Manifest) -> None:
+    ended = {**manifest, "status": status}
+    result = planned(node("n"), ended, conf=CONF)
+    assert (result.binds, result.notes) == ({}, ["Job default/w is over, and makes no pods"])
+    assert submitted([ended], ClusterState(), "2026-01-01T00:00:00Z").pods
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        workload("Job", "batch/v1", suspend=True, template=TEMPLATE),
+        workload("CronJob", "batch/v1", suspend=True, jobTemplate={"spec": {"template": TEMPLATE}}),
+    ],
+    ids=["Job", "CronJob"],
+)
+def test_what_is_suspended_makes_none_and_says_so(manifest: Manifest) -> None:
+    result = planned(node("n"), manifest, conf=CONF)
+    assert result.binds == {}
+    assert "suspended" in result.notes[0]
+
+
+# --- what is not understood -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "manifest, key, message",
+    [
+        (workload("Deployment", "apps/v1", replicas="many"), "Deployment default/w", "spec: Expected `int"),
+        (workload("Deployment", "apps/v1", replicas=10**9, template=TEMPLATE), "Deployment default/w", "are the most"),
+        (volcano(minAvailable=9), "Job default/w", "more than the 4 replicas"),
+        (workload("StatefulSet", "apps/v1"), "StatefulSet default/w", "no spec.containers"),
+        ({"kind": "Deployment", "metadata": {}}, "Deployment ", "it has no metadata.name"),
+        (
+            {"kind": "Deployment", "metadata": {"name": "w", "labels": 3}},
+            "Deployment default/w",
+            "labels is no mapping",
+        ),
+    ],
+)
+def test_a_workload_that_cannot_be_read_is_set_aside_and_the_rest_is_planned(
+    manifest: Manifest, key: str, message: str
+) -> None:
+    result = planned(node("n"), manifest, pod("p", cpu=1), conf=CONF)
+    assert message in result.set_aside[key]
+    assert result.binds == {"default/p": "n"}
+
+
+@pytest.mark.parametrize(
+    "version, kind",
+    [("scheduling.k8s.io/v1alpha2", "PodGroup"), ("kueue.x-k8s.io/v1beta1", "Queue"), ("ray.io/v1", "Job")],
+)
+def test_another_groups_kind_of_the_same_name_is_not_taken_for_what_is_read(version: str, kind: str) -> None:
+    result = planned(node("n"), workload(kind, version, minMember=3), conf=CONF)
+    assert result.phases == {}
+    assert result.notes == [f"passed over, as no scheduler reads them: 1 {kind}"]
+
+
+def test_what_is_read_by_other_configurations_is_not_told_of() -> None:
+    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"}, "spec": {}}
+    assert planned(node("n"), budget, conf=CONF).notes == []
+
+
+@pytest.mark.parametrize(
+    "manifest, words",
+    [
+        (volcano(queu="q"), ["spec.queu is no field; did you mean queue?"]),
+        (
+            volcano(tasks=[{"replica": 1, "template": {"speck": 1, **TEMPLATE}}]),
+            ["spec.tasks[0].replica is no field; did you mean replicas?"],
+        ),
+        (
+            workload(
+                "PodGroup",
+                "scheduling.volcano.sh/v1beta1",
+                minMembers=2,
+                networkTopology={"mod": "soft", "mode": "soft"},
+            ),
+            [
+                "spec.minMembers is no field; did you mean minMember?",
+                "spec.networkTopology.mod is no field; did you mean mode?",
+            ],
+        ),
+        (
+            workload(
+                "PodGroup", "scheduling.volcano.sh/v1beta1", subGroupPolicy=[{"labelSelector": {"matchLabel": {}}}]
+            ),
+            ["spec.subGroupPolicy[0].labelSelector.matchLabel is no field; did you mean matchLabels?"],
+        ),
+        (
+            {**workload("Queue", "scheduling.volcano.sh/v1beta1", weight=1), "specs": {}},
+            ["specs is no field; did you mean spec?"],
+        ),
+        (
+            workload(
+                "Queue",
+                "scheduling.volcano.sh/v1beta1",
+                extendClusters=[{"name": "x", "capacity": {"cpu": "1"}}],
+                capability={"cpuu": "1"},
+            ),
+            [],
+        ),
+        (workload("Deployment", "apps/v1", replica=3, template=TEMPLATE), []),
+    ],
+)
+def test_fields_that_there_are_none_of_are_named(manifest: Manifest, words: list[str]) -> None:
+    """Of the kinds that are Volcano's own; what is Kubernetes' own is left to its API server."""
+    name = "Queue w" if manifest["kind"] == "Queue" else f"{manifest['kind']} default/w"
+    assert planned(node("n"), manifest, conf=CONF).unknown == [f"{name}: {each}" for each in words]
+
+
+def test_a_submission_names_them_too() -> None:
+    found = submitted([volcano(minAvailble=2)], ClusterState(), "2026-01-01T00:00:00Z")
+    assert found.notes == ["Job default/w: spec.minAvailble is no field; did you mean minAvailable?"]
+
+
+def test_left_out_parts_are_noted() -> None:
+    work = Work()
+    expand(named(workload("StatefulSet", "apps/v1", template=TEMPLATE, volumeClaimTemplates=[{}]), "u"), work)
+    assert work.notes == ["volumeClaimTemplates of StatefulSet default/w are passed over"]

@@ -1,0 +1,73 @@
+"""Fields of manifests that nobody reads: of the kinds that a scheduler like this one owns, each is likely a typo."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from vcd.model.objects import PodGroupSpec, QueueSpec
+from vcd.scheduling.arguments import did_you_mean
+from vcd.timetravel.workloads import JobSpec
+
+_PODS = "template"
+"""A pod's template: Kubernetes' own."""
+_ROOT = ("apiVersion", "kind", "metadata", "spec", "status")
+_OWNED: Mapping[tuple[str, str], type[msgspec.Struct]] = {
+    ("PodGroup", "scheduling.volcano.sh"): PodGroupSpec,
+    ("Queue", "scheduling.volcano.sh"): QueueSpec,
+    ("Job", "batch.volcano.sh"): JobSpec,
+}
+
+
+def unknown_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Each field of a PodGroup, Queue or Volcano Job that there is not, as a path with what may be meant.
+
+    Metadata and status are the API server's, and are not looked at.
+    """
+    spec = _spec_of(manifest)
+    if spec is None:
+        return
+    for key in manifest:
+        if key not in _ROOT:
+            yield f"{key} is no field{did_you_mean(str(key), _ROOT)}"
+    yield from _unknown(manifest.get("spec"), spec, "spec")
+
+
+def _spec_of(manifest: Mapping[str, Any]) -> type[msgspec.Struct] | None:
+    kind, group = str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
+    if kind in ("PodGroup", "Queue"):
+        group = group or "scheduling.volcano.sh"  # what states no version is taken for what is read
+    return _OWNED.get((kind, group))
+
+
+def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in get_args(declared)[:1]:
+            for index, entry in enumerate(value):
+                yield from _unknown(entry, item, f"{path}[{index}]")
+        return
+    struct = _struct_in(declared)
+    if struct is None or not isinstance(value, Mapping):
+        return
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    for key, entry in value.items():
+        if key == _PODS:
+            continue
+        if key in fields:
+            yield from _unknown(entry, fields[key], f"{path}.{key}")
+        else:
+            yield f"{path}.{key} is no field{did_you_mean(str(key), list(fields))}"
+
+
+def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
+    """The struct that a type is, or that it is beside None."""
+    for kind in (declared, *get_args(declared)):
+        if (
+            get_origin(declared) not in (dict, list, tuple)
+            and isinstance(kind, type)
+            and issubclass(kind, msgspec.Struct)
+        ):
+            return kind
+    return None

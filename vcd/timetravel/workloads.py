@@ -1,0 +1,485 @@
+"""Workloads as the groups and pods that controllers make of them: one reading of manifests for plans and what-ifs."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from vcd.model.codec import BadObject, from_manifest
+from vcd.model.kinds import KINDS
+from vcd.model.manifests import GROUP_NAME, QUEUE_NAME, Manifest, group_for, with_limits_as_requests
+from vcd.model.objects import NetworkTopology, Pod, PodGroup
+from vcd.model.quantity import QuantityError, format_resource
+from vcd.model.requests import pod_requests
+from vcd.state.records import PREEMPTABLE, TASK_SPEC
+
+READ = (
+    "a Pod, a PodGroup, a Volcano Job, a batch/v1 Job, a Deployment, a ReplicaSet, a StatefulSet, a CronJob (of either"
+    " Job)"
+)
+"""What is understood, in words."""
+JOB_NAME = "volcano.sh/job-name"
+_PARTITION = "volcano.sh/partition-id"
+_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+_NUMA_POLICY = "volcano.sh/numa-topology-policy"
+_INHERITED = (
+    PREEMPTABLE,
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+)
+"""What a Volcano Job's pods have of its annotations."""
+_OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing", "Aborting", "Terminating"})
+"""States in which a Volcano Job makes no more pods."""
+_MOST_PODS = 100_000
+"""Of one workload; more is taken for a mistake."""
+
+
+@dataclass
+class Work:
+    """Groups and pods, each in the order given; ``notes`` say what of the manifests was passed over."""
+
+    groups: list[PodGroup] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Marks(msgspec.Struct, frozen=True):
+    labels: dict[str, Any] | None = None
+    annotations: dict[str, Any] | None = None
+
+
+class _Template(msgspec.Struct, frozen=True):
+    metadata: _Marks | None = None
+    spec: Manifest | None = None
+
+
+class _Partitions(msgspec.Struct, rename="camel"):
+    total_partitions: int = 0
+    partition_size: int = 0
+    min_partitions: int = 0
+    network_topology: NetworkTopology | None = None
+
+
+class TaskSpec(msgspec.Struct, rename="camel"):
+    """A task of a Volcano Job: every field there is; what is Any is not looked at."""
+
+    template: _Template = _Template()
+    name: str | None = None
+    replicas: int = 0
+    min_available: int | None = None
+    depends_on: Any = None
+    partition_policy: _Partitions | None = None
+    topology_policy: str = ""
+    policies: Any = None
+    max_retry: Any = None
+
+
+class JobSpec(msgspec.Struct, rename="camel"):
+    """A Volcano Job's spec: every field there is; what is Any is not looked at."""
+
+    tasks: list[TaskSpec] = []
+    min_available: int | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    network_topology: NetworkTopology | None = None
+    volumes: Any = None
+    scheduler_name: Any = None
+    policies: Any = None
+    plugins: Any = None
+    running_estimate: Any = None
+    max_retry: Any = None
+    ttl_seconds_after_finished: Any = None
+    min_success: Any = None
+
+
+class _WorkloadSpec(msgspec.Struct, rename="camel"):
+    """What counts pods in a Deployment, a ReplicaSet, a StatefulSet or a batch Job."""
+
+    template: _Template = _Template()
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool = False
+    volume_claim_templates: Any = None
+
+
+class _JobTemplate(msgspec.Struct, frozen=True):
+    metadata: _Marks | None = None
+    spec: Manifest | None = None
+
+
+class _CronSpec(msgspec.Struct, rename="camel"):
+    job_template: _JobTemplate = _JobTemplate()
+    suspend: bool = False
+
+
+def is_workload(manifest: Manifest) -> bool:
+    """Whether pods are made of a manifest: one of a kind that this module knows."""
+    return kind_of(manifest) in _EXPANSIONS
+
+
+def named(manifest: Manifest, uid: str = "") -> Manifest:
+    """With a namespace and a uid, ``uid`` where it has none. Raises BadObject for metadata that are none."""
+    meta, kind = manifest.get("metadata") or {}, str(manifest.get("kind", ""))
+    if not isinstance(meta, Mapping):
+        raise BadObject(kind, "", "its metadata is no mapping")
+    space, name = meta.get("namespace") or "default", str(meta.get("name") or "")
+    if not name:
+        raise BadObject(kind or "(no kind)", "", "it has no metadata.name")
+    for field_name in ("labels", "annotations"):
+        if not isinstance(meta.get(field_name) or {}, Mapping):
+            raise BadObject(kind, f"{space}/{name}", f"metadata.{field_name} is no mapping")
+    return {**manifest, "metadata": {**meta, "namespace": space, "uid": str(meta.get("uid") or uid)}}
+
+
+def identity(manifest: Manifest) -> tuple[str, str, str]:
+    """Kind, namespace and name of a named workload, as ``owners_in`` gives them."""
+    meta = manifest["metadata"]
+    return str(manifest["kind"]), str(meta["namespace"]), str(meta["name"])
+
+
+def kind_of(manifest: Manifest) -> tuple[str, str]:
+    """Kind and API group."""
+    return str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
+
+
+def expand(manifest: Manifest, found: Work) -> None:
+    """Add the groups and pods of a workload; it has a name, a namespace and a uid. One that is over adds none.
+
+    Raises BadObject for what cannot be read.
+    """
+    if _is_over(manifest):
+        found.notes.append(f"{called(manifest)} is over, and makes no pods")
+        return
+    _EXPANSIONS[kind_of(manifest)](manifest, found)
+
+
+def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
+    """Kind, namespace and name of what owns some of the manifests: what these are made of is given."""
+    return frozenset(
+        (str(owner.get("kind", "")), str(meta.get("namespace") or "default"), str(owner.get("name", "")))
+        for manifest in manifests
+        for meta in [manifest.get("metadata") or {}]
+        for owner in _list_of_mappings(meta.get("ownerReferences"))
+    )
+
+
+def makes_pods(manifest: Manifest) -> bool:
+    """Whether a manifest of a kind that is not known holds a pod's template, anywhere."""
+    waiting: list[Any] = [manifest.get("spec")]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if isinstance(value.get("containers"), list):
+                return True
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return False
+
+
+def passed_over(manifests: Iterable[Manifest], known: Collection[str]) -> Iterator[str]:
+    """Sentences about manifests that nobody reads: each that makes pods, the others by kind. ``known`` are kinds that
+    are read, if not by every configuration."""
+    rest: Counter[str] = Counter()
+    for manifest in manifests:
+        kind = str(manifest.get("kind", "")) or "(no kind)"
+        if makes_pods(manifest):
+            yield f"{called(manifest)} is not read, so its pods are not planned; what is: {READ}"
+        elif kind not in known:
+            rest[kind] += 1
+    if rest:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items()))
+        yield f"passed over, as no scheduler reads them: {counts}"
+
+
+def _list_of_mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def called(manifest: Manifest) -> str:
+    """Kind, namespace and name, for messages."""
+    meta, kind = manifest.get("metadata") or {}, str(manifest.get("kind", "")) or "(no kind)"
+    space = "" if kind in KINDS and not KINDS[kind].namespaced else f"{meta.get('namespace') or 'default'}/"
+    return f"{kind} {space}{meta.get('name', '')}"
+
+
+def _is_over(manifest: Manifest) -> bool:
+    status = manifest.get("status")
+    if not isinstance(status, Mapping) or manifest.get("kind") != "Job":
+        return False
+    state = status.get("state")
+    if isinstance(state, Mapping) and state.get("phase") in _OVER:
+        return True
+    return any(
+        each.get("type") in ("Complete", "Failed") and each.get("status") == "True"
+        for each in _list_of_mappings(status.get("conditions"))
+    )
+
+
+# --- kinds ------------------------------------------------------------------------------------------------------------
+
+
+def _volcano_job(manifest: Manifest, found: Work) -> None:
+    """A group with the job's minimum, and each task's pods (Volcano ``pkg/controllers/job``)."""
+    meta, spec = manifest["metadata"], _spec(manifest, JobSpec)
+    tasks = [_checked(manifest, number, task) for number, task in enumerate(spec.tasks)]
+    minima = {str(task.name): _minimum(task) for task in tasks}
+    total = _count(manifest, sum(task.replicas for task in tasks))
+    minimum = spec.min_available or sum(minima.values())
+    if minimum > total:
+        raise _bad(manifest, f"spec.minAvailable is {minimum}, more than the {total} replicas of its tasks")
+    name = f"{meta['name']}-{meta['uid']}"
+    pods = [(task, list(_task_pods(manifest, spec, task, name))) for task in tasks]
+    group_spec: Manifest = {"minMember": minimum, "minTaskMember": minima, "queue": spec.queue or "default"}
+    if spec.priority_class_name:
+        group_spec["priorityClassName"] = spec.priority_class_name
+    if spec.network_topology is not None:
+        group_spec["networkTopology"] = msgspec.to_builtins(spec.network_topology)
+    policies = [_sub_group(task, task.partition_policy) for task in tasks if task.partition_policy is not None]
+    if policies:
+        group_spec["subGroupPolicy"] = policies
+    group_spec["minResources"] = _least(manifest, pods, minimum)
+    _add_group({"kind": "PodGroup", "metadata": {**_inherited(meta), "name": name}, "spec": group_spec}, found)
+    found.pods.extend(pod for _, made in pods for pod in made)
+    found.notes.extend(_left_out(meta["name"], spec))
+
+
+def _checked(manifest: Manifest, number: int, task: TaskSpec) -> TaskSpec:
+    task.name = task.name or f"default{number}"
+    if task.replicas < 0 or not 0 <= _minimum(task) <= task.replicas:
+        raise _bad(
+            manifest,
+            f"spec.tasks[{number}]: minAvailable {_minimum(task)} of {task.replicas} replicas; both are 0 or more, and "
+            "minAvailable at most the replicas",
+        )
+    partitions = task.partition_policy
+    if partitions is not None and partitions.partition_size < 1:
+        raise _bad(manifest, f"spec.tasks[{number}].partitionPolicy.partitionSize is below 1")
+    return task
+
+
+def _minimum(task: TaskSpec) -> int:
+    return task.replicas if task.min_available is None else task.min_available
+
+
+def _task_pods(manifest: Manifest, spec: JobSpec, task: TaskSpec, group: str) -> Iterator[Pod]:
+    meta = manifest["metadata"]
+    labels = {JOB_NAME: meta["name"], QUEUE_NAME: spec.queue or "default", TASK_SPEC: str(task.name)}
+    given = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
+    marks = {**labels, GROUP_NAME: group, **{key: given[key] for key in _INHERITED if key in given}}
+    if task.topology_policy:
+        marks[_NUMA_POLICY] = task.topology_policy
+    priority = {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
+    for index in range(task.replicas):
+        partitions = task.partition_policy
+        part = {} if partitions is None else {_PARTITION: str(index // partitions.partition_size)}
+        name = f"{meta['name']}-{task.name}-{index}"
+        yield _made(manifest, task.template, name, marks, {**labels, **part}, priority)
+
+
+def _sub_group(task: TaskSpec, partitions: _Partitions) -> Manifest:
+    policy: Manifest = {
+        "name": task.name,
+        "subGroupSize": partitions.partition_size,
+        "minSubGroups": partitions.min_partitions,
+        "labelSelector": {"matchLabels": {TASK_SPEC: task.name}},
+        "matchLabelKeys": [_PARTITION],
+    }
+    if partitions.network_topology is not None:
+        policy["networkTopology"] = msgspec.to_builtins(partitions.network_topology)
+    return policy
+
+
+def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
+    if any(task.depends_on for task in spec.tasks):
+        yield f"dependsOn of job {name} is passed over: all its pods come at once"
+    if spec.volumes:
+        yield f"volumes of job {name} are passed over"
+
+
+def _least(manifest: Manifest, pods: list[tuple[TaskSpec, list[Pod]]], minimum: int) -> dict[str, str]:
+    """What the least number of pods asks for: each task's minimum first where that is enough, else in order."""
+    minima = [_minimum(task) for task, _ in pods]
+    counts = minima if sum(minima) <= minimum else [0] * len(pods)
+    total: dict[str, int] = {}
+    left = minimum - sum(counts)
+    for (_, made), least in zip(pods, counts, strict=True):
+        more = min(left, len(made) - least)
+        left -= more
+        for pod in made[: least + more]:
+            for resource, amount in _requests(manifest, pod).items():
+                total[resource] = total.get(resource, 0) + amount
+    return {resource: format_resource(resource, amount) for resource, amount in total.items()}
+
+
+def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
+    try:
+        return pod_requests(with_limits_as_requests(pod).spec)
+    except QuantityError as error:
+        raise _bad(manifest, f"resources of {pod.key}: {error}") from error
+
+
+def _replicated(manifest: Manifest, found: Work) -> None:
+    """The pods of a Deployment, a ReplicaSet or a StatefulSet."""
+    spec = _spec(manifest, _WorkloadSpec)
+    if spec.volume_claim_templates:
+        found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
+    _alike(manifest, spec.template, 1 if spec.replicas is None else spec.replicas, found)
+
+
+def _batch_job(manifest: Manifest, found: Work) -> None:
+    spec = _spec(manifest, _WorkloadSpec)
+    if spec.suspend:
+        found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
+        return
+    parallel = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is not None and spec.completions > parallel:
+        found.notes.append(
+            f"job {manifest['metadata']['name']} runs {parallel} of its {spec.completions} completions at a time; only"
+            f" the first {parallel} are looked at"
+        )
+    count = parallel if spec.completions is None else min(parallel, spec.completions)
+    _alike(manifest, spec.template, count, found)
+
+
+def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> None:
+    """Pods of one template; one group holds them, with the minimum that an annotation states."""
+    meta = manifest["metadata"]
+    text = str((meta.get("annotations") or {}).get(_MIN_MEMBER, ""))
+    least = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+    names = [f"{meta['name']}-{index}" for index in range(_count(manifest, count))]
+    pods = [_made(manifest, template, name, {}, {}, {}) for name in names]
+    if not pods:
+        return
+    requests = _requests(manifest, pods[0])
+    if GROUP_NAME not in pods[0].metadata.annotations:
+        implied = group_for(with_limits_as_requests(pods[0]))
+        implied["metadata"]["annotations"].update(_inherited(meta)["annotations"])
+        implied["spec"]["minMember"] = least
+        implied["spec"]["minResources"] = {
+            resource: format_resource(resource, amount * least) for resource, amount in requests.items()
+        }
+        _add_group(implied, found)
+        pods = [in_group(pod, implied["metadata"]["name"]) for pod in pods]
+    found.pods.extend(pods)
+
+
+def _cron_job(manifest: Manifest, found: Work) -> None:
+    """One run of a CronJob's template."""
+    spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
+    if spec.suspend:
+        found.notes.append(f"{called(manifest)} is suspended, and makes no job")
+        return
+    marks = spec.job_template.metadata or _Marks()
+    job = {
+        "kind": "Job",
+        "apiVersion": manifest.get("apiVersion", ""),
+        "metadata": {
+            **{key: meta[key] for key in ("name", "namespace", "uid")},
+            "labels": marks.labels or {},
+            "annotations": marks.annotations or {},
+        },
+        "spec": spec.job_template.spec or {},
+    }
+    found.notes.append(f"of {called(manifest)} one run is looked at")
+    expand(job, found)
+
+
+_EXPANSIONS = {
+    ("Job", "batch.volcano.sh"): _volcano_job,
+    ("Job", "batch"): _batch_job,
+    **{
+        (kind, group): _replicated
+        for kind in ("Deployment", "ReplicaSet", "StatefulSet")
+        for group in ("apps", "")  # what states no version is taken for what is read
+    },
+    ("CronJob", "batch"): _cron_job,
+    ("CronJob", "batch.volcano.sh"): _cron_job,
+}
+
+
+def _count(manifest: Manifest, count: int) -> int:
+    if count > _MOST_PODS:
+        raise _bad(manifest, f"it makes {count} pods; {_MOST_PODS} are the most that are looked at")
+    return max(0, count)
+
+
+def _made(
+    owner: Manifest,
+    template: _Template,
+    name: str,
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+    spec: Manifest,
+) -> Pod:
+    """A pod of a template; what ``spec`` says holds where the template says nothing."""
+    meta, mine = template.metadata or _Marks(), owner["metadata"]
+    pod = {
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": mine["namespace"],
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{mine['uid']}/{name}")),
+            "labels": {**(meta.labels or {}), **labels},
+            "annotations": {**(meta.annotations or {}), **annotations},
+            "ownerReferences": [
+                {
+                    "kind": owner["kind"],
+                    "apiVersion": owner.get("apiVersion", ""),
+                    "name": mine["name"],
+                    "uid": mine["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {**spec, **{key: value for key, value in (template.spec or {}).items() if value != ""}},
+    }
+    try:
+        _, obj, _ = from_manifest(pod)
+    except BadObject as error:
+        raise _bad(owner, f"in its template: {error}") from error
+    assert isinstance(obj, Pod)
+    if not obj.spec.containers:
+        raise _bad(owner, "its template has no spec.containers")
+    return obj
+
+
+def _add_group(manifest: Manifest, found: Work) -> None:
+    _, obj, _ = from_manifest(manifest)
+    assert isinstance(obj, PodGroup)
+    found.groups.append(obj)
+
+
+def in_group(pod: Pod, name: str) -> Pod:
+    """The pod as a member of a group."""
+    meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def _inherited(meta: Manifest) -> Manifest:
+    """What a group has of its workload's metadata: identity, and the labels and annotations that are Volcano's."""
+    marks = {
+        name: {key: text for key, text in (meta.get(name) or {}).items() if key.startswith("volcano.sh/")}
+        for name in ("labels", "annotations")
+    }
+    return {"namespace": meta["namespace"], "uid": f"podgroup-{meta['uid']}", **marks}
+
+
+def _spec(manifest: Manifest, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(manifest.get("spec") or {}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad(manifest, f"spec: {error}") from error
+
+
+def _bad(manifest: Manifest, message: str) -> BadObject:
+    meta = manifest["metadata"]
+    return BadObject(str(manifest["kind"]), f"{meta['namespace']}/{meta['name']}", message)
