@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tests.dsl import BARE, gang, group, node, planned, pod, priority_class, queue
+import pytest
+
+from tests.dsl import BARE, Manifest, gang, group, node, planned, pod, priority_class, queue
+from tests.laws.answering import Answering
 from tests.world import World
 
 PROPORTION = BARE + "  - name: proportion\n"
+NO_GANG = BARE.replace("  - name: gang\n", "")
 
 
 def test_a_gang_is_bound_whole() -> None:
@@ -118,3 +122,37 @@ def test_pods_of_other_schedulers_use_room_but_are_not_placed() -> None:
         pod("pending", group="h", cpu=1, spec={"schedulerName": "default-scheduler"}),
     )
     assert world.cycle().statements == ()
+
+
+# --- a second round ---------------------------------------------------------------------------------------------------
+
+
+def of_one_role(*cpus: int) -> list[Manifest]:
+    """Pods of the role worker of group g, the first to be tried first."""
+    role = {"volcano.sh/task-spec": "worker"}
+    return [pod(f"p-{i}", group="g", cpu=cpu, annotations=role, created=i) for i, cpu in enumerate(cpus)]
+
+
+@pytest.mark.parametrize("conf", [BARE, NO_GANG], ids=["gang", "no gang"])
+def test_a_pod_is_not_left_for_good_because_another_of_its_role_found_no_node(conf: str) -> None:
+    """Pods of a role mostly ask for the same; where one asks for less, it has its turn when nothing else could go."""
+    assert planned(node("n"), group("g", members=1), of_one_role(9, 2), conf=conf).binds == {"default/p-1": "n"}
+
+
+def test_a_gang_is_made_up_of_those_of_a_role_that_find_room() -> None:
+    result = planned(node("n"), group("g", members=2, minTaskMember={"worker": 2}), of_one_role(9, 2, 9, 3), conf=BARE)
+    assert result.binds == {"default/p-1": "n", "default/p-3": "n"}
+
+
+def test_who_was_passed_over_waits_while_others_are_placed() -> None:
+    """As in Volcano, which never tries it: in the session that places something else it is not tried yet."""
+    world = Answering(node("n"), group("g"), of_one_role(9, 2), gang("other", 1, cpu=3), conf=BARE)
+    assert {op.key for each in world.cycle().statements for op in each.operations} == {"default/other-0"}
+    world.rest()
+    assert world.placed("p") == {"p-1": "n"}
+
+
+def test_a_reason_is_told_once_for_each_pod_in_two_rounds() -> None:
+    gated = pod("gated", group="g", cpu=1, spec={"schedulingGates": [{"name": "wait"}]})
+    result = planned(node("n"), group("g"), of_one_role(9, 9), gated, conf=BARE)
+    assert [why["pods"] for why in result.why["default/g"] if why["gate"] == "gated"] == [["default/gated"]]

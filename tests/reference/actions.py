@@ -47,6 +47,7 @@ def allocate(session: Session) -> None:
     queues = [session.cluster.queues[name] for name in sorted(waiting)]
     if session.pains:
         _keep_promises(session, queues, waiting, work)
+    everybody = {name: list(jobs) for name, jobs in waiting.items()}
     while queues:
         queue = _pop_queue(session, queues)
         if session.overused(queue):
@@ -62,6 +63,25 @@ def allocate(session: Session) -> None:
             if work[job.key]:
                 waiting[queue.name].append(job)
         queues.append(queue)
+    placed = any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values())
+    if session.pains and not placed:
+        for name, jobs in everybody.items():
+            for job in session.jobs_in_order(jobs):
+                if job.failed_specs and not session.overused(session.cluster.queues[name]):
+                    _second_round(session, session.cluster.queues[name], job)
+
+
+def _second_round(session: Session, queue: Queue, job: Job) -> None:
+    """Try what was passed over because of another task, unless one with the same spec and labels found no node."""
+    statement = Statement(session)
+    tasks = [t for t in job.having("Pending") if not t.request.is_empty() and not t.gated]
+    for task in session.tasks_in_order(tasks):
+        if (task.spec, task.labels) not in job.failed_specs and session.allocatable(queue, task):
+            _try(session, job, task, statement)
+    if session.job_ready(job):
+        statement.commit()
+    elif not session.job_pipelined(job):
+        statement.discard()
 
 
 def _keep_promises(
@@ -142,24 +162,32 @@ def _allocate_job(session: Session, queue: Queue, job: Job, tasks: list[Task]) -
         if task.role and task.role in job.failed_roles:
             job.fit_errors[task.key] = {f"task {task.role} failed before": len(session.node_order)}
             continue
-        nodes, reasons = _candidates(session, task)
-        if not nodes:
-            job.fit_errors[task.key] = reasons
+        if not _try(session, job, task, statement):
             job.failed_roles.add(task.role)
             if _goes_on(job):
                 continue
             break
-        idle = [node for node in nodes if task.request.fits(node.idle)]
-        if idle:
-            statement.allocate(task, session.best(task, idle))
-        else:
-            statement.pipeline(task, session.best(task, nodes))
         if session.job_ready(job):
             break
     if session.job_ready(job) or session.job_pipelined(job):
         return statement
     statement.discard()
     return None
+
+
+def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
+    """Place a task on its best node, now or once it has room; whether there is one."""
+    nodes, reasons = _candidates(session, task)
+    if not nodes:
+        job.fit_errors[task.key] = reasons
+        job.failed_specs.append((task.spec, task.labels))
+        return False
+    idle = [node for node in nodes if task.request.fits(node.idle)]
+    if idle:
+        statement.allocate(task, session.best(task, idle))
+    else:
+        statement.pipeline(task, session.best(task, nodes))
+    return True
 
 
 def _candidates(session: Session, task: Task) -> tuple[list[Node], dict[str, int]]:

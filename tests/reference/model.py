@@ -117,6 +117,7 @@ class Job:
     tasks: list[Task] = field(default_factory=list)
     fit_errors: dict[str, dict[str, int]] = field(default_factory=dict)
     failed_roles: set[str] = field(default_factory=set)
+    failed_specs: list[tuple[dict[str, Any], dict[str, str]]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     too_large: bool = False
 

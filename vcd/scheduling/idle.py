@@ -26,9 +26,12 @@ def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
     wait for the next session: who is leaving is in their way until then.
     """
     jobs: dict[int, Waits] = {}
+    evicts = any(statement.evicts for statement in session.statements)
     for statement in session.statements:
         for task in statement.waiting():
-            if is_mine(task) and session.nodes.has_room(task.node, task.floor) and not _minds_leavers(session, task):
+            if not is_mine(task) or (evicts and session.evaluator.moves(task)):
+                continue
+            if session.nodes.has_room(task.node, task.floor):
                 jobs.setdefault(statement.job.index, []).append((statement, task))
     for index in sorted(jobs):
         if not _is_ready_with(session, jobs[index]):
@@ -37,10 +40,6 @@ def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
             statement.withdraw(task)
             if not len(statement):
                 session.statements.remove(statement)
-
-
-def _minds_leavers(session: Session, task: Task) -> bool:
-    return session.departures > 0 and session.evaluator.moves(task)
 
 
 def _is_ready_with(session: Session, waits: Waits) -> bool:

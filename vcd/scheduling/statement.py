@@ -123,6 +123,11 @@ class Statement:
         for handler in session.handlers[1]:
             handler(task, done.node)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether somebody goes."""
+        return any(done.verb == "evict" for done in self._done)
+
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[Task]:

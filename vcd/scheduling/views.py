@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,6 +123,7 @@ class Job:
         "best_effort_pending",
         "counts",
         "created",
+        "failed",
         "failed_roles",
         "has_roles",
         "index",
@@ -162,6 +163,8 @@ class Job:
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()
         self.failed_roles: set[str] = set()
+        self.failed: set[Hashable] = set()
+        """Shapes, and kinds of tasks, that found no node in this session."""
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None

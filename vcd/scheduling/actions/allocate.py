@@ -45,6 +45,9 @@ class AllocateAction(Action):
     A job's placements are committed when the plugins find it ready, kept for the session when it only waits for
     room being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
     sub-job, each by the same rule within the job.
+
+    When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
+    that cannot have its minimum without them. They have a second round when nothing else could be placed.
     """
 
     name = "allocate"
@@ -68,6 +71,12 @@ class AllocateAction(Action):
                 jobs.setdefault(job.queue.index, []).append(job)
         self._keep_promises(session, jobs, tasks)
         waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
+        self._in_turn(session, waiting, tasks)
+        if not session.placements:
+            self._second_round(session, jobs)
+
+    def _in_turn(self, session: Session, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
+        """A job of one queue, then of the next, until nobody is left who could be placed."""
         queues: PriorityQueue[Queue] = PriorityQueue(
             session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
         )
@@ -87,6 +96,35 @@ class AllocateAction(Action):
             if self._allocate(session, queue, job, tasks[job.index]) and tasks[job.index]:
                 heap.push(job)
             queues.push(queue)
+
+    def _second_round(self, session: Session, jobs: dict[int, list[Job]]) -> None:
+        """Try those that were passed over because of another task, where they are not just like one that failed."""
+        for index, queued in jobs.items():
+            queue = session.queue_list[index]
+            found = [job for job in queued if job.failed and job.partition is None]
+            for job in sorted(found, key=session.job_key):
+                if session.overused(queue) is None and not session.is_full():
+                    self._try_others(session, queue, job)
+
+    def _try_others(self, session: Session, queue: Queue, job: Job) -> None:
+        others = [
+            task
+            for task in job.pending()
+            if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
+        ]
+        others = [task for task in others if not _failed(session, task)]
+        statement = Statement(session, self.name, job)
+        for task in ordered_tasks(session, others) if queue.is_open else ():
+            if _failed(session, task) or session.allocatable(queue, task) is not None:
+                continue
+            if not place(session, statement, task):
+                _remember_failure(session, task)
+        if session.job_ready(job):
+            statement.commit()
+        elif session.job_pipelined(job):
+            statement.keep()
+        else:
+            statement.discard()
 
     def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
         """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed."""
@@ -209,11 +247,23 @@ def _place_until_ready(
             continue
         if not place(session, statement, task):
             unit.failed_roles.add(task.role)
+            _remember_failure(session, task)
             if not more(unit):
                 break
             continue
         if ready(unit):
             break
+
+
+def _remember_failure(session: Session, task: Task) -> None:
+    """No node was found for a task: nor will be for others of its shape, or, where that is not all that tells who goes
+    where, of its kind."""
+    task.job.failed.add(session.evaluator.kind(task) if session.evaluator.moves(task) else task.shape)
+
+
+def _failed(session: Session, task: Task) -> bool:
+    failed = task.job.failed
+    return task.shape in failed or session.evaluator.kind(task) in failed
 
 
 def _admit_all(session: Session) -> None:

@@ -1,0 +1,240 @@
+"""Clusters that come to rest under any order of actions and plugins, and a search for what could still be done there.
+
+The search is the slow reference's: plain loops over plain manifests, none of the scheduler's own code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from tests.laws.contention import objects_of
+from tests.laws.returning import Returning
+from tests.parity.cases import NOW
+from tests.reference import PLUGINS
+from tests.reference.clusters import random_case
+from tests.reference.config import parse
+from tests.reference.model import READY, Job, Node, Task, build
+from tests.reference.session import PredicateFailure, Session
+from vcd.model import events as ev
+from vcd.model.objects import Object
+
+Manifest = dict[str, Any]
+
+ORDERS = (
+    "enqueue, allocate, backfill",
+    "enqueue, allocate, preempt, reclaim, backfill",
+    "enqueue, allocate, backfill, preempt",
+    "reclaim, allocate, backfill, preempt",
+    "enqueue, reclaim, allocate, backfill, preempt",
+    "enqueue, allocate, backfill, reclaim, preempt",
+    "allocate, backfill",
+    "enqueue, preempt, allocate, backfill",
+    "preempt, reclaim, backfill, allocate",
+    "enqueue, backfill, allocate, reclaim",
+    "enqueue, allocate, gangpreempt, gangreclaim, backfill",
+    "gangreclaim, gangpreempt, enqueue, allocate, backfill",
+)
+TIERS = (
+    (("priority", "gang", "conformance"), ("overcommit", "drf", "predicates", "proportion", "nodeorder")),
+    (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder", "binpack")),
+    (("priority", "conformance", "overcommit"), ("drf", "gang", "predicates", "proportion", "nodeorder", "binpack")),
+    (("priority", "gang", "conformance"), ("predicates", "capacity", "nodeorder")),
+    (("capacity", "drf", "gang"), ("predicates", "priority", "overcommit", "nodeorder")),
+    (("priority", "gang", "conformance", "resourcequota"), ("overcommit", "predicates", "nodeorder")),
+    (("priority",), ("drf", "predicates", "proportion", "nodeorder")),
+)
+_LEFT_OUT = ("volumes",)
+
+
+def conf_of(rng: random.Random) -> tuple[str, str]:
+    """A configuration: the order of actions, and the tiers; one time in four their plugins are shuffled."""
+    tiers = [list(tier) for tier in rng.choice(TIERS)]
+    if rng.random() < 0.25:
+        names = [name for tier in tiers for name in tier]
+        rng.shuffle(names)
+        cut = rng.randint(1, len(names))
+        tiers = [tier for tier in (names[:cut], names[cut:]) if tier]
+    lines = ["tiers:"]
+    for tier in tiers:
+        lines += ["- plugins:", *[f"  - name: {name}" for name in tier]]
+    return rng.choice(ORDERS), "\n".join(lines) + "\n"
+
+
+def cluster_of(rng: random.Random, seed: int) -> list[Manifest]:
+    """A full cluster of plain pods, or one in which pods ask for everything a pod can ask for."""
+    if rng.random() < 0.5:
+        return list(objects_of(rng))
+    return [_plain(manifest) for manifest in random_case(seed).objects if _belongs(manifest)]
+
+
+def _belongs(manifest: Manifest) -> bool:
+    """Nobody makes groups for single pods here, and nobody binds claims."""
+    return manifest["kind"] != "Pod" or "scheduling.k8s.io/group-name" in manifest["metadata"].get("annotations", {})
+
+
+def _plain(manifest: Manifest) -> Manifest:
+    if manifest["kind"] != "Pod":
+        return manifest
+    return {**manifest, "spec": {name: part for name, part in manifest["spec"].items() if name not in _LEFT_OUT}}
+
+
+class Living(Returning):
+    """A cluster on which nothing happens but what is decided: what leaves is gone, what was evicted comes back."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.seed = seed
+        self.actions, self.tiers = conf_of(rng)
+        objects = cluster_of(rng, seed)
+        super().__init__(objects, conf=f'actions: "{self.actions}"\n{self.tiers}', renames=rng.random() < 0.4)
+
+    def settle(self, limit: int = 60) -> ev.Plan:
+        """Sessions until three in a row change nothing; the last plan."""
+        quiet = 0
+        for count in range(limit):
+            plan = self.cycle()
+            if count == 1:
+                self._let_go()
+            busy = plan.groups or any(op.verb != "pipeline" for each in plan.statements for op in each.operations)
+            quiet = 0 if busy else quiet + 1
+            if quiet == 3:
+                return plan
+        raise AssertionError(f"no rest after {limit} sessions")
+
+    def _let_go(self) -> None:
+        keys = [key for key in sorted(self.state.tasks.row_of) if self._is_leaving(key)]
+        self.remove("Pod", *keys)
+
+    def _is_leaving(self, key: str) -> bool:
+        pod = self.state.pod(key)
+        return pod is not None and pod.metadata.deletion_timestamp is not None
+
+    def objects(self) -> Iterator[Manifest]:
+        """Everything as it is now, as manifests."""
+        state = self.state
+        yield from (_manifest("Node", record.node) for record in state.nodes.values())
+        yield from (_manifest("Queue", record.queue) for record in state.queues.values())
+        yield from (_manifest("PodGroup", record.group) for record in state.groups.values())
+        for key in state.tasks.row_of:
+            pod = state.pod(key)
+            if pod is not None:
+                yield _manifest("Pod", pod)
+        for kind, objects in state.others.items():
+            yield from (_manifest(kind, obj) for obj in objects.values())
+
+
+def _manifest(kind: str, obj: Object) -> Manifest:
+    manifest: Manifest = msgspec.json.decode(msgspec.json.encode(obj))
+    return {**manifest, "kind": kind}
+
+
+class Search:
+    """What an opened reference session finds that could be done, and what of the told reasons is not so."""
+
+    def __init__(self, world: Living) -> None:
+        self._enqueues = "enqueue" in world.actions
+        configuration = parse(f'actions: "enqueue, allocate, backfill"\n{world.tiers}')
+        self.session = Session(build(world.objects()), configuration, 0, True, NOW)
+        for tier in configuration.tiers:
+            for option in tier:
+                PLUGINS[option.name](self.session, option.arguments)
+        self._told = world.state.waiting
+        self._jobs = [job for _, job in sorted(self.session.cluster.jobs.items())]
+
+    # --- what could be done -----------------------------------------------------------------------------------------
+
+    def left_undone(self) -> list[str]:
+        """Groups that could be admitted, and pods of which one alone could be bound."""
+        return [text for job in self._jobs for text in (self._admission(job) if job.is_pending else self._binding(job))]
+
+    def _is_open(self, job: Job) -> bool:
+        return self.session.cluster.queues[job.queue].open
+
+    def _may_be_admitted(self, job: Job) -> bool:
+        if not self._is_open(job):
+            return False
+        return not self._enqueues or job.min_resources is None or self.session.enqueueable(job)
+
+    def _admission(self, job: Job) -> Iterator[str]:
+        if self._may_be_admitted(job):
+            yield f"{job.key} could be admitted"
+
+    def _binding(self, job: Job) -> Iterator[str]:
+        if self.session.job_valid(job) is not None:
+            return
+        for task in job.having("Pending"):
+            for node in self._places(job, task):
+                self.session.place(task, node, "Allocated")
+                ready = self.session.job_ready(job)
+                self.session.displace(task)
+                if ready:
+                    yield f"{task.key} could be bound to {node.name}"
+                    break
+
+    def _places(self, job: Job, task: Task) -> list[Node]:
+        """The nodes that a task could have now."""
+        queue = self.session.cluster.queues[job.queue]
+        if task.gated or not self.session.allocatable(queue, task):
+            return []
+        if not task.best_effort and self.session.overused(queue):
+            return []
+        try:
+            self.session.pre_predicate(task)
+        except PredicateFailure:
+            return []
+        return self.session.feasible(task, self.session.node_order, need_idle=True)[0]
+
+    # --- what is told -----------------------------------------------------------------------------------------------
+
+    def untrue(self) -> list[str]:
+        """Waiting groups that do not say why, and reasons that are none."""
+        return [text for job in self._jobs for text in self._untrue_of(job)]
+
+    def _untrue_of(self, job: Job) -> Iterator[str]:
+        waiting = self._told.get(job.key, ())
+        if not waiting and (job.is_pending or job.having("Pending")):
+            yield f"{job.key} waits and does not say why"
+        for reason in waiting:
+            if not self._holds(job, reason):
+                yield f"{job.key} says what is not so: {reason}"
+
+    def _holds(self, job: Job, told: ev.Waiting) -> bool:
+        tasks = [task for task in job.tasks if task.key in told.pods]
+        if any(task.status != "Pending" for task in tasks):
+            return False
+        match told.gate:
+            case "enqueue":
+                return job.is_pending and not self._may_be_admitted(job)
+            case "invalid":
+                return self.session.job_valid(job) is not None
+            case "gated":
+                return all(task.gated for task in tasks)
+            case "gang":
+                return len(job.having(*READY)) < job.min_available
+            case "queue":
+                return self._queue_says_no(job, told, tasks)
+            case "predicate":
+                return self._nodes_say_no(job, told, tasks)
+        return False
+
+    def _queue_says_no(self, job: Job, told: ev.Waiting, tasks: list[Task]) -> bool:
+        queue = self.session.cluster.queues[job.queue]
+        if "overused" in told.reason:
+            return self.session.overused(queue)
+        if told.reason.startswith("queue is "):
+            return not queue.open
+        return _beside_others(job) or not any(self.session.allocatable(queue, task) for task in tasks)
+
+    def _nodes_say_no(self, job: Job, told: ev.Waiting, tasks: list[Task]) -> bool:
+        if "larger than any node" in told.reason:
+            return job.too_large
+        return _beside_others(job) or not any(self._places(job, task) for task in tasks)
+
+
+def _beside_others(job: Job) -> bool:
+    """Whether tasks were tried beside others of a gang, which had room then and have not now."""
+    return len(job.having(*READY)) + 1 < job.min_available

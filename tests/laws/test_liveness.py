@@ -1,0 +1,55 @@
+"""Liveness: at rest nothing is left that could be done, nobody waits for idle room, and who waits says truly why.
+
+Under every order of actions that the specification knows, and other orders of tiers and plugins. ``VCD_SEEDS`` asks for
+more clusters, or for a range, as in test_reference.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.laws.liveness import ORDERS, Living, Search
+
+BLOCK = 30
+
+
+def seeds() -> range:
+    """The seeds to try: 300 unless the environment says otherwise."""
+    first, _, last = os.environ.get("VCD_SEEDS", "300").rpartition(":")
+    return range(int(first or 0), int(last))
+
+
+def blocks() -> list[range]:
+    wanted = seeds()
+    return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
+
+
+def faults(seed: int) -> list[str]:
+    """What is wrong with a cluster at rest."""
+    world = Living(seed)
+    last = world.settle()
+    waits = [f"{op.key} waits on {op.node}" for statement in last.statements for op in statement.operations]
+    search = Search(world)
+    return [*waits, *search.left_undone(), *search.untrue()]
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_at_rest_nothing_is_left_to_do_and_reasons_are_true(block: range) -> None:
+    wrong = {seed: found for seed in block if (found := faults(seed))}
+    assert wrong == {}
+
+
+def test_the_clusters_are_about_something() -> None:
+    """Every order of actions comes up; pods are bound, are evicted, and wait for reasons of many kinds."""
+    worlds = [Living(seed) for seed in range(60)]
+    gates: Counter[str] = Counter()
+    for world in worlds:
+        world.settle()
+        gates.update(told.gate for told in [one for reasons in world.state.waiting.values() for one in reasons])
+    assert {world.actions for world in worlds} == set(ORDERS)
+    assert sum(bool(world.placed()) for world in worlds) > 40
+    assert sum(bool(world.evicted) for world in worlds) > 5
+    assert gates.keys() == {"enqueue", "queue", "predicate", "gang", "invalid", "gated"}
