@@ -18,10 +18,12 @@ import structlog
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from vcd.cli import simview
+from vcd.cli import main, simview
 from vcd.cli.sim import sim
 from vcd.cli.simulation import Plan, Simulation
 from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
+from vcd.eventlog import LogReader
+from vcd.model.events import ObjectGone
 
 TRACE = Path(__file__).parents[1] / "data" / "trace"
 SMALL = ("--nodes", "3", "--mix", "gangs=2,jobs=0,deployments=0,pods=2,size=2-3,run=20-60")
@@ -126,6 +128,76 @@ def test_a_trace_runs_as_volcano_jobs() -> None:
 def test_ended_pods_are_removed_after_the_time_given() -> None:
     found = summary(*SMALL, "--remove-after", "1")
     assert found["pods"] == {"Succeeded": found["binds"]}
+
+
+NODES = """\
+apiVersion: v1
+kind: Node
+metadata: {name: mine-a}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}, capacity: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-0}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}, capacity: {cpu: "4", memory: 8Gi, pods: "10"}}
+"""
+
+
+def run_for(name: str, seconds: float) -> str:
+    return (
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default, "
+        f'annotations: {{vcd.sim/run-seconds: "{seconds}"}}}}\n'
+        "spec: {schedulerName: volcano, containers: [{name: main, image: work:1}]}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [([], 2), (["--nodes", "0"], 2), (["--nodes", "3*cpu=1,name=more-{i}"], 5)],
+    ids=["none asked for", "0", "3 more"],
+)
+def test_the_nodes_of_a_workload_are_the_cluster_and_others_are_added(
+    tmp_path: Path, nodes: list[str], count: int
+) -> None:
+    (tmp_path / "work.yaml").write_text(NODES + run_for("a", 5))
+    found = summary(*nodes, "--workload", tmp_path / "work.yaml")
+    assert (found["nodes"], found["binds"], found["refused"]) == (count, 1, [])
+
+
+def test_a_cluster_may_have_no_nodes(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(run_for("a", 5))
+    found = summary("--nodes", "0", "--workload", tmp_path / "work.yaml")
+    assert (found["nodes"], found["binds"]) == (0, 0)
+
+
+def test_a_node_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(NODES)
+    result = call("--nodes", "2", "--workload", tmp_path / "work.yaml")
+    assert (result.exit_code, "two nodes node-0" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("after", [60, 7])
+def test_an_ended_pod_is_removed_at_its_time_though_nothing_else_happens_then(tmp_path: Path, after: int) -> None:
+    (tmp_path / "work.yaml").write_text(run_for("short", 10) + run_for("long", 3000))
+    log = tmp_path / "events.sqlite"
+    summary("--nodes", "1", "--workload", tmp_path / "work.yaml", "--jump", "--remove-after", after, "--event-log", log)
+    with LogReader(log) as reader:
+        events = list(reader.read())
+    of_it = [logged for logged in events if getattr(logged.event, "key", "") == "default/short"]
+    ended, removed = sorted({logged.time for logged in of_it})[-2:]
+    assert isinstance(of_it[-1].event, ObjectGone)
+    assert removed - ended == after * 1_000_000_000
+
+
+def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VCD_EVENT_LOG", str(tmp_path / "named.sqlite"))
+    assert summary(*SMALL)["event_log"] == str(tmp_path / "named.sqlite")
+    for command in (["replay"], ["explain", "queue", "default"], ["log", "ls"], ["log", "verify"], ["conf", "show"]):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 0, (command, result.output)
+    for command in (["top", "--once"], ["whatif", "--set", "queue/default.spec.weight=4"], ["sweep", "--seeds", "0"]):
+        result = CliRunner().invoke(main, command)
+        assert "Missing option" not in result.output, (command, result.output)
 
 
 @pytest.mark.parametrize(

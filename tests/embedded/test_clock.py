@@ -84,15 +84,16 @@ async def test_background_timers_are_never_jumped_to() -> None:
     assert clock.now() == 0
 
 
-async def test_background_timers_fire_when_time_passes_them() -> None:
+async def test_background_timers_fire_at_their_own_time_when_time_passes_them() -> None:
     clock = ClusterClock(start=0, speed=None)
-    fired: list[str] = []
-    clock.call_at(50, lambda: fired.append("background"), background=True)
-    clock.call_at(60, lambda: fired.append("work"))
+    fired: list[tuple[str, float]] = []
+    for when in (70, 50, 5000):
+        clock.call_at(when, lambda: fired.append(("background", clock.now())), background=True)
+    clock.call_at(600, lambda: fired.append(("work", clock.now())))
     running = asyncio.create_task(clock.run())
     await clock.wait_idle()
     running.cancel()
-    assert fired == ["background", "work"]
+    assert fired == [("background", 50), ("background", 70), ("work", 600)]
 
 
 async def test_idle_again_after_new_work() -> None:

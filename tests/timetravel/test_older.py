@@ -68,6 +68,19 @@ async def test_a_file_of_this_schema_is_read_itself(tmp_path: Path) -> None:
         assert (path, told) == (tmp_path / "log", [])
 
 
+@pytest.mark.parametrize("made", ["empty file", "empty database"])
+def test_a_file_with_nothing_in_it_is_called_empty(tmp_path: Path, made: str) -> None:
+    path = tmp_path / "empty.sqlite"
+    path.touch()
+    if made == "empty database":
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+    with pytest.raises(LogError, match=r"it is empty; `vcd run` or `vcd sim` writes one"), up_to_date(path):
+        pass
+    with pytest.raises(LogError, match="it is empty"):
+        LogReader(path)
+
+
 def test_a_newer_file_and_one_that_is_no_log_are_refused(older: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(older)) as connection:
         connection.execute("PRAGMA user_version = 1000")

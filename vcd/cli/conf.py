@@ -25,6 +25,7 @@ from vcd.api import (
     read_policy,
     roles_for,
 )
+from vcd.cli.inputs import EVENT_LOG
 
 _WIDTH_OF_A_PIPE = 160
 
@@ -77,17 +78,23 @@ def check(file: str, output: str) -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
-@click.option("--event-log", type=click.Path(), help="Show the policy in force in this event log.")
+@click.option(
+    "--event-log",
+    type=click.Path(),
+    envvar=EVENT_LOG,
+    help="Show the policy in force in this event log, unless FILE is given.",
+    show_envvar=True,
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def show(file: str | None, event_log: str | None, output: str) -> None:
     """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
 
-    With --event-log, the version in force: the one that the scheduler which writes the log decides under.
+    With --event-log and no FILE, the version in force: the one that the scheduler which writes the log decides under.
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
     try:
-        if event_log is not None:
+        if event_log is not None and file is None:
             policy, file = _policy(_logged(event_log), logged=True), f"in force in {event_log}"
         else:
             policy = _policy(None if file is None else _text(file))

@@ -12,6 +12,7 @@ import msgspec
 
 from vcd import api
 from vcd.cli.errors import says_errors
+from vcd.cli.inputs import event_log_option
 
 
 class _Told(Protocol):
@@ -91,7 +92,7 @@ _OF: dict[str, tuple[str, ...]] = {
 @click.command()
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @click.argument("name", default="")
-@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@event_log_option
 @click.option("-n", "--namespace", default="default", show_default=True, help="The namespace of NAME.")
 @click.option("--session", type=click.IntRange(min=1), help="job, order: as of this session. session: this one.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="queue: from this session on.")

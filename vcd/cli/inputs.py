@@ -9,12 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 
 from vcd.api import shallow
 from vcd.cli.errors import Unusable
 
 Manifest = dict[str, Any]
+
+EVENT_LOG = "VCD_EVENT_LOG"
+"""The variable that names the event log where no option or argument does."""
+
+event_log_option = click.option(
+    "--event-log",
+    required=True,
+    envvar=EVENT_LOG,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The log file.",
+    show_envvar=True,
+)
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """The files of a folder that are read, as kubectl does."""

@@ -19,12 +19,13 @@ from rich.table import Table
 
 from vcd.api import logfile
 from vcd.cli.errors import says_errors
+from vcd.cli.inputs import EVENT_LOG
 
 TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "clock", "answer", "session", "outcome")
 _WIDTH_OF_A_PIPE = 1000
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+_file = click.argument("file", envvar=EVENT_LOG, type=click.Path(dir_okay=False, path_type=Path))
 _output = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="Table (default) or JSON."
 )

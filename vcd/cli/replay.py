@@ -13,15 +13,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vcd import api
 from vcd.cli.errors import says_errors
+from vcd.cli.inputs import event_log_option
 
 _SHOWN = 10
 """Runs of sessions that a line names."""
 
 
 @click.command()
-@click.option(
-    "--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file to replay."
-)
+@event_log_option
 @click.option("--session", type=click.IntRange(min=1), help="Only this session.")
 @click.option("--from", "first", type=click.IntRange(min=1), help="The first session; the oldest unless given.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="The last session; the newest unless given.")

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rich.live import Live
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import read_manifests
+from vcd.cli.inputs import EVENT_LOG, read_manifests
 from vcd.cli.simulation import Plan, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -55,7 +56,11 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.option("--nodes", help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8".')
+@click.option(
+    "--nodes",
+    help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8". They are added to the '
+    "nodes of --workload or --trace-nodes; 10 unless given where those bring none.",
+)
 @click.option("--queues", default="", help='Queues with their weights: "research:3,serving".')
 @click.option("--workload", "workloads", multiple=True, help="A file or folder of manifests, or -; may be repeated.")
 @click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
@@ -74,7 +79,13 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
 @click.option("--serve", callback=_address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
 @click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
-@click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
+@click.option(
+    "--event-log",
+    type=_path,
+    envvar=EVENT_LOG,
+    help="A new file for the event log; a temporary one unless given.",
+    show_envvar=True,
+)
 @click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
 @click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
 @click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="End after so many cluster seconds.")
@@ -118,7 +129,8 @@ def sim(
         raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
     logs.configure(verbosity=-1)
     try:
-        found = _nodes(nodes, trace_nodes), parse_queues(queues)
+        manifests = read_manifests(workloads)
+        found = _nodes(nodes, trace_nodes, manifests), parse_queues(queues)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
         given = bool(workloads or serve[1])
         arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
@@ -127,7 +139,7 @@ def sim(
             nodes=found[0],
             queues=[*(queue for queue in more_queues if queue["metadata"]["name"] not in names), *found[1]],
             arrivals=arrivals,
-            manifests=read_manifests(workloads),
+            manifests=manifests,
             conf=scheduler_conf,
             seed=seed,
             speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
@@ -146,12 +158,22 @@ def sim(
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _nodes(spec: str | None, file: Path | None) -> list[dict[str, Any]]:
+def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes to begin with: a trace's, and those asked for; ten where nothing else brings any."""
     found = [] if file is None else trace.read_nodes(_readable(file))
-    if spec is None and file is not None:
-        return found
-    spec = "10" if spec is None else spec.strip()
-    return [*found, *parse_nodes(f"{spec}*{_SHAPE}" if spec.isascii() and spec.isdigit() else spec)]
+    brought = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Node"]
+    if spec is None:
+        spec = "0" if file is not None or brought else "10"
+    spec = spec.strip()
+    if not (spec.isascii() and spec.isdigit()):
+        found += parse_nodes(spec)
+    elif int(spec):
+        found += parse_nodes(f"{spec}*{_SHAPE}")
+    names = [node["metadata"]["name"] for node in found]
+    doubled = next((name for name, count in Counter([*names, *brought]).items() if count > 1), None)
+    if doubled is not None:
+        raise Unusable(f"there are two nodes {doubled}; give those of --nodes a name of their own: name=more-{{i}}")
+    return found
 
 
 def _arrivals(

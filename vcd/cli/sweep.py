@@ -9,14 +9,14 @@ import msgspec
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.inputs import event_log_option, read_manifests, read_text
 from vcd.cli.runs import print_runs, refused
 
 SECOND = 1_000_000_000
 
 
 @click.command()
-@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@event_log_option
 @click.option("--scheduler-conf", "confs", multiple=True, metavar="FILE", help="A configuration; may be repeated.")
 @click.option("--seeds", default="0", show_default=True, metavar="N or N-M", help="Orders of equal nodes to try.")
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import says_errors
+from vcd.cli.inputs import event_log_option
 from vcd.cli.runs import span
 
 _ROWS = 10
@@ -27,7 +28,7 @@ _SECOND = 1_000_000_000
 
 
 @click.command()
-@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@event_log_option
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds between two looks."
 )

@@ -10,6 +10,7 @@ import click
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.inputs import event_log_option
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
 
@@ -27,7 +28,7 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
 
 
 @click.command()
-@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@event_log_option
 @click.option(
     "--address",
     "where",

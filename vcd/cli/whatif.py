@@ -13,14 +13,14 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from vcd import api
 from vcd.cli.errors import says_errors
-from vcd.cli.inputs import read_manifests, read_text
+from vcd.cli.inputs import event_log_option, read_manifests, read_text
 from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
 
 
 @click.command()
-@click.option("--event-log", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The log file.")
+@event_log_option
 @click.option("--scheduler-conf", "conf", help="Another configuration file.")
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="queue/a.spec.weight=4")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")

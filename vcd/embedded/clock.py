@@ -98,7 +98,7 @@ class ClusterClock:
     def call_at(self, when: float, fn: Callable[[], None], *, background: bool = False) -> Timer:
         """Have ``fn`` called once it is ``when``; timers of one time run in the order in which they were made.
 
-        A background timer (a heartbeat, a retry) fires in its turn, but is never what time jumps for, and a cluster
+        A background timer (a heartbeat, a retry) fires at its time, but is never what time jumps for, and a cluster
         with only such timers left is idle.
         """
         self._order += 1
@@ -186,7 +186,8 @@ class ClusterClock:
             self._wake.clear()
             await self._wake.wait()
         else:
-            self._now = max(self._now, due)
+            # what is due on the way happens at its own time
+            self._now = max(self._now, min(due, self._timers[0].when))
 
     async def _sleep(self) -> None:
         while self._timers and self._timers[0].cancelled:

@@ -69,6 +69,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     connection, version = _opened_read_only(path)
     if version < migrations()[-1][0]:
         connection.close()
+        _expect_written(path, version)
         raise LogError(f"event log {path}: written by an older vcd; run `vcd log compact` to bring it up to date")
     return connection
 
@@ -82,6 +83,7 @@ def migrated_copy(path: Path, folder: Path) -> Path | None:
     with closing(connection):
         if version == migrations()[-1][0]:
             return None
+        _expect_written(path, version)
         copy = folder / path.name
         with failures_explained(path), closing(sqlite3.connect(copy)) as target:
             connection.backup(target)
@@ -107,6 +109,11 @@ def _opened_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
                 raise
             # A file in WAL mode in a directory that may not be written: nobody can be writing it.
             return _checked_read_only(path, "mode=ro&immutable=1")
+
+
+def _expect_written(path: Path, version: int) -> None:
+    if not version:
+        raise LogError(f"event log {path}: it is empty; `vcd run` or `vcd sim` writes one")
 
 
 def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:

@@ -51,7 +51,7 @@ class FinishedController(Controller):
             if not self._after:
                 self.enqueue((PODS, namespace, name))
                 return
-            # time never jumps for this: it happens along with what comes next
+            # a cluster where nothing else is left to happen does not wait for this
             self.enqueue_at((PODS, namespace, name), self.clock.now() + self._after, background=True)
 
     def reconcile(self, key: Key) -> None:
