@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from vcd.scheduling.leave import Leave
 from vcd.scheduling.plugin import Plugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
@@ -43,6 +44,11 @@ def tasks_of(session: Session, *names: str) -> list[Task]:
 def queue_of(session: Session, name: str) -> Queue:
     """A queue by name."""
     return session.queues[name]
+
+
+def let_go(plugin: Plugin, point: str, asker: Any, tasks: list[Task]) -> list[str]:
+    """Whom of ``tasks`` a plugin lets go together at a victims' point, if nobody else is asked."""
+    return named(Leave(tasks, [(plugin, getattr(plugin, point)(asker, tasks))]).together())
 
 
 def named(tasks: Iterable[Task]) -> list[str]:

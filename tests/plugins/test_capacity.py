@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, priority_class, queue, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.world import World
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
@@ -388,7 +388,7 @@ def test_what_was_admitted_is_shown() -> None:
 
 
 def reclaimed(session: Session, asker: str, *names: str) -> list[str]:
-    return named(plugin(session).reclaimable(task_of(session, asker), tasks_of(session, *names)))
+    return let_go(plugin(session), "reclaimable", task_of(session, asker), tasks_of(session, *names))
 
 
 def names(prefix: str, count: int) -> list[str]:
@@ -499,13 +499,13 @@ def test_where_the_node_has_room_all_that_is_asked_for_counts() -> None:
 def test_a_gang_reclaims_by_the_same_rules() -> None:
     session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 6, running=6), wants("q2", 2))
     context = EvictionContext("gangreclaim", job_of(session, "q2"))
-    assert named(plugin(session).unified_evictable(context, tasks_of(session, *names("q1", 6)))) == ["q1-0", "q1-1"]
+    assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, *names("q1", 6))) == ["q1-0", "q1-1"]
 
 
 def test_whom_a_gang_preempts_is_not_for_capacity_to_say() -> None:
     session = opened(deserves("q1", 9), wants("q1", 3, running=2))
     context = EvictionContext("gangpreempt", job_of(session, "q1"))
-    assert named(plugin(session).unified_evictable(context, tasks_of(session, "q1-0", "q1-1"))) == ["q1-0", "q1-1"]
+    assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, "q1-0", "q1-1")) == ["q1-0", "q1-1"]
 
 
 # --- worked examples ------------------------------------------------------------------------------------------------

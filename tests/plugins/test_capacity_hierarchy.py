@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, quantities, queue, session_of
-from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.opened import job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.world import World
 from vcd.scheduling.eviction import EvictionContext
@@ -566,7 +566,7 @@ def test_a_gang_minds_the_level_too() -> None:
         level=1,
     )
     context = EvictionContext("gangreclaim", job_of(session, "b"))
-    assert named(plugin(session).unified_evictable(context, tasks_of(session, *names("a", 6)))) == []
+    assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, *names("a", 6))) == []
 
 
 def test_a_queue_may_reclaim_for_what_its_parent_deserves() -> None:

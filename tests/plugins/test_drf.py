@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dsl import gang, group, node, planned, pod, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -110,8 +110,8 @@ def test_victims_are_taken_from_who_keeps_no_less(held: int, wanted: int, victim
         gang("poor", 1, cpu=wanted),
         conf=CONF,
     )
-    found = plugin_of(session, DrfPlugin).preemptable(task_of(session, "poor-0"), tasks_of(session, "rich-0"))
-    assert named(found) == victims
+    drf, asker = plugin_of(session, DrfPlugin), task_of(session, "poor-0")
+    assert let_go(drf, "preemptable", asker, tasks_of(session, "rich-0")) == victims
 
 
 def test_each_victim_lowers_its_jobs_share() -> None:
@@ -120,5 +120,5 @@ def test_each_victim_lowers_its_jobs_share() -> None:
         node("n", cpu=8), gang("rich", 4, on=["n"] * 4, cpu=1), group("g"), pod("p", group="g", cpu=2), conf=CONF
     )
     rich = tasks_of(session, "rich-0", "rich-1", "rich-2", "rich-3")
-    victims = plugin_of(session, DrfPlugin).preemptable(task_of(session, "p"), rich)
-    assert named(victims) == ["rich-0", "rich-1"]
+    victims = let_go(plugin_of(session, DrfPlugin), "preemptable", task_of(session, "p"), rich)
+    assert victims == ["rich-0", "rich-1"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.plugins._hierarchy import ONE, Places
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.session import Session
@@ -41,9 +41,8 @@ def first(session: Session, *names: str) -> list[str]:
 
 
 def reclaimable(session: Session, reclaimer: str, *names: str) -> list[str]:
-    found = plugin_of(session, DrfPlugin).reclaimable(task_of(session, reclaimer), tasks_of(session, *names))
-    assert found is not None
-    return named(found)
+    drf = plugin_of(session, DrfPlugin)
+    return let_go(drf, "reclaimable", task_of(session, reclaimer), tasks_of(session, *names))
 
 
 # --- the flag -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import BARE, Manifest, gang, group, node, planned, pod, session_after, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.plugin import Vote
 from vcd.scheduling.plugins.gang import GangPlugin
@@ -225,8 +225,7 @@ def test_victims_are_taken_above_the_minimum_only(point: str) -> None:
         node("n", cpu=64), gang("old", 4, members=2, on=["n"] * 4, cpu=1), gang("want", 1, cpu=1), conf=CONF
     )
     candidates = tasks_of(session, "old-0", "old-1", "old-2", "old-3")
-    victims = getattr(plugin(session), point)(task_of(session, "want-0"), candidates)
-    assert named(victims) == ["old-0", "old-1"]
+    assert let_go(plugin(session), point, task_of(session, "want-0"), candidates) == ["old-0", "old-1"]
 
 
 def test_victims_are_counted_job_by_job() -> None:
@@ -238,7 +237,7 @@ def test_victims_are_counted_job_by_job() -> None:
         conf=CONF,
     )
     candidates = tasks_of(session, "a-0", "b-0", "a-1", "b-1")
-    assert named(plugin(session).preemptable(task_of(session, "want-0"), candidates)) == ["a-0", "b-0"]
+    assert let_go(plugin(session), "preemptable", task_of(session, "want-0"), candidates) == ["a-0", "b-0"]
 
 
 # --- sub-groups -----------------------------------------------------------------------------------------------------

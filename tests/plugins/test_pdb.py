@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import NOW, Manifest, flat, gang, group, node, planned, pod, priority_class, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -48,8 +48,7 @@ def opened(*objects: Manifest) -> Session:
 
 
 def victims(session: Session, *names: str, point: str = "preemptable") -> list[str]:
-    method = getattr(plugin_of(session, PdbPlugin), point)
-    return named(method(task_of(session, "p"), tasks_of(session, *names)))
+    return let_go(plugin_of(session, PdbPlugin), point, task_of(session, "p"), tasks_of(session, *names))
 
 
 # --- what a budget covers -------------------------------------------------------------------------------------------

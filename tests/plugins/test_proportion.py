@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.plugin import Refusal, Vote
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.session import Session
@@ -340,7 +340,7 @@ def test_the_refusal_names_all_quantities() -> None:
 
 def reclaimed(*objects: Any, names: tuple[str, ...]) -> list[str]:
     session = session_of(node("n", cpu=8), *objects, conf=CONF)
-    return named(plugin(session).reclaimable(task_of(session, "q2-0"), tasks_of(session, *names)))
+    return let_go(plugin(session), "reclaimable", task_of(session, "q2-0"), tasks_of(session, *names))
 
 
 def test_tasks_above_what_their_queue_deserves_may_be_reclaimed() -> None:

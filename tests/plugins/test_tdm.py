@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, session_after, session_of
-from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from tests.predicates.asking import passing, reasons
 from tests.scores.rating import points, rated
 from vcd.scheduling.plugin import Vote
@@ -256,7 +256,7 @@ def preempted(preemptor: dict[str, str], *objects: Manifest) -> list[str]:
     )
     keys = sorted(key for key in session.snapshot.tasks.keys if key and not key.endswith("/p"))
     tasks = tasks_of(session, *(key.partition("/")[2] for key in keys))
-    return named(plugin_of(session, TdmPlugin).preemptable(task_of(session, "p"), tasks))
+    return let_go(plugin_of(session, TdmPlugin), "preemptable", task_of(session, "p"), tasks)
 
 
 FIRM = {PREEMPTABLE: "false"}

@@ -38,7 +38,7 @@ from tests.dsl import (
 from tests.embedded.simulated import JOBS, Simulated
 from tests.embedded.simulated import job as volcano_job
 from tests.embedded.simulated import task as task_spec
-from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
+from tests.plugins.opened import conf, job_of, let_go, named, plugin_of, task_of, tasks_of
 from tests.plugins.test_configuration_samples import text_of
 from tests.predicates.asking import passing, pending
 from tests.scores.rating import points
@@ -113,7 +113,7 @@ def test_000_4_4_a_budget_of_two_lets_one_of_three_go() -> None:
         conf=text_of("000-4.4-pdb"),
     )
     asked = tasks_of(session, "my-0", "my-1", "my-2", "other")
-    assert named(plugin_of(session, PdbPlugin).preemptable(task_of(session, "p"), asked)) == ["my-0", "other"]
+    assert let_go(plugin_of(session, PdbPlugin), "preemptable", task_of(session, "p"), asked) == ["my-0", "other"]
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_the_parts_of_a_session_are_told_as_they_end() -> None:
     run(snapshot_of(cluster()), read_policy(CONF), NOW_NS, 0, mark=told.append)
     parts = [name for name in dict.fromkeys(told) if "/" not in name]
     assert parts == ["open", "enqueue", "allocate", "backfill", "close"]
-    assert [name for name in told if name.startswith("open/")] == ["open/priority", "open/gang"]
+    assert [name for name in told if name.startswith("open/")] == ["open/gang", "open/priority"]
 
 
 def test_a_session_names_what_decided_it() -> None:

@@ -18,7 +18,7 @@ from vcd.scheduling.action import Action
 from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.guard import Nonsense
-from vcd.scheduling.plugin import Depends, Plugin, Predicate, Refusal, Score, Vote, tells_kinds
+from vcd.scheduling.plugin import Allowance, Depends, Plugin, Predicate, Refusal, Score, Vote, tells_kinds
 from vcd.scheduling.points import POINTS, Combine
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
@@ -212,6 +212,27 @@ def test_a_plugin_does_not_change_the_offer(offer: Callable[..., type[Plugin]]) 
     kind = offer(preemptable=lambda self, asker, given: given.clear() or given)
     assert guard.point(kind(read_arguments()), "preemptable", None)(None, tasks) == []
     assert len(tasks) == 2
+
+
+@pytest.mark.parametrize("question", ["permits", "spend"])
+def test_what_several_are_allowed_together_is_asked_through_the_gate(
+    offer: Callable[..., type[Plugin]], question: str
+) -> None:
+    """An allowance that answers nonsense, or raises when a task goes, is its plugin's to blame."""
+
+    class Odd(Allowance):
+        def permits(self, task: Any) -> Any:
+            return "perhaps" if question == "permits" else True
+
+        def spend(self, task: Any) -> None:
+            raise KeyError(question)
+
+    conf = "actions: preempt\ntiers:\n- plugins:\n  - name: odd\n"
+    offer(preemptable=lambda self, asker, given: Odd(), job_starving=lambda self, job: job.name == "new")
+    old, new = gang("old", 1, on=["n"], cpu=4), gang("new", 1, cpu=4)
+    plan = decide(snapshot_of(node("n", cpu=4), old, new), read_policy(conf), NOW_NS, 0)
+    expected = {"permits": "expected True or False at Allowance.permits, got 'perhaps'", "spend": "KeyError('spend')"}
+    assert plan.faults == (f"odd: {expected[question]}",)
 
 
 def test_the_target_is_one_of_the_jobs(offer: Callable[..., type[Plugin]]) -> None:

@@ -475,7 +475,7 @@ def bundles(*policies: Manifest, pods: list[Manifest], members: int = 1, **spec:
     session = session_of(node("n", cpu=64), divided(*policies, members=members, phase="Running", **spec), *pods)
     job = job_of(session, "g")
     placed = [task for task in job.tasks() if task.status == TaskStatus.RUNNING]
-    return [(bundle.whole, named(bundle.tasks)) for bundle in bundles_of(job, placed)]
+    return [(bundle.whole, named(bundle.tasks)) for bundle in bundles_of(job, placed, session.nodes.total > 0)]
 
 
 def prioritized(number: int, *names: tuple[str, int], role: str = "") -> Iterator[Manifest]:

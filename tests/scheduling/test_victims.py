@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from tests.dsl import gang, moment, node, queue, session_of
 from tests.plugins.opened import named, queue_of, task_of, tasks_of
 from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugin import Allowance, Plugin
 from vcd.scheduling.points import VICTIM_POINTS
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
@@ -85,7 +88,8 @@ def test_tiers(monkeypatch: pytest.MonkeyPatch, point: str, tiers: list[list[Any
 
 
 @POINT
-def test_a_plugin_is_asked_about_whom_the_ones_before_it_left(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_each_plugin_is_asked_about_all(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """What the ones before it left is not for it to see: its answer must not hang on its place in the tier."""
     asked: list[list[str]] = []
 
     def second(*subject: Any) -> list[Task]:
@@ -93,7 +97,45 @@ def test_a_plugin_is_asked_about_whom_the_ones_before_it_left(monkeypatch: pytes
         return list(subject[-1])
 
     assert victims(session_with(monkeypatch, point, [[["a-1", "a-3"], second]]), point) == ["a-1", "a-3"]
-    assert asked == [["a-1", "a-3"]]
+    assert asked == [NAMES]
+
+
+class AtMost(Allowance):
+    """So many tasks, the names that it does not let go at all left out."""
+
+    def __init__(self, count: int, never: Sequence[str] = ()) -> None:
+        self._left = count
+        self._never = never
+
+    def permits(self, task: Task) -> bool:
+        return self._left > 0 and task.name not in self._never
+
+    def spend(self, task: Task) -> None:
+        self._left -= 1
+
+
+@POINT
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([partial(AtMost, 2)], ["a-0", "a-1"]),
+        ([partial(AtMost, 1), ["a-2", "a-3"]], ["a-2"]),
+        ([partial(AtMost, 2), partial(AtMost, 3, ["a-0", "a-1"])], ["a-2", "a-3"]),
+        ([partial(AtMost, 2), partial(AtMost, 1), ["a-1", "a-2"]], ["a-1"]),
+        ([partial(AtMost, 1, ["a-3"]), ["a-3"]], []),
+        ([partial(AtMost, 0)], []),
+        ([partial(AtMost, 1), None], ["a-0"]),
+    ],
+)
+def test_what_is_allowed_to_several_goes_to_those_that_nobody_keeps(
+    monkeypatch: pytest.MonkeyPatch, point: str, answers: list[Any], expected: list[str]
+) -> None:
+    """In every order of the plugins of a tier, in one tier and from one that protects in another."""
+    asked = [(lambda *_, make=each: make()) if callable(each) else each for each in answers]
+    for order in itertools.permutations(asked):
+        assert victims(session_with(monkeypatch, point, [list(order)]), point) == expected
+    later = session_with(monkeypatch, point, [[NAMES], *[[each] for each in asked]], protecting=(1, 2, 3))
+    assert victims(later, point) == expected
 
 
 @POINT

@@ -104,12 +104,12 @@ async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None
         ("z-2", "not needed", ""),
         ("x-0", "spared", "gang"),
         ("z-1", "spared", "proportion"),
-        ("z-0", "spared", "gang"),
+        ("z-0", "spared", "proportion"),
         ("old-0", "not asked", ""),
     ]
     assert others["z-2"].why == "default/x-1 goes first: lower priority (5 against 10), says priority"
     assert others["z-0"].why == (
-        "lets go: of each job, as many as it has above its minimum;"
+        "lets go: tasks of queues that hold more than they deserve, as long as they do;"
         " default/x-1 goes first: lower priority (5 against 10), says priority"
     )
     assert others["old-0"].why == "is of queue b itself"
@@ -122,7 +122,7 @@ async def test_the_lines_hold_the_sentence_the_reasons_and_a_table(path: Path) -
     lines = list(explanation.lines())
     assert lines[0] == "pod default/x-1: 1 eviction up to 2026-01-01T00:00:00.000Z"
     assert lines[1] == f"2026-01-01T00:00:00.000Z  session 1: default/x-1 on n1 {explanation.evictions[0].text}"
-    assert lines[-5].split("  ")[2] == "default/z-2"
+    assert lines[-4].split("  ")[2] == "default/z-2"
     assert (
         json.loads(msgspec.json.encode(explanation))["evictions"][0]["queues"]["a"]["amounts"]["deserved"]["cpu"]
         == 40000
@@ -293,7 +293,7 @@ async def test_a_preempted_pod_is_told_the_priorities(path: Path) -> None:
         await made.cycle()
     eviction = only(explain_eviction(path, "low-0"))
     assert eviction.text == "evicted by preempt for default/urgent of its own queue default (priority 10, its own 0)"
-    assert eviction.let_go == ("priority", "gang")
+    assert eviction.let_go == ("gang", "priority")
 
 
 async def test_a_pod_that_went_for_a_gang_is_told_so(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vcd.model.objects import Pod, PodDisruptionBudget
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
-from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.plugin import Allowance, Refusal
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -22,6 +22,23 @@ class _Budget(NamedTuple):
     namespace: str
     selector: Selector
     disrupted: frozenset[str]
+
+
+class Disruptions(Allowance):
+    """Pods whose budgets allow it, each taking from what is ``left``."""
+
+    def __init__(self, budgets: Budgets, left: list[int]) -> None:
+        self._budgets = budgets
+        self._left = left
+
+    def permits(self, task: Task) -> bool:
+        """Whether all of its budgets have some left."""
+        return all(self._left[number] > 0 for number in self._budgets.of(task.pod, task.labels))
+
+    def spend(self, task: Task) -> None:
+        """One of each of its budgets."""
+        for number in self._budgets.of(task.pod, task.labels):
+            self._left[number] -= 1
 
 
 class Budgets:
@@ -84,17 +101,9 @@ class Budgets:
         for number in budgets:
             self._left[number] += 1
 
-    def allowed(self, tasks: list[Task]) -> list[Task]:
-        """Those whose budgets allow it, each taking from what is left for the next; nothing is taken for good."""
-        left = self._left.copy()
-        victims = []
-        for task in tasks:
-            budgets = self.of(task.pod, task.labels)
-            if all(left[number] > 0 for number in budgets):
-                for number in budgets:
-                    left[number] -= 1
-                victims.append(task)
-        return victims
+    def allowance(self) -> Disruptions:
+        """What may go together as things are now; nothing is taken for good."""
+        return Disruptions(self, self._left.copy())
 
     def violated(self, tasks: list[Task]) -> int:
         """How many of ``tasks`` exceed what a budget of theirs allows, if all go."""

@@ -18,6 +18,7 @@ from vcd.scheduling.nodes import fits
 
 if TYPE_CHECKING:
     from vcd.scheduling.candidates import Candidates
+    from vcd.scheduling.leave import Leave
     from vcd.scheduling.nodes import Ints
     from vcd.scheduling.session import Session
     from vcd.scheduling.statement import Statement
@@ -131,6 +132,60 @@ def fits_on(session: Session, task: Task, node: int, candidates: Candidates) -> 
     )
 
 
+def who_goes(task: Task, room: Ints, ask: Callable[[], Leave]) -> tuple[list[Task], Leave]:
+    """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
+    no room comes of it. ``ask`` puts the question to the plugins anew.
+
+    Those that may not go all together are first tried in the order in which they would go; where some resource lacks
+    then, by how much they hold of it.
+    """
+    leave = ask()
+    victims = leave.tasks
+    scarce = np.zeros(len(room), np.bool_)
+    while victims and (_with(room, victims) >= task.floor).all():
+        going = _going_together(task, room, leave, victims)
+        lacking = task.floor > _with(room, going)
+        if not lacking.any():
+            return going, leave
+        if not (lacking & ~scarce).any():
+            break
+        scarce |= lacking
+        leave = ask()
+        victims = _most_first(leave.tasks, (task.floor - room)[scarce], scarce)
+    return [], leave
+
+
+def _with(room: Ints, victims: list[Task]) -> Ints:
+    """A node's room with what victims hold beside it."""
+    room = room.copy()
+    for victim in victims:
+        room += victim.request
+    return room
+
+
+def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task]) -> list[Task]:
+    """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
+    lacks, then the others, since who brings no room may be in the way of a predicate (pains.md 12)."""
+    room = room.copy()
+    going: list[Task] = []
+    for _ in range(2):
+        others = []
+        for victim in victims:
+            lacking = task.floor > room
+            if lacking.any() and not (victim.request[lacking] > 0).any():
+                others.append(victim)
+            elif leave.take(victim):
+                going.append(victim)
+                room += victim.request
+        victims = others
+    return going
+
+
+def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_]) -> list[Task]:
+    """Victims by how much they hold of some resources, each as part of what lacks of it."""
+    return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
+
+
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
 
@@ -223,41 +278,21 @@ class Room:
         """
         if self._fits_already(task, node):
             return []
-        victims = self.session.victims(self.point, task, offered)
-        if not victims or not self._would_do(task, node, victims):
-            return None
+        session = self.session
+        room = session.nodes.usage.room_of(node)
+        going, _ = who_goes(task, room, lambda: session.leave(self.point, task, offered))
+        return self._evict_until_fit(statement, task, node, going)
+
+    def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
+        """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,
+        where it does not fit without all of them."""
         save_point = statement.save()
-        chosen = self._evict_until_fit(statement, task, node, victims)
-        if chosen is None:
-            statement.undo(save_point)
-            return None
-        return self._spare(statement, save_point, task, node, chosen)
-
-    def _would_do(self, task: Task, node: int, victims: list[Task]) -> bool:
-        room = self.session.nodes.usage.room_of(node)
-        for victim in victims:
-            room += victim.request
-        return bool((room >= task.floor).all())
-
-    def _evict_until_fit(self, statement: Statement, task: Task, node: int, victims: list[Task]) -> list[Task] | None:
-        chosen: list[Task] = []
-        for _ in range(2):  # who brings no room may still be in the way of a predicate once there is room
-            spared = []
-            for victim in victims:
-                if not self._helps(task, node, victim):
-                    spared.append(victim)
-                    continue
-                statement.evict(victim, self.why)
-                chosen.append(victim)
-                if self.fits(task, node):
-                    return chosen
-            victims = spared
+        for count, victim in enumerate(going, 1):
+            statement.evict(victim, self.why)
+            if self.fits(task, node):
+                return self._spare(statement, save_point, task, node, going[:count])
+        statement.undo(save_point)
         return None
-
-    def _helps(self, task: Task, node: int, victim: Task) -> bool:
-        """Whether a victim holds some of what the node lacks, where it lacks anything (pains.md 12)."""
-        lacking = task.floor > self.session.nodes.usage.room_of(node)
-        return not lacking.any() or bool((victim.request[lacking] > 0).any())
 
     def _spare(self, statement: Statement, save_point: int, task: Task, node: int, chosen: list[Task]) -> list[Task]:
         """Give back whom it takes not, those that would go last first."""

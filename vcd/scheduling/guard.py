@@ -20,6 +20,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling import registry
 from vcd.scheduling.nodes import Usage
 from vcd.scheduling.plugin import (
+    Allowance,
     Depends,
     Mask,
     Plugin,
@@ -28,6 +29,7 @@ from vcd.scheduling.plugin import (
     Refusal,
     Score,
     Scores,
+    VictimsAnswer,
     Vote,
     tells_kinds,
 )
@@ -387,6 +389,20 @@ class GuardedScore(Score):
         return self._ask("normalise", _points, (len(raw), self.weight), raw, feasible)  # type: ignore[no-any-return]
 
 
+class GuardedAllowance(Allowance):
+    """An allowance behind its plugin's gate."""
+
+    def __init__(self, gate: Gate, part: Allowance) -> None:
+        self._gate = gate
+        self._part = part
+
+    def permits(self, task: Task) -> bool:
+        return self._gate.ask("Allowance.permits", _truth, (), self._part.permits, task)  # type: ignore[no-any-return]
+
+    def spend(self, task: Task) -> None:
+        self._gate.ask("Allowance.spend", None, (), self._part.spend, task)
+
+
 def _take_over(guarded: Predicate | Score, part: Predicate | Score, fields: Mapping[str, type]) -> None:
     """Have the guarded part declare what the part behind it does."""
     for field, kind in fields.items():
@@ -482,13 +498,20 @@ def _truth(answer: Any, *asked: Any) -> bool:
     return bool(answer) if isinstance(answer, bool | np.bool_) else _expected("True or False", answer)
 
 
-def _victims(answer: Any, *asked: Any) -> list[Task] | None:
+def _victims(gate: Gate) -> Check:
+    def check(answer: Any, *asked: Any) -> VictimsAnswer:
+        if isinstance(answer, Allowance):
+            return GuardedAllowance(gate, answer)
+        return None if answer is None else _listed_victims(answer, *asked)
+
+    return check
+
+
+def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
     """Some of the tasks that were offered, each once, in the order in which they were."""
-    if answer is None:
-        return None
     offered: Sequence[Task] = asked[-1]
     if not isinstance(answer, list | tuple):
-        _expected("a list of some of the tasks offered, or None", answer)
+        _expected("a list of some of the tasks offered", answer)
     by_row = {task.row: task for task in offered}
     chosen: dict[int, Task] = {}
     for victim in answer:
@@ -498,11 +521,6 @@ def _victims(answer: Any, *asked: Any) -> list[Task] | None:
             _expected("each victim to be one of the tasks offered, named once", getattr(victim, "key", victim))
         chosen[row] = task
     return [task for task in offered if task.row in chosen]
-
-
-def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
-    victims = _victims(answer, *asked)
-    return _expected("a list of some of the tasks offered", answer) if victims is None else victims
 
 
 def _one_offered(answer: Any, *asked: Any) -> Any:
@@ -618,7 +636,7 @@ _CHECKS: Mapping[str, Callable[[Gate], Check]] = {
     "predicates": _predicates,
     **dict.fromkeys(("node_order", "batch_node_order"), _scores),
     "best_node": _same(_row),
-    **dict.fromkeys(("preemptable", "reclaimable", "unified_evictable"), _same(_victims)),
+    **dict.fromkeys(("preemptable", "reclaimable", "unified_evictable"), _victims),
     "victim_tasks": _same(_listed_victims),
     "target_job": _same(_one_offered),
     "pre_bind": _same(_volumes),

@@ -8,7 +8,7 @@ it implements. A new instance is made for every session.
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -155,6 +155,35 @@ def tells_kinds(part: Predicate | Score) -> bool:
     return method not in (Predicate.kind_of, Score.kind_of)
 
 
+class Allowance:
+    """What a plugin lets go of several pods together: one that goes may leave less for the others, as with a gang's
+    surplus, a disruption budget, or a queue's room above its share.
+
+    Made for one question. Pods are tried in one order; a pod goes where all who were asked permit it, and then spends
+    of each allowance. One that stays spends nothing, so that it does not matter in which order plugins are asked.
+    """
+
+    def permits(self, task: Task) -> bool:
+        """Whether a task may go beside those that spent so far; changes nothing."""
+        raise NotImplementedError
+
+    def spend(self, task: Task) -> None:
+        """A task goes that it permits."""
+
+    def among(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those of ``tasks`` that may go together, if nobody else is asked; they spend."""
+        going = []
+        for task in tasks:
+            if self.permits(task):
+                self.spend(task)
+                going.append(task)
+        return going
+
+
+VictimsAnswer = list["Task"] | Allowance | None
+"""An answer at a victims' point: who may go, each for itself; what is allowed to them together; None: no opinion."""
+
+
 class Plugin:
     """Base of all plugins; see the module's docstring."""
 
@@ -192,15 +221,15 @@ class Plugin:
     def close(self, session: Session) -> None:
         """Called once, after the last action."""
 
-    def unprotected(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
-        """Of the ``tasks`` that a tier without this plugin would let go at a victims' point, those that may.
+    def unprotected(self, point: str, asker: Any, tasks: list[Task]) -> VictimsAnswer:
+        """Its answer at a victims' point about ``tasks`` where a tier without it decides.
 
         Only asked of plugins that protect; they mean the same as at the point itself unless they say otherwise. For
         ``victim_tasks`` nobody asks (None), and the same holds as for whole gangs.
         """
         method = getattr(self, "unified_evictable" if point == "victim_tasks" else point)
-        answer: list[Task] | None = method(asker, tasks)
-        return tasks if answer is None else answer
+        answer: VictimsAnswer = method(asker, tasks)
+        return answer
 
     def gauges(self) -> Iterable[Gauge]:
         """What it shows on the metrics page after the session."""

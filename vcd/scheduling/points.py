@@ -16,8 +16,8 @@ class Combine(enum.Enum):
     """How the answers of the plugins at one point are combined, tier by tier in the configuration's order."""
 
     FIRST_DIFFERENCE = "the first plugin that tells two apart decides; then age, then name"
-    INTERSECTION = "all plugins of a tier must name a victim; the first tier with an opinion decides"
-    UNION_OF_TIER = "what any plugin of a tier names; the first tier that names one decides"
+    INTERSECTION = "all plugins of a tier must let a victim go; the first tier that lets one go decides"
+    UNION_OF_TIER = "what any plugin of a tier names; the first tier that names one who may go decides"
     ALL = "all must agree"
     ANY = "one yes is enough"
     ALL_OF_FIRST_TIER = "all of the first tier that answers must agree"
@@ -76,9 +76,19 @@ _ALL = (
     Point("best_node", "enableBestNode", Combine.FIRST, "(task: Task, keys: int64 per node row) -> row | None"),
     Point("reserved_nodes", "enableReservedNodes", Combine.NOTIFY, "() -> None"),
     # victims ------------------------------------------------------------------------------------------------------
-    Point("preemptable", "enablePreemptable", Combine.INTERSECTION, "(preemptor: Task, tasks) -> list[Task] | None"),
-    Point("reclaimable", "enableReclaimable", Combine.INTERSECTION, "(reclaimer: Task, tasks) -> list[Task] | None"),
-    Point("unified_evictable", None, Combine.INTERSECTION, "(context, tasks) -> list[Task] | None"),
+    Point(
+        "preemptable",
+        "enablePreemptable",
+        Combine.INTERSECTION,
+        "(preemptor: Task, tasks) -> VictimsAnswer",
+    ),
+    Point(
+        "reclaimable",
+        "enableReclaimable",
+        Combine.INTERSECTION,
+        "(reclaimer: Task, tasks) -> VictimsAnswer",
+    ),
+    Point("unified_evictable", None, Combine.INTERSECTION, "(context, tasks) -> VictimsAnswer"),
     Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
     Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
@@ -89,6 +99,9 @@ _ALL = (
 )
 
 POINTS: dict[str, Point] = {point.name: point for point in _ALL}
+
+IN_CONFIGURED_ORDER = (Combine.FIRST_DIFFERENCE, Combine.FIRST)
+"""Rules by which the order of plugins within a tier matters; by all others it changes nothing, not even a reason."""
 
 VICTIM_POINTS = ("preemptable", "reclaimable", "unified_evictable")
 """Where a plugin that protects has the last word."""

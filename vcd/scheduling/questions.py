@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vcd.model.events import VolumeChoice
 from vcd.scheduling import guard
+from vcd.scheduling.leave import Leave
 from vcd.scheduling.order import ordered_tasks
-from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, Vote
-from vcd.scheduling.points import POINTS, VICTIM_POINTS
+from vcd.scheduling.plugin import Plugin, Predicate, Refusal, Score, VictimsAnswer, Vote
+from vcd.scheduling.points import IN_CONFIGURED_ORDER, POINTS, VICTIM_POINTS
 
 if TYPE_CHECKING:
     from vcd.scheduling.candidates import Candidates
@@ -18,14 +19,24 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", Predicate, Score)
 S = TypeVar("S")
+Method = Callable[..., Any]
+"""A plugin's method for a point, as the framework calls it."""
 
 
 class Questions:
-    """The plugins of a session, and one method for each thing that actions want to know of them."""
+    """The plugins of a session, and one method for each thing that actions want to know of them.
+
+    Within a tier plugins are opened, asked and closed in the order of their names, whatever their order in the file is,
+    but at the points that are about order (``IN_CONFIGURED_ORDER``).
+    """
 
     def __init__(self, plugins: Sequence[Sequence[tuple[Any, Plugin]]], watch: guard.Watch | None) -> None:
-        self.plugins = [plugin for tier in plugins for _, plugin in tier]
-        self._methods = {name: _methods(plugins, name, watch) for name in POINTS}
+        by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
+        self.plugins = [plugin for tier in by_name for _, plugin in tier]
+        self._methods = {
+            name: _methods(plugins if point.combine in IN_CONFIGURED_ORDER else by_name, name, watch)
+            for name, point in POINTS.items()
+        }
         self._flat = {name: [method for tier in tiers for method in tier] for name, tiers in self._methods.items()}
         self._protecting = {
             point: [method for method in self._flat[point] if _plugin(method).protects] for point in VICTIM_POINTS
@@ -160,41 +171,42 @@ class Questions:
     # --- victims ----------------------------------------------------------------------------------------------------
 
     def victims(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
-        """Which of ``tasks``, given in the order in which they would go, may go for ``asker``.
+        """Which of ``tasks``, given in the order in which they would go, may go together; see ``leave``."""
+        return self.leave(point, asker, tasks).together()
 
-        ``point`` is preemptable, reclaimable or unified_evictable. The plugins of a tier are asked one after the
-        other, each about what the ones before it left; the first tier that names someone decides. Plugins that
-        protect have the last word, whatever their tier (design law 7).
+    def leave(self, point: str, asker: Any, tasks: list[Task]) -> Leave:
+        """Who of ``tasks``, given in the order in which they would go, may go for ``asker``.
+
+        ``point`` is preemptable, reclaimable or unified_evictable. All plugins of a tier that have an opinion, and
+        those of other tiers that protect (design law 7), must permit a pod; the first tier that lets somebody go
+        decides. Each is asked about all of the pods.
         """
-        for tier in self._methods[point]:
-            left, asked = tasks, False
-            for method in tier:
-                answer = method(asker, left) if left else None
-                if answer is not None:
-                    left, asked = answer, True
-            if asked:
-                for method in self._protecting[point]:
-                    if left and method not in tier:
-                        left = _plugin(method).unprotected(point, asker, left)
-                if left:
-                    return left
-        return []
+        protecting = self._protecting[point]
+        for tier in self._methods[point] if tasks else ():
+            found = leave_of_tier(tier, protecting, point, asker, tasks)
+            if found.tasks:
+                return found
+        return Leave(())
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
-        """Which of ``tasks`` plugins want gone of themselves: all that the first tier names that names one, but for
-        those that plugins protect."""
+        """Which of ``tasks`` plugins want gone of themselves: all that the first tier names of whom anybody may go.
+        Plugins that protect keep theirs, and who is kept takes nobody else's place."""
         for tier in self._methods["victim_tasks"]:
-            rows = [task.row for method in tier for task in method(tasks)]
-            if rows:
-                named = frozenset(rows)
-                return self.let_go([task for task in tasks if task.row in named])
+            named = _named(tier, tasks)
+            if not named:
+                continue
+            free = Leave(tasks, self._kept_by_protection(tasks)).tasks
+            left = self.let_go(_named(tier, free) if len(free) < len(tasks) else named)
+            if left:
+                return left
         return []
 
     def let_go(self, tasks: list[Task]) -> list[Task]:
         """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
-        for method in self._protecting["unified_evictable"]:
-            tasks = _plugin(method).unprotected("victim_tasks", None, tasks) if tasks else tasks
-        return tasks
+        return Leave(tasks, self._kept_by_protection(tasks)).together()
+
+    def _kept_by_protection(self, tasks: list[Task]) -> Iterator[tuple[Plugin, VictimsAnswer]]:
+        return _protections(self._protecting["unified_evictable"], "victim_tasks", None, tasks)
 
     def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:
         """Tasks in the order in which they go for a task of ``queue``: queues by the plugins' order of victim queues
@@ -235,6 +247,29 @@ class Questions:
     def bind_annotations(self, task: Task, row: int) -> dict[str, str]:
         """What a task's pod gets as annotations with its bind to the node it was placed on."""
         return {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
+
+
+def leave_of_tier(
+    tier: Iterable[Method], protecting: Iterable[Method], point: str, asker: Any, tasks: list[Task]
+) -> Leave:
+    """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
+    answers = [(_plugin(method), answer) for method in tier if (answer := method(asker, tasks)) is not None]
+    if not answers:
+        return Leave(())
+    others = [method for method in protecting if method not in tier]
+    return Leave(tasks, (*answers, *_protections(others, point, asker, tasks)))
+
+
+def _protections(
+    methods: Iterable[Method], point: str, asker: Any, tasks: list[Task]
+) -> Iterator[tuple[Plugin, VictimsAnswer]]:
+    return ((_plugin(method), _plugin(method).unprotected(point, asker, tasks)) for method in methods)
+
+
+def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:
+    """Those of ``tasks`` that any plugin of a tier wants gone."""
+    rows = frozenset([task.row for method in tier for task in method(tasks)])
+    return [task for task in tasks if task.row in rows] if rows else []
 
 
 def owner(method: Callable[..., Any]) -> str:

@@ -19,6 +19,7 @@ from vcd.scheduling.action import Action
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.eviction import EvictionContext, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.nodes import Ints
+from vcd.scheduling.plugin import Mask
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
@@ -58,8 +59,9 @@ class GangEvictionAction(Action):
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
         self._rows: dict[int, list[int]] | None = None
-        self._known: dict[int, tuple[tuple[int, ...], list[Bundle]]] = {}
-        """Bundles of each job, and its counts when they were made: they hold while these do."""
+        self._known: dict[tuple[int, bytes], tuple[tuple[int, ...], list[Bundle]]] = {}
+        """Bundles of each job for who wants certain resources, and its counts when they were made: they hold while
+        these do."""
 
     def execute(self, session: Session) -> None:
         for job in jobs_in_turn(session, lambda queue: self.may_take(session, queue)):
@@ -99,9 +101,11 @@ class GangEvictionAction(Action):
     def _take(self, session: Session, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
         room = np.maximum(session.nodes.usage.future_idle, 0).sum(axis=1)
+        lacking = need > room
+        wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
-        bundles = self.in_order(session, job, list(self._offered(session, job)), need)
-        for bundle in itertools.chain((None,), self._allowed(session, job, bundles)):
+        bundles = self.in_order(session, job, list(self._offered(session, job, wanted)), need)
+        for bundle in itertools.chain((None,), self._allowed(session, job, bundles, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle)
                 room += bundle.freed
@@ -139,39 +143,59 @@ class GangEvictionAction(Action):
             self._evict(statement, bundle)
         _place_all(session, statement, job, tasks)
 
-    def _allowed(self, session: Session, job: Job, bundles: list[Bundle]) -> Iterator[Bundle]:
-        """What the plugins let go of each bundle, asked when it is its turn: what went before counts then."""
+    def _allowed(self, session: Session, job: Job, bundles: list[Bundle], wanted: Mask) -> Iterator[Bundle]:
+        """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
+
+        Where they keep some of those that a job would spare, it spares others.
+        """
         context = EvictionContext(self.name, job)
         staying: set[int] = set()
         for bundle in bundles:
-            allowed = {task.row for task in session.victims("unified_evictable", context, list(bundle.tasks))}
-            tasks = tuple(task for task in bundle.tasks if task.row in allowed)
-            if len(tasks) < len(bundle.tasks):
-                staying.add(bundle.job.index)
-            if tasks and not (bundle.whole and (bundle.job.index in staying or not self.values["allowWholeBundle"])):
-                yield Bundle(bundle.whole, bundle.job, tasks)
+            other = bundle.job
+            tasks = tuple(session.victims("unified_evictable", context, list(bundle.tasks)))
+            if not bundle.whole and len(tasks) < len(bundle.tasks):
+                staying.add(other.index)
+                candidates = self._candidates(session, other)
+                free = session.leave("unified_evictable", context, candidates).tasks
+                spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
+                tasks = tuple(session.victims("unified_evictable", context, spare))
+            if bundle.whole and (
+                len(tasks) < len(bundle.tasks) or other.index in staying or not self.values["allowWholeBundle"]
+            ):
+                continue
+            if tasks:
+                yield Bundle(bundle.whole, other, tasks)
 
-    def _offered(self, session: Session, job: Job) -> Iterator[Bundle]:
+    def _offered(self, session: Session, job: Job, wanted: Mask) -> Iterator[Bundle]:
         """The bundles of all jobs that may be asked, in order of the jobs' keys."""
-        if self._rows is None:
-            self._rows = placed_tasks(session).by_job()
-        for index, rows in self._rows.items():
+        for index in self._placed(session):
             other = session.job(index)
             if self.may_go(other, job) and is_preemptable(other.record.group):
                 stamp = tuple(other.counts)
-                known = self._known.get(index)
+                known = self._known.get((index, wanted.tobytes()))
                 if known is None or known[0] != stamp:
-                    tasks = [task for task in map(session.task, rows) if task.preemptable and self.is_asked(task)]
-                    known = self._known[index] = (stamp, list(bundles_of(other, tasks)))
+                    bundles = list(bundles_of(other, self._candidates(session, other), wanted))
+                    known = self._known[index, wanted.tobytes()] = (stamp, bundles)
                 yield from known[1]
 
+    def _placed(self, session: Session) -> dict[int, list[int]]:
+        if self._rows is None:
+            self._rows = placed_tasks(session).by_job()
+        return self._rows
 
-def bundles_of(job: Job, tasks: list[Task]) -> Iterator[Bundle]:
+    def _candidates(self, session: Session, job: Job) -> list[Task]:
+        """A job's tasks that may be asked about at all."""
+        tasks = map(session.task, self._placed(session)[job.index])
+        return [task for task in tasks if task.preemptable and self.is_asked(task)]
+
+
+def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
     """A job's tasks as what it can spare (the minima of tasks, roles and sub-groups hold without it), and the rest.
 
-    The rest is offered only when nothing of the job that has a place would stay behind.
+    Tasks that hold nothing of the resources ``wanted`` are spared last of all. The rest is offered only when nothing of
+    the job that has a place would stay behind.
     """
-    tasks = sorted(tasks, key=lambda task: (task.priority, task.uid, task.key))
+    tasks = sorted(tasks, key=lambda task: (not (task.request[wanted] > 0).any(), task.priority, task.uid, task.key))
     surplus = job.ready_count - job.min_available
     if surplus < 0:
         if not (job.waiting_count and job.is_pipelined()):

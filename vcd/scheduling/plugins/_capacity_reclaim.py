@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vcd.scheduling.nodes import Nodes
+from vcd.scheduling.plugin import Allowance
 from vcd.scheduling.plugins._capacity_accounts import Account, Resources
 from vcd.scheduling.plugins._capacity_tree import ROOT
 from vcd.scheduling.views import Queue, Task
@@ -26,74 +27,23 @@ class _Relation(NamedTuple):
 
 
 class Reclaim:
-    """Names victims; what one call gives away counts against the queues in the same call."""
+    """Names victims."""
 
     def __init__(self, accounts: list[Account], resources: Resources, nodes: Nodes, level: int) -> None:
-        self._accounts = accounts
+        self.accounts = accounts
         self._resources = resources
         self._nodes = nodes
         self._level = level
         self._relations: dict[tuple[int, int], _Relation] = {}
 
-    def victims(
-        self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None, tasks: list[Task]
-    ) -> list[Task]:
-        """Those of ``tasks`` that may go for work of ``queue`` that asks for amounts, in the order given.
+    def allowance(self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None) -> Allowance:
+        """Who may go for work of ``queue`` that asks for amounts.
 
         ``floor`` is the least room on a node that takes the task that asks; None where a whole job does.
         """
-        accounts = self._accounts
-        asker = accounts[queue.index]
-        blocked = _blocked(asker, wanted)
-        wants_deserved = _deserves_some(asker, wanted)
-        lacking: dict[int, tuple[int, ...]] = {}
-        left: dict[int, list[int]] = {}
-        result = []
-        for task in tasks:
-            amounts, node, index = task.amounts, task.node, task.job.queue.index
-            columns = lacking.get(node)
-            if columns is None:
-                columns = lacking[node] = self._lacking_on(node, wanted, floor)
-            if not _holds_some(amounts, columns):
-                continue
-            account = accounts[index]
-            if blocked is not None and blocked not in account.chain:
-                continue
-            relation = self._relations.get((asker.queue.index, index)) or self._relate(asker, account)
-            allocated = left.get(index)
-            if allocated is None:
-                allocated = left[index] = account.allocated[:]
-            if not _keeps_guarantee(account, allocated, amounts):
-                continue
-            if not _deserves_some(account, amounts):
-                if relation.related and not wants_deserved:
-                    continue
-            elif not _exceeds(account, allocated, amounts):
-                continue
-            if relation.above and not self._ancestors_agree(relation, left, amounts):
-                continue
-            _take(allocated, amounts)
-            for above in relation.above:
-                _take(left[above.queue.index], amounts)
-            result.append(task)
-        return result
+        return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
 
-    def _ancestors_agree(self, relation: _Relation, left: dict[int, list[int]], amounts: tuple[int, ...]) -> bool:
-        """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""
-        for above in relation.above:
-            if above.queue.index not in left:
-                left[above.queue.index] = above.allocated[:]
-        for above in relation.checked:
-            if _deserves_some(above, amounts) and not _exceeds(above, left[above.queue.index], amounts):
-                return False
-        for above in relation.kept:
-            allocated = left[above.queue.index]
-            for column, least in above.guaranteed:
-                if amounts[column] and allocated[column] - amounts[column] < least:
-                    return False
-        return True
-
-    def _lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int] | None) -> tuple[int, ...]:
+    def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int] | None) -> tuple[int, ...]:
         """The resources of which a node will have too little; all that are asked for where it has enough, since then
         it is quota that must be freed."""
         if floor is not None and node >= 0:
@@ -102,6 +52,10 @@ class Reclaim:
             if short:
                 return short
         return tuple([column for column in self._resources.compared if wanted[column]])
+
+    def relation(self, asker: Account, account: Account) -> _Relation:
+        """What the tree says of an account seen from the asker's."""
+        return self._relations.get((asker.queue.index, account.queue.index)) or self._relate(asker, account)
 
     def _relate(self, asker: Account, account: Account) -> _Relation:
         theirs = account.chain[1 : 1 + self._level]
@@ -123,6 +77,63 @@ class Reclaim:
         relation = _Relation(checked, kept, above, related)
         self._relations[asker.queue.index, account.queue.index] = relation
         return relation
+
+
+class _Reclaimable(Allowance):
+    """What queues and their ancestors hold beyond what is theirs, less what those that go hold."""
+
+    def __init__(self, reclaim: Reclaim, asker: Account, wanted: Sequence[int], floor: Sequence[int] | None) -> None:
+        self._reclaim = reclaim
+        self._asker = asker
+        self._wanted = wanted
+        self._floor = floor
+        self._blocked = _blocked(asker, wanted)
+        self._wants_deserved = _deserves_some(asker, wanted)
+        self._lacking: dict[int, tuple[int, ...]] = {}
+        self._left: dict[int, list[int]] = {}
+
+    def _left_of(self, account: Account) -> list[int]:
+        return self._left.get(account.queue.index, account.allocated)
+
+    def permits(self, task: Task) -> bool:
+        amounts, node = task.amounts, task.node
+        columns = self._lacking.get(node)
+        if columns is None:
+            columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, self._floor)
+        if not _holds_some(amounts, columns):
+            return False
+        account = self._reclaim.accounts[task.job.queue.index]
+        if self._blocked is not None and self._blocked not in account.chain:
+            return False
+        relation = self._reclaim.relation(self._asker, account)
+        allocated = self._left_of(account)
+        if not _keeps_guarantee(account, allocated, amounts):
+            return False
+        if not _deserves_some(account, amounts):
+            if relation.related and not self._wants_deserved:
+                return False
+        elif not _exceeds(account, allocated, amounts):
+            return False
+        return not relation.above or self._ancestors_agree(relation, amounts)
+
+    def _ancestors_agree(self, relation: _Relation, amounts: tuple[int, ...]) -> bool:
+        """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""
+        for above in relation.checked:
+            if _deserves_some(above, amounts) and not _exceeds(above, self._left_of(above), amounts):
+                return False
+        for above in relation.kept:
+            allocated = self._left_of(above)
+            for column, least in above.guaranteed:
+                if amounts[column] and allocated[column] - amounts[column] < least:
+                    return False
+        return True
+
+    def spend(self, task: Task) -> None:
+        for account in self._reclaim.accounts[task.job.queue.index].chain:
+            left = self._left.get(account.queue.index)
+            if left is None:
+                left = self._left[account.queue.index] = account.allocated[:]
+            _take(left, task.amounts)
 
 
 def _blocked(asker: Account, wanted: Sequence[int]) -> Account | None:

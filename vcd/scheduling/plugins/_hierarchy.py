@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vcd.model.status import TERMINATED_STATUSES
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.plugin import Allowance, Refusal
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
 
@@ -268,21 +268,14 @@ class Hierarchy:
             self._standings[queue.index] = (len(self._log), found)
         return found
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+    def reclaimable(self, reclaimer: Task) -> Allowance:
         """Tasks whose queue, without that task, would still come after the reclaimer's with the reclaimer."""
-        wanted = reclaimer.amounts
-        answers: dict[tuple[int, tuple[int, ...]], bool] = {}
-        victims = []
-        for task in tasks:
-            known = (task.job.index, task.amounts)
-            if known not in answers:
-                total = [have + more - less for have, more, less in zip(self._sum, wanted, task.amounts, strict=True)]
-                answers[known] = self._would_come_after(self._tree(total), reclaimer, task)
-            if answers[known]:
-                victims.append(task)
-        return victims
+        return _ComesAfter(self, reclaimer)
 
-    def _would_come_after(self, tree: _Tree, reclaimer: Task, task: Task) -> bool:
+    def would_come_after(self, reclaimer: Task, task: Task) -> bool:
+        """Whether a task's queue without the task would come after the reclaimer's with the reclaimer."""
+        amounts = zip(self._sum, reclaimer.amounts, task.amounts, strict=True)
+        tree = self._tree([have + more - less for have, more, less in amounts])
         taker, giver = reclaimer.job.index, task.job.index
         before = tree.held(taker)
         tree.put(taker, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
@@ -322,6 +315,22 @@ class Hierarchy:
     def complaints(self, queue: Queue) -> Iterator[Refusal]:
         """What is wrong with a queue's annotations."""
         yield from self.places.wrong[queue.index]
+
+
+class _ComesAfter(Allowance):
+    """Tasks whose queue would still come after the reclaimer's; each is looked at by itself, as in Volcano."""
+
+    def __init__(self, hierarchy: Hierarchy, reclaimer: Task) -> None:
+        self._hierarchy = hierarchy
+        self._reclaimer = reclaimer
+        self._known: dict[tuple[int, tuple[int, ...]], bool] = {}
+
+    def permits(self, task: Task) -> bool:
+        key = (task.job.index, task.amounts)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._hierarchy.would_come_after(self._reclaimer, task)
+        return known
 
 
 def is_before(one: Standing, other: Standing) -> bool:

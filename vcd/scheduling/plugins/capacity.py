@@ -9,7 +9,7 @@ from typing import Any
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Plugin, Problem, Refusal, Vote
+from vcd.scheduling.plugin import Allowance, Plugin, Problem, Refusal, VictimsAnswer, Vote
 from vcd.scheduling.plugins._capacity_accounts import (
     UNLIMITED,
     Account,
@@ -281,16 +281,16 @@ class CapacityPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
-        return self._reclaim.victims(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist(), tasks)
+        return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
 
-    def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> list[Task]:
+    def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
         """The same for gangs; whom a gang may preempt within its queue is for others to say."""
         if context is None or context.kind != "gangreclaim":
             return tasks
         wanted = self._session.jobs.pending[context.job.index].tolist()
-        return self._reclaim.victims(context.job.queue, wanted, None, tasks)
+        return self._reclaim.allowance(context.job.queue, wanted, None)
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 

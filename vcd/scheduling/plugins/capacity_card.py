@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from vcd.model.objects import Object, Pod
@@ -10,7 +10,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.eviction import EvictionContext
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
+from vcd.scheduling.plugin import Allowance, Plugin, Predicate, Problem, Refusal, Score, VictimsAnswer, Vote
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
@@ -25,6 +25,27 @@ SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
 _PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 """Where a task stands once it was placed in trial, or that was taken back."""
+
+
+class _BeyondQuota(Allowance):
+    """Tasks of which each card is one that its queue holds beyond its quota; ``used`` gives a task's cards."""
+
+    def __init__(self, queues: Sequence[Account], used: Callable[[Task], Iterable[tuple[str, int]]]) -> None:
+        self._queues = queues
+        self._used = used
+        self._gone: dict[tuple[int, str], int] = {}
+
+    def permits(self, task: Task) -> bool:
+        index = task.job.queue.index
+        account = self._queues[index]
+        return all(
+            -account.left(card) - self._gone.get((index, card), 0) >= amount for card, amount in self._used(task)
+        )
+
+    def spend(self, task: Task) -> None:
+        index = task.job.queue.index
+        for card, amount in self._used(task):
+            self._gone[index, card] = self._gone.get((index, card), 0) + amount
 
 
 class CapacityCardPlugin(Plugin):
@@ -147,27 +168,15 @@ class CapacityCardPlugin(Plugin):
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Who uses no cards, or only what its queue holds beyond its quota."""
-        over: dict[tuple[int, str], int] = {}
-        victims = []
-        for task in tasks:
-            index = task.job.queue.index
-            used = self._accounts.charged(self._request(task), task.node)
-            beyond = [
-                over.setdefault((index, card), -self._queues[index].left(card)) >= amount for card, amount in used
-            ]
-            if all(beyond):
-                victims.append(task)
-                for card, amount in used:
-                    over[index, card] -= amount
-        return victims
+        return _BeyondQuota(self._queues, lambda task: self._accounts.charged(self._request(task), task.node))
 
-    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
+    def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
         """For gangreclaim the same; within a queue anybody."""
-        if not isinstance(context, EvictionContext) or context.kind != "gangreclaim":
+        if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:
             return tasks
-        return self.reclaimable(tasks[0], tasks) if tasks else tasks
+        return self.reclaimable(tasks[0], tasks)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 

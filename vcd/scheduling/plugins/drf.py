@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.plugin import Allowance, Plugin
 from vcd.scheduling.plugins._hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
@@ -82,22 +82,13 @@ class DrfPlugin(Plugin):
             namespace, _, name = key.partition("/")
             yield Gauge("volcano_job_share", (("job_ns", namespace), ("job_id", name)), share)
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:
         """Tasks whose jobs keep no less than the preemptor's job would get."""
-        mine = self.share(_plus(self.held(preemptor.job), preemptor.amounts, 1))
-        left: dict[int, list[int]] = {}
-        victims = []
-        for task in tasks:
-            remaining = _plus(left.get(task.job.index, self.held(task.job)), task.amounts, -1)
-            left[task.job.index] = remaining
-            theirs = self.share(remaining)
-            if mine < theirs or abs(mine - theirs) <= SHARE_DELTA:
-                victims.append(task)
-        return victims
+        return _LargerShares(self, self.share(_plus(self.held(preemptor.job), preemptor.amounts, 1)))
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance | None:
         """By the hierarchy, where it is on: tasks whose queue would still come after the reclaimer's."""
-        return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer, tasks)
+        return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer)
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell what is wrong with their queue's place in the hierarchy."""
@@ -121,6 +112,26 @@ class DrfPlugin(Plugin):
         self._held[index] = _plus(held, task.amounts, sign)
         if self._hierarchy is not None:
             self._hierarchy.moved(task, sign)
+
+
+class _LargerShares(Allowance):
+    """Tasks whose jobs keep a share of at least ``mine``, each that goes leaving its job less."""
+
+    def __init__(self, drf: DrfPlugin, mine: float) -> None:
+        self._drf = drf
+        self._mine = mine
+        self._left: dict[int, list[int]] = {}
+
+    def _without(self, task: Task) -> list[int]:
+        left = self._left.get(task.job.index)
+        return _plus(self._drf.held(task.job) if left is None else left, task.amounts, -1)
+
+    def permits(self, task: Task) -> bool:
+        theirs = self._drf.share(self._without(task))
+        return self._mine < theirs or abs(self._mine - theirs) <= SHARE_DELTA
+
+    def spend(self, task: Task) -> None:
+        self._left[task.job.index] = self._without(task)
 
 
 def _plus(amounts: list[int], request: tuple[int, ...], sign: int) -> list[int]:

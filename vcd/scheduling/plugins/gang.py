@@ -6,7 +6,7 @@ from collections import Counter
 
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
 from vcd.scheduling.session import Session
 from vcd.scheduling.subjobs import Partition, SubGroups, SubJob
 from vcd.scheduling.views import Job, Task
@@ -87,23 +87,15 @@ class GangPlugin(Plugin):
         """Whether fewer tasks than the minimum have room or wait for it."""
         return job.is_starving()
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Of each job, as many as it has above its minimum."""
-        left: dict[int, int] = {}
-        victims = []
-        for task in tasks:
-            job = task.job
-            above = left.setdefault(job.index, job.ready_count - job.min_available)
-            if above > 0:
-                left[job.index] = above - 1
-                victims.append(task)
-        return victims
+        return _Surplus()
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> _Surplus:
         """Of each job, as many as it has above its minimum."""
-        return self.preemptable(reclaimer, tasks)
+        return _Surplus()
 
-    def unprotected(self, point: str, asker: object, tasks: list[Task]) -> list[Task]:
+    def unprotected(self, point: str, asker: object, tasks: list[Task]) -> VictimsAnswer:
         """Where another tier decides: nobody whose gang would be left with fewer than its minimum, and some.
 
         A job goes whole when its only placed task goes, or, where all that are named do go, all of its placed ones
@@ -111,18 +103,7 @@ class GangPlugin(Plugin):
         """
         if point == "unified_evictable":
             return tasks
-        named = Counter(task.job.index for task in tasks) if point == "victim_tasks" else Counter[int]()
-        left: dict[int, int] = {}
-        chosen = []
-        for task in tasks:
-            job = task.job
-            ready = left.setdefault(job.index, job.ready_count)
-            waits = job.waiting_count > 0 and job.is_pipelined()  # it is about to be whole
-            goes_whole = ready == 1 or named[job.index] >= job.ready_count
-            if ready > job.min_available or (not waits and (goes_whole or job.ready_count < job.min_available)):
-                left[job.index] = ready - 1
-                chosen.append(task)
-        return chosen
+        return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else Counter())
 
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """All: whole-gang eviction minds the minima itself."""
@@ -161,6 +142,38 @@ class GangPlugin(Plugin):
         if short is not None:
             detail = {"policy": short.name, "have": str(short.ready), "min": str(short.minimum)}
             session.note(job, "gang", self.name, Refusal("fewer sub-groups than the minimum", detail))
+
+
+class _Surplus(Allowance):
+    """Of each job, as many tasks as it has above its minimum."""
+
+    def __init__(self) -> None:
+        self._gone: Counter[int] = Counter()
+
+    def permits(self, task: Task) -> bool:
+        job = task.job
+        return job.ready_count - self._gone[job.index] > job.min_available
+
+    def spend(self, task: Task) -> None:
+        self._gone[task.job.index] += 1
+
+
+class _WholeOrNone(_Surplus):
+    """Beside the surplus, jobs that go as a whole, and those that are below their minimum in any case; ``named`` counts
+    by job the tasks that all go."""
+
+    def __init__(self, named: Counter[int]) -> None:
+        super().__init__()
+        self._named = named
+
+    def permits(self, task: Task) -> bool:
+        if super().permits(task):
+            return True
+        job = task.job
+        if job.waiting_count > 0 and job.is_pipelined():
+            return False  # it is about to be whole
+        is_last = job.ready_count - self._gone[job.index] == 1
+        return is_last or self._named[job.index] >= job.ready_count or job.ready_count < job.min_available
 
 
 def _too_few(groups: SubGroups) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.budgets import KIND, Budgets
+from vcd.scheduling.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.plugin import Plugin, Refusal
 from vcd.scheduling.plugins._leaving import asked_since
 from vcd.scheduling.session import Session
@@ -25,7 +25,7 @@ class PdbPlugin(Plugin):
 
     What a budget allows is its `status.disruptionsAllowed`, less one for each pod that it selects and that
 
-    - was named before in the same question,
+    - is to go by the same question (one that stays takes nothing, whatever its other budgets allow),
     - is evicted in this session, trials included as long as they last,
     - was evicted before and is not shown as leaving yet, or since less than 10 seconds, which the budget's status may
       not show yet.
@@ -57,19 +57,19 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
-        """Those whose budgets allow it, each taking from what is left for the next."""
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
+        """Those whose budgets allow it, each that goes taking from what is left for the others."""
         self._tell(preemptor, tasks)
-        return self._budgets.allowed(tasks)
+        return self._budgets.allowance()
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
-        """Those whose budgets allow it, each taking from what is left for the next."""
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Disruptions:
+        """Those whose budgets allow it, each that goes taking from what is left for the others."""
         self._tell(reclaimer, tasks)
-        return self._budgets.allowed(tasks)
+        return self._budgets.allowance()
 
-    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
-        """Those whose budgets allow it, each taking from what is left for the next."""
-        return self._budgets.allowed(tasks)
+    def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
+        """Those whose budgets allow it, each that goes taking from what is left for the others."""
+        return self._budgets.allowance()
 
     def _tell(self, asker: Task, tasks: list[Task]) -> None:
         """Note on the asking job which budgets of its candidates cannot be read."""

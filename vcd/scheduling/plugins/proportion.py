@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vcd.model.status import Phase
 from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Allowance, Plugin, Refusal, Vote
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -265,17 +265,9 @@ class ProportionPlugin(Plugin):
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> _AboveDeserved:
         """Tasks of queues that hold more than they deserve, as long as they do."""
-        left: dict[int, Amounts] = {}
-        victims = []
-        for task in tasks:
-            account = self._shares[task.job.queue.index]
-            allocated = left.setdefault(task.job.queue.index, np.array(account.allocated, np.float64))
-            if bool(np.any(allocated >= account.deserved + TOLERANCE)):
-                left[task.job.queue.index] = allocated - task.request
-                victims.append(task)
-        return victims
+        return _AboveDeserved(self._shares)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more."""
@@ -315,3 +307,24 @@ class ProportionPlugin(Plugin):
             if account is not None:
                 for series, limits in (("capacity", account.capability), ("real_capacity", account.real_capability)):
                     yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
+
+
+class _AboveDeserved(Allowance):
+    """Tasks of queues that hold more than they deserve of anything, each that goes leaving its queue less."""
+
+    def __init__(self, shares: dict[int, _Share]) -> None:
+        self._shares = shares
+        self._left: dict[int, list[int]] = {}
+
+    def permits(self, task: Task) -> bool:
+        index = task.job.queue.index
+        account = self._shares[index]
+        allocated = self._left.get(index, account.allocated)
+        return any(
+            have >= deserved + TOLERANCE for have, deserved in zip(allocated, account.deserved_list, strict=True)
+        )
+
+    def spend(self, task: Task) -> None:
+        index = task.job.queue.index
+        allocated = self._left.get(index, self._shares[index].allocated)
+        self._left[index] = [have - amount for have, amount in zip(allocated, task.amounts, strict=True)]

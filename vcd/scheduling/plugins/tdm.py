@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,18 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import TaskStatus
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores, Vote
+from vcd.scheduling.plugin import (
+    Allowance,
+    Depends,
+    Mask,
+    Plugin,
+    Predicate,
+    Refusal,
+    Score,
+    Scores,
+    VictimsAnswer,
+    Vote,
+)
 from vcd.scheduling.plugins._leaving import asked_since
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import Session
@@ -234,13 +245,12 @@ class TdmPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, preemptor: Task, tasks: list[Task]) -> VictimsAnswer:
         """Running preemptable tasks on ordinary nodes, of each job as many as its budget lets."""
         if preemptor.preemptable or uses_zones(preemptor.pod):
             return []
-        return self._within_budgets(
-            [task for task in tasks if _runs(task) and task.preemptable and not self._zones.revocable[task.node]]
-        )
+        revocable = self._zones.revocable
+        return _WithinBudgets(lambda task: _runs(task) and task.preemptable and not revocable[task.node])
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
         """Running preemptable tasks on nodes of closed zones, of each job as many as its budget lets in a period.
@@ -253,7 +263,7 @@ class TdmPlugin(Plugin):
         out = [task for task in tasks if _runs(task) and task.preemptable and self._zones.zone_of(task.node) in closed]
         settled = {task.job.index: task.job for task in out}
         resting = {index for index, job in settled.items() if self._gave_just_now(job)}
-        named = self._within_budgets([task for task in out if task.job.index not in resting])
+        named = _WithinBudgets(lambda task: task.job.index not in resting).among(out)
         may_go = {task.job.index for task in self._session.let_go(named)}
         kept = dict.fromkeys(task.job.index for task in named if task.job.index not in may_go)
         whole = [task for index in kept for task in self._whole(settled[index], tasks)]
@@ -265,19 +275,6 @@ class TdmPlugin(Plugin):
             return []
         own = [task for task in tasks if task.job is job]
         return own if len(self._session.let_go(own)) == len(own) else []
-
-    @staticmethod
-    def _within_budgets(tasks: list[Task]) -> list[Task]:
-        left: dict[int, int] = {}
-        victims = []
-        for task in tasks:
-            job = task.job
-            if job.index not in left:
-                left[job.index] = budget(job)
-            if left[job.index] > 0:
-                left[job.index] -= 1
-                victims.append(task)
-        return victims
 
     def _gave_just_now(self, job: Job) -> bool:
         """Whether a job lost a pod, or got one in its place, since less than the period."""
@@ -314,6 +311,25 @@ def is_preemptable_job(group: PodGroup) -> bool:
     """Whether a group says that it may be preempted: annotation first, then label; not where neither is there."""
     meta = group.metadata
     return meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE)) in _TRUE
+
+
+class _WithinBudgets(Allowance):
+    """Tasks that ``may`` go, of each job as many as its budget lets."""
+
+    def __init__(self, may: Callable[[Task], bool]) -> None:
+        self._may = may
+        self._left: dict[int, int] = {}
+
+    def permits(self, task: Task) -> bool:
+        if not self._may(task):
+            return False
+        index = task.job.index
+        if index not in self._left:
+            self._left[index] = budget(task.job)
+        return self._left[index] > 0
+
+    def spend(self, task: Task) -> None:
+        self._left[task.job.index] -= 1
 
 
 def budget(job: Job) -> int:

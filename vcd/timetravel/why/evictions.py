@@ -279,7 +279,7 @@ def _candidate(offer: Offer, mine: Offer, ask: Ask, made_for: dict[str, tuple[in
     first = f"{mine.key} goes first: {before}" if before else f"{mine.key} goes first"
     if not offer.rank:
         found.fate, found.why = "not asked", offer.rule
-    elif not offer.place:
+    elif not offer.place and (offer.helps or not offer.alone):
         found.fate = "spared"
         found.why = f"{offer.rule}; {first}" if offer.alone and offer.rank > mine.rank else offer.rule
     elif offer.key in made_for:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.eviction import immune_rows, placed_tasks
+from vcd.scheduling.eviction import immune_rows, placed_tasks, who_goes
+from vcd.scheduling.leave import Leave
 from vcd.scheduling.order import index_in_name
 from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.questions import leave_of_tier
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
@@ -21,48 +24,49 @@ from vcd.timetravel.why.orders import Difference, goes_before
 
 @dataclass(slots=True)
 class Verdict:
-    """Who of some tasks may go, in their order, and by which plugins' leave; who spared each of the others, by key: the
-    plugin, and its rule in words."""
+    """Who of some tasks may go together, in order, and by which plugins' leave; who spared each of the others, by key:
+    the plugin, and its rule in words; ``alone`` are the keys of those that may go for themselves."""
 
     left: list[Task]
     let_go: tuple[str, ...]
     spared: dict[str, tuple[str, str]]
+    alone: frozenset[str] = frozenset()
 
 
 def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], without: Plugin | None = None) -> Verdict:
-    """What ``Questions.victims`` answers, with each plugin's part in it; ``without`` is not asked."""
+    """What comes of ``Session.leave``, with each plugin's part in it; ``without`` is not asked."""
     tiers = [[pair for pair in tier if pair[0] is not without] for tier in session.answering(point)]
-    protecting = [plugin for plugin, _ in chain.from_iterable(tiers) if plugin.protects]
+    protecting = [method for plugin, method in chain.from_iterable(tiers) if plugin.protects]
     spared: dict[str, tuple[str, str]] = {}
     for tier in tiers:
-        left, let_go = tasks, list[str]()
-        spared_here: dict[str, tuple[str, str]] = {}
-        for plugin, method in tier:
-            answer = method(asker, left) if left else None
-            if answer is not None:
-                spared_here |= _blame(plugin, point, left, answer)
-                left = answer
-                let_go.append(plugin.name)
-        if not let_go:
+        ask = partial(leave_of_tier, [method for _, method in tier], protecting, point, asker, tasks)
+        leave = ask()
+        if not leave.answers:
             continue
-        for plugin in protecting:
-            if left and all(plugin is not one for one, _ in tier):
-                answer = plugin.unprotected(point, asker, left)
-                spared_here |= _blame(plugin, point, left, answer)
-                left = answer
-                let_go.append(plugin.name)
-        spared = spared_here
+        spared = _kept(leave, point, tasks)
+        if isinstance(asker, Task):
+            room = session.nodes.usage.room_of(tasks[0].node)
+            left, leave = who_goes(asker, room, ask)
+        else:
+            left = leave.together()
+        spared |= _kept(leave, point, [task for task in leave.tasks if task not in left])
         if left:
-            return Verdict(left, tuple(let_go), spared)
+            names = tuple([plugin.name for plugin, _ in leave.answers])
+            return Verdict(left, names, spared, frozenset([task.key for task in leave.tasks]))
     return Verdict([], (), spared)
 
 
-def _blame(plugin: Plugin, point: str, before: list[Task], after: list[Task]) -> dict[str, tuple[str, str]]:
-    """Whom a plugin took off a list, with the first sentence of what it says of itself at the point."""
-    rows = {task.row for task in after}
-    said = (getattr(type(plugin), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
-    rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
-    return {task.key: (plugin.name, rule) for task in before if task.row not in rows}
+def _kept(leave: Leave, point: str, tasks: Iterable[Task]) -> dict[str, tuple[str, str]]:
+    """Of the tasks that plugins keep as things are: the first of these, and the first sentence of what it says of
+    itself at the point."""
+    kept = {}
+    for task in tasks:
+        plugin = leave.keeper(task)
+        if plugin is not None:
+            said = (getattr(type(plugin), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+            rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
+            kept[task.key] = (plugin.name, rule)
+    return kept
 
 
 @dataclass(slots=True)
@@ -184,8 +188,7 @@ class VictimWatcher(Plugin):
         short = asker.floor > room
         for task in tasks:
             offers[task.key].helps = not short.any() or bool((task.request[short] > 0).any())
-            if task.key in verdict.spared:
-                offers[task.key].alone = bool(verdict_on(session, point, asker, [task], self).left)
+            offers[task.key].alone = task.key in verdict.spared and task.key in verdict.alone
         refusal = session.allocatable(asker.job.queue, asker)
         ask = Ask(
             asker.job,
