@@ -85,9 +85,10 @@ def test_a_queue_gives_down_to_its_share_only(conf: str) -> None:
 
 @BOTH
 def test_a_queue_within_its_share_gives_nothing(conf: str) -> None:
-    nodes = [node("n1", cpu=4), node("n2", cpu=4, unschedulable=True)]
+    """The other node is empty, but the one that waits wants this one."""
     old = job("a", "old", 4, on=["n1"] * 4, cpu=1)
-    assert evictions(*two_queues(), *nodes, old, job("b", "new", cpu=1), conf=conf) == []
+    new = job("b", "new", cpu=1, spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}})
+    assert evictions(*two_queues(), node("n1", cpu=4), node("n2", cpu=4), old, new, conf=conf) == []
 
 
 @BOTH

@@ -109,7 +109,7 @@ async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None
     ]
     assert others["z-2"].why == "default/x-1 goes first: lower priority (5 against 10), says priority"
     assert others["z-0"].why == (
-        "lets go: tasks of queues that hold more than they deserve, as long as they do;"
+        "lets go: tasks of queues that hold more than their part of what can be had, as long as they do;"
         " default/x-1 goes first: lower priority (5 against 10), says priority"
     )
     assert others["old-0"].why == "is of queue b itself"

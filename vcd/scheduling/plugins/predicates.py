@@ -155,11 +155,7 @@ class PredicatesPlugin(FollowsPods):
         """The tests that are on, in Volcano's order: those of facts that nothing changes first."""
         session, storage, attachments = self._session, self._storage, self._attachments
         yield PodCount(session)
-        yield NodeUnschedulable(session)
-        if self.is_on("NodeAffinity"):
-            yield NodeAffinity(session)
-        if self.is_on("TaintToleration"):
-            yield TaintToleration(session)
+        yield from self.fixed_tests(session)
         if self.is_on("NodePorts"):
             yield NodePorts(session)
         if self._affinity is not None:
@@ -175,6 +171,17 @@ class PredicatesPlugin(FollowsPods):
             yield UnboundClaims(storage)
         if self.is_on("Proportional"):
             yield Proportional(session, self._rates())
+
+    def fixed_tests(self, session: Session) -> list[Predicate]:
+        """The tests that are on of nodes' cordon, labels and taints; may be asked for before ``open``."""
+        if not self.flags.get("enablePredicate", True):
+            return []
+        tests: list[Predicate] = [NodeUnschedulable(session)]
+        if self.is_on("NodeAffinity"):
+            tests.append(NodeAffinity(session))
+        if self.is_on("TaintToleration"):
+            tests.append(TaintToleration(session))
+        return tests
 
     def _rates(self) -> dict[str, Rate]:
         names: Sequence[str] = self.values["predicate.resources"]

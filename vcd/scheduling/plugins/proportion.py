@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,8 @@ import numpy.typing as npt
 from vcd.model.status import Phase
 from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Allowance, Plugin, Refusal, Vote
+from vcd.scheduling.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.plugins._reachable import reachable
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -68,7 +70,9 @@ class ProportionPlugin(Plugin):
     - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
     - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
       inqueue leaves out groups of lower priority than the one that asks (docs/differences.md);
-    - tasks of a queue above its deserved amount may be reclaimed, no others, whatever tier the plugin is in.
+    - a queue's part is what it deserves of what our pods can have: without what others' pods hold, nodes that none of
+      ours tolerates, and what is left of nodes by requests of one size; tasks of queues above their part may be
+      reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own.
 
     Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
     """
@@ -90,9 +94,12 @@ class ProportionPlugin(Plugin):
         indices = sorted({*session.jobs.queue.tolist(), *session.orphans.queues.tolist()})
         self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
         self._fill_accounts(session)
-        self._divide()
+        for index, deserved in self._divided(self._total).items():
+            self._shares[index].deserved = deserved
         for account in self._shares.values():
             self._update_share(account)
+        self._kept: dict[int, set[str]] = {}
+        """Queues that kept tasks from a job that would reclaim, by the job's index."""
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
@@ -141,30 +148,41 @@ class ProportionPlugin(Plugin):
 
     # --- deserved ---------------------------------------------------------------------------------------------------
 
-    def _divide(self) -> None:
-        """Rounds of remaining x weight / total weight until all are satisfied or nothing remains."""
-        remaining = self._total.copy()
-        satisfied: dict[int, bool] = {}
+    def _divided(self, total: Amounts) -> dict[int, Amounts]:
+        """What each queue gets of a total: rounds of remaining x weight / total weight until all are satisfied or
+        nothing remains."""
+        remaining = total
+        parts = {index: np.zeros(self._width) for index in self._shares}
+        satisfied: set[int] = set()
         while True:
-            unsatisfied = [account for index, account in self._shares.items() if index not in satisfied]
-            weights = sum(account.weight for account in unsatisfied)
+            unsatisfied = {index: account for index, account in self._shares.items() if index not in satisfied}
+            weights = sum(account.weight for account in unsatisfied.values())
             if weights == 0:
-                return
+                return parts
             before = remaining
             gained, lost = np.zeros(self._width), np.zeros(self._width)
-            for account in unsatisfied:
-                old = account.deserved
+            for index, account in unsatisfied.items():
+                old = parts[index]
                 grown = old + remaining * (account.weight / weights)
                 grown = np.minimum(np.minimum(grown, account.real_capability), account.request)
-                account.deserved = np.maximum(grown, account.guarantee)
-                reached = bool(np.all(account.request < account.deserved + TOLERANCE))
-                if reached or bool(np.all(account.deserved == old)):
-                    satisfied[account.queue.index] = True
-                gained += np.maximum(account.deserved - old, 0)
-                lost += np.maximum(old - account.deserved, 0)
+                part = parts[index] = np.maximum(grown, account.guarantee)
+                if bool(np.all(account.request < part + TOLERANCE)) or bool(np.all(part == old)):
+                    satisfied.add(index)
+                gained += np.maximum(part - old, 0)
+                lost += np.maximum(old - part, 0)
             remaining = np.maximum(remaining + lost - gained, 0)
             if self._is_empty(remaining) or bool(np.all(remaining == before)):
-                return
+                return parts
+
+    @cached_property
+    def _parts(self) -> dict[int, list[float]]:
+        """What each queue deserves of what our pods can have: what it keeps when others reclaim, and may reclaim."""
+        held = np.sum([account.allocated for account in self._shares.values()], axis=0)
+        total = np.minimum(reachable(self._session, held), self._total)
+        return {
+            index: np.minimum(part, self._shares[index].deserved).tolist()
+            for index, part in self._divided(total).items()
+        }
 
     def _is_empty(self, amounts: Amounts) -> bool:
         return all(amount < TOLERANCE for column, amount in enumerate(amounts) if column != self._pods)
@@ -265,9 +283,19 @@ class ProportionPlugin(Plugin):
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> _AboveDeserved:
-        """Tasks of queues that hold more than they deserve, as long as they do."""
-        return _AboveDeserved(self._shares)
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
+        """Tasks of queues that hold more than their part of what can be had, as long as they do.
+
+        Nobody, for a task with which its own queue would hold more than its part.
+        """
+        index = reclaimer.job.queue.index
+        allocated, part = self._shares[index].allocated, self._parts[index]
+        kept = self._kept.setdefault(reclaimer.job.index, set())
+        for column, amount in enumerate(reclaimer.amounts):
+            if amount and column != self._pods and allocated[column] + amount >= part[column] + TOLERANCE:
+                kept.update([task.job.queue.name for task in tasks])
+                return []
+        return _AbovePart(self._shares, self._parts, kept)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more."""
@@ -283,6 +311,14 @@ class ProportionPlugin(Plugin):
         for column, amount in enumerate(task.amounts):
             allocated[column] += sign * amount
         self._update_share(account)
+
+    def close(self, session: Session) -> None:
+        """Jobs that found nobody to make room tell whose room was not for them."""
+        for job in session.jobs_with_pending() if self._kept else ():
+            names = self._kept.get(job.index)
+            if names and not job.waiting_count:
+                detail = {"queues": ", ".join(sorted(names))}
+                session.note(job, "queue", self.name, Refusal("queues keep their part of what can be had", detail))
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
@@ -309,20 +345,24 @@ class ProportionPlugin(Plugin):
                     yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
 
 
-class _AboveDeserved(Allowance):
-    """Tasks of queues that hold more than they deserve of anything, each that goes leaving its queue less."""
+class _AbovePart(Allowance):
+    """Tasks of queues that hold more than their part of anything, each that goes leaving its queue less. ``kept`` gets
+    the names of those whose tasks stay."""
 
-    def __init__(self, shares: dict[int, _Share]) -> None:
+    def __init__(self, shares: dict[int, _Share], parts: dict[int, list[float]], kept: set[str]) -> None:
         self._shares = shares
+        self._parts = parts
+        self._kept = kept
         self._left: dict[int, list[int]] = {}
 
     def permits(self, task: Task) -> bool:
         index = task.job.queue.index
-        account = self._shares[index]
-        allocated = self._left.get(index, account.allocated)
-        return any(
-            have >= deserved + TOLERANCE for have, deserved in zip(allocated, account.deserved_list, strict=True)
-        )
+        allocated = self._left.get(index, self._shares[index].allocated)
+        for have, part in zip(allocated, self._parts[index], strict=True):
+            if have >= part + TOLERANCE:
+                return True
+        self._kept.add(task.job.queue.name)
+        return False
 
     def spend(self, task: Task) -> None:
         index = task.job.queue.index
