@@ -24,6 +24,8 @@ tiers:
   - name: nodeorder
 """
 CONF = f'actions: "allocate, gangreclaim"{TIERS}'
+SPARE = "configurations:\n- name: gangreclaim\n  arguments:\n    allowWholeBundle: false\n"
+"""No job goes as a whole."""
 
 
 def reclaimed(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
@@ -145,3 +147,12 @@ def test_a_group_that_says_so_stays(where: str) -> None:
 def test_system_pods_stay() -> None:
     critical = full(spec={"priorityClassName": "system-cluster-critical"})
     assert evictions(*two_queues(), critical, job("b", "new", cpu=1)) == []
+
+
+def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None:
+    """Two pods may go, and both queues have two jobs that wait for one: the first in order is served whole."""
+    queues = [queue("old"), queue("p"), queue("q")]
+    old = job("a", "old", 6, on=["n1"] * 6, cpu=1, members=4)
+    waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
+    plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=f"{CONF}{SPARE}")
+    assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]

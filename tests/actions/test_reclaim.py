@@ -286,3 +286,12 @@ def test_two_queues_of_the_same_share_leave_each_other_alone() -> None:
     running = [*job("a", "old", 4, on=["n1"] * 4, cpu=1), *job("b", "new", 4, on=["n2"] * 4, cpu=1)]
     waiting = [*job("c", "old", cpu=1), *job("d", "new", cpu=1)]
     assert evictions(*two_queues(), *nodes, running, waiting) == []
+
+
+def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None:
+    """Two pods may go, and both queues have two jobs that wait for one: the first in order is served whole."""
+    queues = [queue("old"), queue("p"), queue("q")]
+    old = job("a", "old", 6, on=["n1"] * 6, cpu=1, members=4)
+    waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
+    plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=CONF)
+    assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]

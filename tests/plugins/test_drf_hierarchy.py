@@ -179,8 +179,8 @@ def test_tasks_that_ended_ask_for_nothing_more() -> None:
     assert standing(session, "q") == [(True, 0.125)]
 
 
-@pytest.mark.parametrize("held", [0, 1])
-def test_a_job_that_asks_for_what_is_used_up_is_saturated_whether_it_holds_some_or_not(held: int) -> None:
+@pytest.mark.parametrize("held", [0, 1, 3])
+def test_a_job_is_saturated_by_what_is_used_up_if_it_holds_some_of_it_not_if_it_asks_for_some(held: int) -> None:
     session = session_of(
         node("n", cpu=4),
         placed("a", "root/a", "1/1"),
@@ -189,7 +189,42 @@ def test_a_job_that_asks_for_what_is_used_up_is_saturated_whether_it_holds_some_
         gang("gb", 5, members=1, queue="b", on=["n"] * (4 - held), cpu=1),
         conf=HIERARCHICAL,
     )
-    assert standing(session, "a") == [(True, held / 4)]
+    assert standing(session, "a") == [(held > 0, held / 4)]
+
+
+@pytest.mark.parametrize(("holds", "saturated"), [("cpu", False), ("memory", True)])
+def test_what_is_used_up_saturates_a_job_that_holds_it_beside_another_that_it_holds_too_little_of(
+    holds: str, saturated: bool
+) -> None:
+    """Memory is used up; the job wants both and holds one of them."""
+    rest = 8 if holds == "cpu" else 7
+    session = session_of(
+        node("n", cpu=8, memory=8),
+        placed("a", "root/a", "1/1"),
+        placed("b", "root/b", "1/1"),
+        group("ga", members=0, queue="a"),
+        pod("holds", group="ga", on="n", **{holds: 1}),
+        pod("wants", group="ga", cpu=2, memory=2),
+        gang("gb", rest + 1, members=1, queue="b", on=["n"] * rest, memory=1),
+        conf=HIERARCHICAL,
+    )
+    assert standing(session, "a") == [(saturated, 0.125)]
+    statement = Statement(session, "test", job_of(session, "gb"))
+    statement.evict(task_of(session, "gb-0"), "test")
+    assert standing(session, "a") == [(False, 0.125)]
+
+
+def test_a_queue_that_has_nothing_comes_before_one_that_holds_what_is_used_up() -> None:
+    """The one that merely asks for it is not done yet."""
+    session = session_of(
+        node("n", cpu=4),
+        placed("a", "root/a", "1/1"),
+        placed("b", "root/b", "1/9"),
+        gang("ga", 1, queue="a", cpu=1),
+        gang("gb", 5, members=1, queue="b", on=["n"] * 4, cpu=1),
+        conf=HIERARCHICAL,
+    )
+    assert first(session, "b", "a") == ["a", "b"]
 
 
 def test_a_job_that_asks_for_nothing_that_is_used_up_is_not_saturated() -> None:
@@ -356,9 +391,12 @@ def test_asking_changes_nothing() -> None:
     assert (standing(session, "rich"), standing(session, "poor")) == before
 
 
-@pytest.mark.parametrize(("wanted", "evicted"), [(1, 1), (4, 3), (9, 3)])
+@pytest.mark.parametrize(("wanted", "evicted"), [(1, 1), (4, 3), (9, 7)])
 def test_the_action_takes_back_as_long_as_the_giver_has_more(wanted: int, evicted: int) -> None:
-    """8 CPU, all held by one queue; the other wants pods of one CPU: 3 against 5, and 4 would not be less than 4."""
+    """8 CPU, all held by one queue; the other wants pods of one CPU: 3 against 5, and 4 would not be less than 4.
+
+    While one of its jobs has nothing at all it is not saturated, as in Volcano, and comes before the one that is.
+    """
     result = planned(
         node("n", cpu=8),
         placed("rich", "root/rich", "1/1"),
@@ -486,7 +524,7 @@ def recursion(session: Session) -> dict[str, Place]:
         for name, allocated, wanted in jobs:
             if f"root/{name.replace('.', '/')}" == path and any(wanted):
                 pairs = zip(allocated, wanted, full, strict=True)
-                saturated = any(want and (have >= want or none_left) for have, want, none_left in pairs)
+                saturated = any(want and have and (have >= want or none_left) for have, want, none_left in pairs)
                 children.append(Place([float(have) for have in allocated], share_of(allocated), saturated))
         rising = [child for child in children if child.share and not child.saturated]
         least = min([1.0, *[child.share for child in rising]])

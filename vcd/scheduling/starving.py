@@ -27,8 +27,8 @@ def starving_jobs(session: Session) -> dict[int, list[Job]]:
 
 
 def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
-    """Starving jobs, the first to be served first: those for which room was made already, then a job of one queue, then
-    of the next that ``may_take``, until the session has as many placements as one may make."""
+    """Starving jobs, the first to be served first: those for which room was made already, then all of one queue, then
+    those of the next that ``may_take``, until the session has as many placements as one may make."""
     starving = starving_jobs(session)
     yield from _promised(session, starving, may_take)
     waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
@@ -39,11 +39,10 @@ def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterato
         queue = queues.pop()
         if not may_take(queue):
             continue
-        if session.is_full():
-            return
-        yield waiting[queue.index].pop()
-        if waiting[queue.index]:
-            queues.push(queue)
+        while waiting[queue.index]:
+            if session.is_full():
+                return
+            yield waiting[queue.index].pop()
 
 
 def _promised(session: Session, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:

@@ -106,8 +106,8 @@ class Places:
 class _Tree:
     """Shares of all places while a certain set of resources is used up.
 
-    A job's share is that of its dominant resource, and it is saturated when it has all that it asks for of a
-    resource, or asks for a resource that is used up. A place holds what its saturated children hold, and of the
+    A job's share is that of its dominant resource, and it is saturated when it holds some of a resource that is used
+    up, or all that it asks for of one. A place holds what its saturated children hold, and of the
     others what they would hold if all had the smallest share among them (M): sum of held x M / share. It is
     saturated when all its children are.
 
@@ -143,7 +143,7 @@ class _Tree:
         place, mine, wanted = h.place_of[jobs], held[jobs], h.request[jobs]
         parts = np.rint(mine[:, h.columns] / h.totals * ONE).astype(np.int64)
         share = parts.max(axis=1, initial=0)
-        blocks = (wanted > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
+        blocks = (wanted > 0) & (mine > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
         saturated = blocks.any(axis=1)
         open_ = np.bincount(place[~saturated], minlength=len(h.places)).tolist()
         kept, scaled = np.zeros((2, len(h.places), self._width), np.int64)
@@ -183,7 +183,7 @@ class _Tree:
         parts = tuple([round(held[column] / total * ONE) for column, total in self._h.total])
         saturated = False
         for have, want, full in zip(held, wanted, self._full, strict=True):
-            if want > 0 and (full or have >= want):
+            if want > 0 and have > 0 and (full or have >= want):
                 saturated = True
                 break
         return parts, max(parts, default=0), saturated

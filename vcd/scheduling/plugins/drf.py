@@ -25,8 +25,8 @@ class DrfPlugin(Plugin):
     With ``enableHierarchy: true`` queues are shared along the tree that their annotations name, for example
     `volcano.sh/hierarchy: root/eng/prod` with `volcano.sh/hierarchy-weights: 1/2/8` (hierarchical drf):
 
-    - a job is saturated when it has all that it asks for of a resource, or asks for a resource that is used up;
-      a place of the tree is saturated when all below it is;
+    - a job is saturated when it holds some of a resource that is used up, or all that it asks for of one; a place of
+      the tree is saturated when all below it is;
     - a place holds what its saturated children hold, and for each other child held x M / share, where M is the
       smallest share among these; its share is that of its dominant resource;
     - queues are compared from the top of the tree down: what is not saturated comes first, then the smaller
