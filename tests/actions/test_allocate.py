@@ -156,3 +156,11 @@ def test_a_reason_is_told_once_for_each_pod_in_two_rounds() -> None:
     gated = pod("gated", group="g", cpu=1, spec={"schedulingGates": [{"name": "wait"}]})
     result = planned(node("n"), group("g"), of_one_role(9, 9), gated, conf=BARE)
     assert [why["pods"] for why in result.why["default/g"] if why["gate"] == "gated"] == [["default/gated"]]
+
+
+def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not() -> None:
+    """Tried in their order, the worker takes what the master needs, and the gang starts with neither."""
+    worker = pod("a", group="g", cpu=2, annotations={"volcano.sh/task-spec": "worker"})
+    master = pod("b", group="g", cpu=2, annotations={"volcano.sh/task-spec": "master"})
+    result = planned(node("n", cpu=3), group("g", members=1, minTaskMember={"master": 1}), worker, master, conf=BARE)
+    assert result.binds == {"default/b": "n"}

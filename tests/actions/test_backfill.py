@@ -124,3 +124,17 @@ def test_a_best_effort_pod_waits_with_its_gang_for_room_that_is_being_freed() ->
     assert result.binds == {}
     assert len(result.evictions) == 1
     assert result.pipelined.keys() == {"default/a", "default/b"}
+
+
+@pytest.mark.parametrize("actions", ["allocate, backfill", "backfill, allocate"])
+def test_best_effort_pods_of_a_gang_that_cannot_start_are_in_nobody_s_way(actions: str) -> None:
+    result = planned(
+        node("n", cpu=2, pods=1),
+        group("gang", members=3),
+        pod("gang-0", group="gang"),
+        pod("gang-1", group="gang", cpu=1),
+        pod("gang-2", group="gang", cpu=1),
+        gang("single", 1, created=9),
+        conf=CONF.replace("allocate, backfill", actions),
+    )
+    assert result.binds == {"default/single-0": "n"}

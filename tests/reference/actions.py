@@ -67,21 +67,30 @@ def allocate(session: Session) -> None:
     if session.pains and not placed:
         for name, jobs in everybody.items():
             for job in session.jobs_in_order(jobs):
-                if job.failed_specs and not session.overused(session.cluster.queues[name]):
+                if not session.overused(session.cluster.queues[name]):
                     _second_round(session, session.cluster.queues[name], job)
 
 
 def _second_round(session: Session, queue: Queue, job: Job) -> None:
-    """Try what was passed over because of another task, unless one with the same spec and labels found no node."""
+    """Try what was passed over because of another task, roles that miss their minimum first, unless one with the same
+    spec and labels found no node though nothing of its job was in the way."""
     statement = Statement(session)
     tasks = [t for t in job.having("Pending") if not t.request.is_empty() and not t.gated]
-    for task in session.tasks_in_order(tasks):
-        if (task.spec, task.labels) not in job.failed_specs and session.allocatable(queue, task):
-            _try(session, job, task, statement)
-    if session.job_ready(job):
-        statement.commit()
-    elif not session.job_pipelined(job):
+    if all((t.spec, t.labels, t.role) == (tasks[0].spec, tasks[0].labels, tasks[0].role) for t in tasks):
+        return
+    tasks = [t for t in session.tasks_in_order(tasks) if (t.spec, t.labels) not in job.failed_specs]
+    for task in sorted(tasks, key=lambda t: not _misses(job, t.role)):
+        if session.allocatable(queue, task) and _try(session, job, task, statement) and session.job_ready(job):
+            statement.commit()
+            statement = Statement(session)
+    if not session.job_pipelined(job):
         statement.discard()
+
+
+def _misses(job: Job, role: str) -> bool:
+    """Whether a role has fewer than its minimum, where that counts."""
+    placed = job.having(*ALLOCATED, "Succeeded") + [task for task in job.having("Pending") if task.best_effort]
+    return job.checks_roles and sum(task.role == role for task in placed) < job.task_minima.get(role, 0)
 
 
 def _keep_promises(
@@ -130,23 +139,37 @@ def backfill(session: Session) -> None:
             waiting.setdefault(job.queue, []).append(job)
     queues = session.queues_in_order([session.cluster.queues[name] for name in sorted(waiting)])
     ordered = [job for queue in queues for job in session.jobs_in_order(waiting[queue.name])]
-    for job, task in [(one, task) for one in ordered for task in tasks[one.key]]:
-        if session.pains and not session.allocatable(session.cluster.queues[job.queue], task):
-            job.notes.setdefault("queue", "no quota left")
-            continue
-        try:
-            session.pre_predicate(task)
-        except PredicateFailure as failure:
-            job.fit_errors[task.key] = {str(failure): len(session.node_order)}
-            continue
-        nodes, reasons = session.feasible(task, session.node_order, need_idle=True)
-        if not nodes:
-            job.fit_errors[task.key] = reasons
-            continue
-        session.place(task, session.best(task, nodes), "Allocated")
-        if session.job_ready(job):
-            for ready in job.having("Allocated"):
-                session.bind(ready)
+    for job in ordered:
+        held: list[Task] = []
+        for task in tasks[job.key]:
+            if not _backfill(session, job, task):
+                continue
+            held.append(task)
+            if session.job_ready(job):
+                for ready in job.having("Allocated"):
+                    session.bind(ready)
+                held = []
+        if session.pains and not session.job_pipelined(job):
+            for task in reversed(held):
+                session.displace(task)
+
+
+def _backfill(session: Session, job: Job, task: Task) -> bool:
+    """Place a task where there is room now; whether there is."""
+    if session.pains and not session.allocatable(session.cluster.queues[job.queue], task):
+        job.notes.setdefault("queue", "no quota left")
+        return False
+    try:
+        session.pre_predicate(task)
+    except PredicateFailure as failure:
+        job.fit_errors[task.key] = {str(failure): len(session.node_order)}
+        return False
+    nodes, reasons = session.feasible(task, session.node_order, need_idle=True)
+    if not nodes:
+        job.fit_errors[task.key] = reasons
+        return False
+    session.place(task, session.best(task, nodes), "Allocated")
+    return True
 
 
 def _allocate_job(session: Session, queue: Queue, job: Job, tasks: list[Task]) -> Statement | None:
@@ -180,7 +203,8 @@ def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
     nodes, reasons = _candidates(session, task)
     if not nodes:
         job.fit_errors[task.key] = reasons
-        job.failed_specs.append((task.spec, task.labels))
+        if not statement.tasks:
+            job.failed_specs.append((task.spec, task.labels))
         return False
     idle = [node for node in nodes if task.request.fits(node.idle)]
     if idle:

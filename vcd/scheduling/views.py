@@ -164,7 +164,7 @@ class Job:
         self.allocated: list[int] = columns.allocated[index].tolist()
         self.failed_roles: set[str] = set()
         self.failed: set[Hashable] = set()
-        """Shapes, and kinds of tasks, that found no node in this session."""
+        """Shapes, and, of shapes of which not all find the same nodes, kinds of tasks that found none."""
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None
@@ -243,6 +243,11 @@ class Job:
             if reached < minimum:
                 return False
         return True
+
+    def misses(self, role: str) -> bool:
+        """Whether a role has fewer than its minimum of tasks that have room."""
+        minimum = self.role_minima.get(role, 0) if self.minds_roles else 0
+        return minimum > 0 and self.role_allocated(self.role_counts().get(role)) < minimum
 
     @staticmethod
     def role_allocated(counts: Sequence[int] | None) -> int:

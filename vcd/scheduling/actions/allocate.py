@@ -101,27 +101,34 @@ class AllocateAction(Action):
         """Try those that were passed over because of another task, where they are not just like one that failed."""
         for index, queued in jobs.items():
             queue = session.queue_list[index]
-            found = [job for job in queued if job.failed and job.partition is None]
-            for job in sorted(found, key=session.job_key):
-                if session.overused(queue) is None and not session.is_full():
-                    self._try_others(session, queue, job)
+            for job in sorted((job for job in queued if job.partition is None), key=session.job_key):
+                others = self._others(session, job) if queue.is_open else []
+                if others and session.overused(queue) is None and not session.is_full():
+                    self._try_others(session, queue, job, others)
 
-    def _try_others(self, session: Session, queue: Queue, job: Job) -> None:
-        others = [
+    @staticmethod
+    def _others(session: Session, job: Job) -> list[Task]:
+        """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
+        tasks = [
             task
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        others = [task for task in others if not _failed(session, task)]
+        moving = {task.shape: task for task in tasks}
+        moves = {shape: session.evaluator.moves(task) for shape, task in moving.items()}
+        kinds = [session.evaluator.kind(task) if moves[task.shape] else task.shape for task in tasks]
+        if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
+            return []
+        left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in job.failed]
+        return sorted(ordered_tasks(session, left), key=lambda task: not job.misses(task.role))
+
+    def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = Statement(session, self.name, job)
-        for task in ordered_tasks(session, others) if queue.is_open else ():
-            if _failed(session, task) or session.allocatable(queue, task) is not None:
-                continue
-            if not place(session, statement, task):
-                _remember_failure(session, task)
-        if session.job_ready(job):
-            statement.commit()
-        elif session.job_pipelined(job):
+        for task in others:
+            if session.allocatable(queue, task) is None and place(session, statement, task) and session.job_ready(job):
+                statement.commit()
+                statement = Statement(session, self.name, job)
+        if len(statement) and session.job_pipelined(job):
             statement.keep()
         else:
             statement.discard()
@@ -247,23 +254,14 @@ def _place_until_ready(
             continue
         if not place(session, statement, task):
             unit.failed_roles.add(task.role)
-            _remember_failure(session, task)
+            if not len(statement):  # else it may be the job's own that are in the way
+                alike = session.evaluator.kind(task) if session.evaluator.moves(task) else task.shape
+                task.job.failed.add(alike)
             if not more(unit):
                 break
             continue
         if ready(unit):
             break
-
-
-def _remember_failure(session: Session, task: Task) -> None:
-    """No node was found for a task: nor will be for others of its shape, or, where that is not all that tells who goes
-    where, of its kind."""
-    task.job.failed.add(session.evaluator.kind(task) if session.evaluator.moves(task) else task.shape)
-
-
-def _failed(session: Session, task: Task) -> bool:
-    failed = task.job.failed
-    return task.shape in failed or session.evaluator.kind(task) in failed
 
 
 def _admit_all(session: Session) -> None:

@@ -16,33 +16,40 @@ from vcd.scheduling.views import Job, Queue, Task
 class BackfillAction(Action):
     """Best-effort tasks of admitted, valid jobs, in the order of queues, jobs and tasks as it was before the first
     placement, those that other actions let wait for idle room included. A task is placed at once, where there is room
-    now; when its job is ready after that, all that the job holds is bound."""
+    now; when its job is ready after that, all that the job holds is bound, and what does not make it ready is taken
+    back, so that it is in nobody's way."""
 
     name = "backfill"
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
         take_back(session, lambda task: task.best_effort)
-        for task in self._pending(session):
+        for job, tasks in self._pending(session):
             if session.is_full():
                 return
-            refused = session.allocatable(task.job.queue, task)
+            self._place(session, job, tasks)
+
+    def _place(self, session: Session, job: Job, tasks: list[Task]) -> None:
+        """Place a job's tasks; what does not make it ready keeps its places only while the job waits for room."""
+        statement = Statement(session, self.name, job)
+        for task in tasks:
+            refused = session.allocatable(job.queue, task)
             if refused is not None:
-                session.note(task.job, "queue", *refused, task=task)
+                session.note(job, "queue", *refused, task=task)
                 continue
             if is_held(session, task, task.gated):
                 continue
-            statement = Statement(session, self.name, task.job)
-            if not place(session, statement, task, may_wait=False) or not len(statement):
-                continue
-            if session.job_ready(task.job):
-                session.commit_kept(task.job)
+            if place(session, statement, task, may_wait=False) and len(statement) and session.job_ready(job):
+                session.commit_kept(job)
                 statement.commit()
-            else:
-                statement.keep()
+                statement = Statement(session, self.name, job)
+        if len(statement) and session.job_pipelined(job):
+            statement.keep()
+        else:
+            statement.discard()
 
     @staticmethod
-    def _pending(session: Session) -> list[Task]:
+    def _pending(session: Session) -> list[tuple[Job, list[Task]]]:
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
         for job in session.jobs_with_pending():
@@ -61,9 +68,10 @@ class BackfillAction(Action):
         queues: PriorityQueue[Queue] = PriorityQueue(
             session.queue_key, [session.queue_list[index] for index in sorted(jobs)]
         )
-        result: list[Task] = []
+        result: list[tuple[Job, list[Task]]] = []
         while queues:
             waiting = PriorityQueue(session.job_key, jobs[queues.pop().index])
             while waiting:
-                result.extend(tasks[waiting.pop().index])
+                job = waiting.pop()
+                result.append((job, tasks[job.index]))
         return result
