@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, group, node, pod, until
+from vcd.scheduling.registry import ALWAYS_READ, plugins
 
 CLASSES = "priorityclasses.scheduling.k8s.io"
 BUDGETS = "poddisruptionbudgets.policy"
@@ -100,6 +101,32 @@ def _selecting(name: str, wanted: str) -> Obj:
     return pod(f"{name}-t-0", name, nodeSelector={"kubernetes.io/hostname": wanted})
 
 
+def selecting(where: str, *made: Obj) -> list[Obj]:
+    """The pods for one node only."""
+    for each in made:
+        each["spec"]["nodeSelector"] = {"kubernetes.io/hostname": where}
+    return list(made)
+
+
+def topology(name: str, free: str) -> tuple[str, Obj]:
+    """Eight CPUs on two NUMA nodes, as the resource exporter publishes them: it lists no pods."""
+    spec = {
+        "policies": {"CPUManagerPolicy": "static", "TopologyManagerPolicy": "single-numa-node"},
+        "numares": {"cpu": {"allocatable": free, "capacity": 8}},
+        "cpuDetail": {str(cpu): {"numa": cpu // 4, "socket": cpu // 4, "core": cpu} for cpu in range(8)},
+    }
+    return "numatopologies.nodeinfo.volcano.sh", {"metadata": {"name": name}, "spec": spec}
+
+
+def pinned(name: str, cpu: int) -> list[Obj]:
+    """A pod with CPUs of its own on one NUMA node."""
+    made = pods(name, 1, cpu, annotations={"volcano.sh/numa-topology-policy": "single-numa-node"})
+    for each in made:
+        resources = each["spec"]["containers"][0]["resources"]
+        resources["limits"] = dict(resources["requests"])
+    return made
+
+
 SCENARIOS: dict[str, Scenario] = {
     "priority": Scenario(
         conf(PLACING, "priority", "gang", "predicates"),
@@ -153,6 +180,15 @@ SCENARIOS: dict[str, Scenario] = {
         then=gang("x", *of_class("high", *pods("x")), priorityClassName="high"),
         bound=(("x-t-0", "n0"), ("a-t-0", "n0")),
         evicted=("b-t-0",),
+    ),
+    "numa-aware": Scenario(
+        # what is free on n1 lacks the CPU of the pod that runs there, which holds no other one: 1-3 and 4-7 are left
+        conf("enqueue, allocate, backfill", "gang", "predicates", "numa-aware"),
+        nodes=(node("n0", 8), node("n1", 8)),
+        first=(topology("n0", "1-2,4-5"), topology("n1", "1-7"), *gang("a", *selecting("n1", *pinned("a", 1)))),
+        then=(*gang("g", *pinned("g", 4)), *gang("h", *pinned("h", 3)), *gang("i", *pinned("i", 3))),
+        bound=(("g-t-0", "n1"), ("h-t-0", "n1")),
+        waits=("i-t-0",),
     ),
     "overcommit": Scenario(
         conf(PLACING, "overcommit\narguments:\n  overcommit-factor: 1.0", "predicates"),
@@ -266,6 +302,16 @@ SCENARIOS: dict[str, Scenario] = {
         bound=(("t-t-0", "n0"), ("t-t-1", "n1"), ("t-t-2", "n0"), ("t-t-3", "n1")),
     ),
 }
+
+
+ELSEWHERE = {"deviceshare": "test_own_kinds.py", "extender": "test_outside.py"}
+"""Plugins that are tried through the daemon in other files."""
+
+
+def test_every_plugin_that_reads_objects_of_further_kinds_is_tried() -> None:
+    reading = {name for name, plugin in plugins().items() if set(plugin.kinds) - set(ALWAYS_READ)}
+    assert reading <= SCENARIOS.keys() | ELSEWHERE.keys()
+    assert all((Path(__file__).parent / file).exists() for file in ELSEWHERE.values())
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
