@@ -10,7 +10,7 @@ import pytest
 from tests.dsl import flat, gang, group, node, pod, queue
 from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, Foreign, encode_payload, from_manifest
+from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
 from vcd.model.objects import Object, ObjectMeta
 from vcd.model.status import TaskStatus
 from vcd.scheduling.candidates import Memory
@@ -268,6 +268,11 @@ def test_objects_of_a_plugins_kind_are_kept_without_the_plugin() -> None:
     assert state.digest("Rack", "a") is not None
     assert {key: obj.metadata.uid for key, obj in state.others["Rack"].items()} == {"a": "uid-a"}
     assert ClusterState.load(state.dump()).dump() == state.dump()
+
+
+def test_they_are_shown_as_plain_data_without_the_plugin() -> None:
+    (obj,) = folded(rack("a")).others["Rack"].values()
+    assert as_plain(obj) == {"metadata": {"name": "a", "uid": "uid-a"}, "closed": True}
 
 
 def test_who_knows_the_type_reads_them() -> None:

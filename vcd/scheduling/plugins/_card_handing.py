@@ -7,7 +7,7 @@ one before (Volcano ``plugins/util/nodelock``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
 from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.views import Task
+from vcd.state.facts import NodeFacts
 from vcd.state.records import seconds_of
 
 if TYPE_CHECKING:
@@ -32,25 +33,16 @@ _HANDED = (TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
 class Handing:
-    """When pods that still wait for their cards were bound, by node; times in ``unit`` nanoseconds.
+    """When pods that still wait for their cards were bound, by node; times in ``unit`` nanoseconds."""
 
-    ``lock`` is the annotation by which others keep a node for themselves.
-    """
-
-    def __init__(self, nodes: Iterable[Node], now: int, *, vgpu_cards: bool) -> None:
+    def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
         self.unit = _SECOND if vgpu_cards else 1
         self.now = now // self.unit
         self._oldest = self.now - EXPIRES * _SECOND // self.unit
         self._times: dict[int, list[int]] = {}
-        self._lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
-        seconds = now // _SECOND
-        self._kept = [row for row, node in enumerate(nodes) if seconds - self._locked_at(node) <= EXPIRES]
-
-    def _locked_at(self, node: Node) -> int:
-        try:
-            return seconds_of(node.metadata.annotations.get(self._lock))
-        except ValueError:
-            return 0  # nobody can tell when it ends, and what its pods wait for they say themselves
+        lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
+        locks: dict[int, int] = facts.kept(("locks", lock), lambda: _locks(facts.nodes, lock))
+        self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
 
     def time_of(self, annotations: Mapping[str, str], status: TaskStatus) -> int | None:
         """When a placed pod was bound, None where it has its cards, or none at all."""
@@ -79,6 +71,19 @@ class Handing:
         result[self._kept] = True
         result[[row for row, times in self._times.items() if any(time >= self._oldest for time in times)]] = True
         return result
+
+
+def _locks(nodes: Sequence[Node], lock: str) -> dict[int, int]:
+    """Since when (seconds) others keep nodes by an annotation, by row."""
+    found: dict[int, int] = {}
+    for row, node in enumerate(nodes):
+        text = node.metadata.annotations.get(lock)
+        try:
+            if text:
+                found[row] = seconds_of(text)
+        except ValueError:
+            continue  # nobody can tell when it ends, and what its pods wait for they say themselves
+    return found
 
 
 class OneAtATime(Predicate):

@@ -157,8 +157,7 @@ class DeviceSharePlugin(Plugin):
         self.cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self.cards, order, self._config.factor)
-        nodes = session.nodes.facts.nodes if self.active else ()
-        self.handing = Handing(nodes, session.now, vgpu_cards=self._kind == "VGPU")
+        self.handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
             self._read_asks(session, asking)
             self._read_placed(session, asking)
