@@ -206,11 +206,11 @@ def test_what_is_not_read_is_named_and_never_nothing_to_bind(tmp_path: Path) -> 
         ("PyTorchJob", {"replicaSpecs": {"Master": {"template": template}}}),
     ]
     objects = [{"kind": kind, "metadata": {"name": "x"}, "spec": spec} for kind, spec in kinds]
-    objects += [{"kind": "Service", "metadata": {"name": name}} for name in "ab"]
+    objects += [{"kind": "Ingress", "metadata": {"name": name}} for name in "ab"]
     path = tmp_path / "objects.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     result = run("-f", path)
     assert "note: DaemonSet default/x is not read, so its pods are not planned" in result.stderr
     assert "note: PyTorchJob default/x is not read, so its pods are not planned" in result.stderr
-    assert "note: passed over, as no scheduler reads them: 2 Service" in result.stderr
+    assert "note: passed over, as no scheduler reads them: 2 Ingress" in result.stderr
     assert "nothing to bind or evict of what is read; see the notes" in result.stdout
