@@ -837,6 +837,8 @@ def test_a_node_takes_one_pod_with_cards_until_its_device_plugin_took_it_over() 
         (handed("a", status="Running"), True),
         (handed("a", status="Succeeded"), True),
         (handed("a", deleting=True), False),
+        (handed("a", deleting=True, status="Running"), True),
+        (handed("a", age=-(10**9)), True),  # a time that cannot be
     ],
 )
 def test_who_keeps_the_next_pod_with_cards_from_a_node(there: Manifest, taken: bool) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from vcd.model.objects import Node
-from vcd.model.status import TaskStatus
 from vcd.scheduling.nodes import Usage, fits
 from vcd.scheduling.plugin import Depends, Mask, Predicate
 from vcd.scheduling.plugins import _gpushare as gpushare
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 EXPIRES = 5 * 60
 """Seconds after which nobody waits any more for a device plugin."""
 _SECOND = 1_000_000_000
-_HANDED = (TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+_BEFORE = ("", "Pending")
+"""The phases of a pod that may wait for its cards: one that runs has them."""
 
 
 class Handing:
@@ -38,19 +38,21 @@ class Handing:
     def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
         self.unit = _SECOND if vgpu_cards else 1
         self.now = now // self.unit
-        self._oldest = self.now - EXPIRES * _SECOND // self.unit
+        span = EXPIRES * _SECOND // self.unit
+        self._oldest, self._latest = self.now - span, self.now + span
         self._times: dict[int, list[int]] = {}
         lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
         locks: dict[int, int] = facts.kept(("locks", lock), lambda: _locks(facts.nodes, lock))
         self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
 
-    def time_of(self, annotations: Mapping[str, str], status: TaskStatus) -> int | None:
-        """When a placed pod was bound, None where it has its cards, or none at all."""
+    def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:
+        """When a placed pod was bound, None where it has its cards, or no time that can be."""
         vgpu_cards = self.unit == _SECOND
-        if status in _HANDED or (vgpu_cards and annotations.get(vgpu.BIND_PHASE) != vgpu.ALLOCATING):
+        if phase not in _BEFORE or (vgpu_cards and annotations.get(vgpu.BIND_PHASE) != vgpu.ALLOCATING):
             return None
         text = annotations.get(vgpu.BIND_TIME if vgpu_cards else gpushare.PREDICATE_TIME, "")
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        time = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        return None if time is None or time > self._latest else time
 
     def next(self, row: int) -> int:
         """A time for a pod that is bound now: after those of the node's others."""

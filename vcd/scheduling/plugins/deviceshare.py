@@ -219,7 +219,7 @@ class DeviceSharePlugin(Plugin):
             asked = Ask(requests if isinstance(requests, tuple) else ())
             memory, cores = asked.memory, asked.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
-        time = self.handing.time_of(annotations, TaskStatus(int(snapshot.tasks.status[row]))) if pieces else None
+        time = self.handing.time_of(annotations, pod.status.phase) if pieces else None
         return _Holding(node, pieces, marks, queue, memory, cores, leaving, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
