@@ -36,6 +36,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
                     (("VGPUEnable", True), ("ScheduleWeight", 3), ("SchedulePolicy", "binpack"))},
     "resource-strategy-fit": {},
     "numa-aware": {},
+    "nodeorder": {},
     "task-topology": {},
 }  # fmt: skip
 """One after the other: where several are on, tasks that one of them would mix up are told apart by another."""
@@ -71,6 +72,11 @@ def cluster_node(rand: random.Random, number: int) -> Iterator[Manifest]:
             "cpuDetail": {str(i): {"numa": i // 4, "socket": i // 4, "core": i} for i in range(8)},
         },
     }
+
+
+def some_service(name: str, **selector: str) -> Manifest:
+    """One whose pods go apart."""
+    return {"kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}}
 
 
 def some_queue(rand: random.Random, name: str) -> Manifest:
@@ -116,7 +122,9 @@ def some_job(rand: random.Random, name: str) -> Iterator[Manifest]:
     for number in range(2 if marks else rand.randrange(1, 4)):
         annotations = {**dict(some_annotations(rand)), "volcano.sh/task-spec": "ab"[number % 2]}
         containers = [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]
-        yield pod(f"{name}-{number}", group=name, annotations=annotations, spec={"containers": containers})
+        labels = rand.choice(({}, {"app": "a"}, {"app": "b"}, {"app": "b", "tier": "t"}))
+        spec = {"containers": containers}
+        yield pod(f"{name}-{number}", group=name, labels=labels, annotations=annotations, spec=spec)
 
 
 class Changing:
@@ -125,6 +133,7 @@ class Changing:
     def __init__(self, seed: int, plugin: str, *, memory: bool = True) -> None:
         self.rand = random.Random(seed)
         nodes = [manifest for number in range(6) for manifest in cluster_node(self.rand, number)]
+        nodes += [some_service("one", app="a"), some_service("two", app="b"), some_service("three", tier="t")]
         self.world = World(
             *nodes, *[some_queue(self.rand, name) for name in QUEUES], conf=conf_of(plugin), memory=memory
         )
