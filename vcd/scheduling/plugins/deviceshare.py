@@ -123,7 +123,12 @@ class DeviceSharePlugin(Plugin):
             "volcano-vgpu-device-config",
             "The ConfigMap with the device plugin's configuration, for MIG.",
         ),
-        Argument("deviceshare.KnownGeometriesCMNamespace", "str", "kube-system", "The namespace of that ConfigMap."),
+        Argument(
+            "deviceshare.KnownGeometriesCMNamespace",
+            "str",
+            "kube-system",
+            "The namespace of that ConfigMap. Another one, or another name, takes a Role: see `vcd conf rbac`.",
+        ),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
