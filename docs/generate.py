@@ -333,7 +333,8 @@ def _all_points() -> str:
     for name, point in POINTS.items():
         users = [f"[{one}]({one}.md)" for one in ours(known) if hasattr(known[one], name)]
         flag = code(point.flag or "") + ("" if point.default else " (off unless set)")
-        rows.append((code(name), flag, point.combine.value, ", ".join(users)))
+        rule = f"not asked: {point.without_effect}" if point.without_effect else point.combine.value
+        rows.append((code(name), flag, rule, ", ".join(users)))
     return table(("extension point", "flag", "how answers are combined", "plugins"), rows)
 
 

@@ -74,7 +74,13 @@ _ALL = (
     Point("node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
     Point("batch_node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
     Point("best_node", "enableBestNode", Combine.FIRST, "(task: Task, keys: int64 per node row) -> row | None"),
-    Point("reserved_nodes", "enableReservedNodes", Combine.NOTIFY, "() -> None"),
+    Point(
+        "reserved_nodes",
+        "enableReservedNodes",
+        Combine.NOTIFY,
+        "() -> None",
+        without_effect="no action of Volcano's asks it any more, nor one of vcd's",
+    ),
     # victims ------------------------------------------------------------------------------------------------------
     Point(
         "preemptable",
@@ -90,7 +96,13 @@ _ALL = (
     ),
     Point("unified_evictable", None, Combine.INTERSECTION, "(context, tasks) -> VictimsAnswer"),
     Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
-    Point("target_job", "enableTargetJob", Combine.FIRST, "(jobs: list[Job]) -> Job | None"),
+    Point(
+        "target_job",
+        "enableTargetJob",
+        Combine.FIRST,
+        "(jobs: list[Job]) -> Job | None",
+        without_effect="no action of Volcano's asks it any more, nor one of vcd's",
+    ),
     Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
     Point("bind_annotations", None, Combine.COLLECT, "(task: Task, row: int) -> Mapping[str, str]"),
     # what happens, in trial or for good: an eviction is a deallocate, taken back it is an allocate ------------------
