@@ -244,6 +244,28 @@ SCENARIOS: dict[str, Scenario] = {
         then=gang("b", *pods("b", 2)),
         bound=(("b-t-0", "n2"), ("b-t-1", "n2")),
     ),
+    "resource-strategy-fit": Scenario(
+        conf(
+            PLACING,
+            "resource-strategy-fit\narguments:\n  resources:\n    cpu: {type: MostAllocated, weight: 2}\n"
+            "    memory: {type: LeastAllocated}",
+            "predicates",
+        ),
+        nodes=(node("n0", 8), node("n1", 8), node("n2", 8)),
+        first=gang("a", _selecting("a", "n2")),
+        then=gang("b", *pods("b", 2)),
+        bound=(("b-t-0", "n2"), ("b-t-1", "n2")),
+    ),
+    "tdm": Scenario(
+        conf(PLACING, 'tdm\narguments: {tdm.revocable-zone.z: "0:00-0:00"}', "predicates"),
+        nodes=(labelled(node("n0", 1), revocable_zone="z"), labelled(node("n1", 1), revocable_zone="y")),
+        then=(
+            *gang("a", *pods("a", 2, annotations={"volcano.sh/revocable-zone": "*"})),
+            *gang("b", *pods("b")),
+        ),
+        bound=(("a-t-0", "n0"),),
+        waits=("a-t-1", "b-t-0"),
+    ),
     "nodeorder": Scenario(
         conf(PLACING, "nodeorder", "predicates"),
         nodes=(node("n0", 8), node("n1", 8)),
