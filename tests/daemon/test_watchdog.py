@@ -107,6 +107,21 @@ def test_who_is_over_the_limit_is_interrupted_in_its_thread(dog: Watchdog, clock
     assert asked.raised == [threading.get_ident()]
 
 
+def test_who_was_interrupted_has_its_time_anew(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
+    """It may stay in the session, which is decided again, though it does nothing in it any more."""
+    dog.enter("slow", "open")
+    clock.advance(5.1)
+    dog.check()
+    with pytest.raises(Interrupted):
+        dog.leave(0)
+    dog.verdict()
+    dog.enter("slow", "open")
+    clock.advance(1.0)
+    dog.check()
+    dog.leave(0)
+    assert len(asked.raised) == 1
+
+
 def test_the_times_of_a_session_add_up(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
     for _ in range(2):
         dog.enter("slow", "job_order")

@@ -129,6 +129,7 @@ class Watchdog:
             _take_back(threading.get_ident())
             if fired is None:
                 raise RuntimeError("a session was interrupted, and not by the watchdog")
+            self._spent.pop(fired.name, None)  # one that stays, and does nothing any more, has its time anew
             allowed = self._allowed(fired.name)
             fault = f"{fired.name}: interrupted at {fired.point}, since it took more than {allowed:g} s in one session"
             before = self._suspended.get(fired.name)

@@ -115,12 +115,20 @@ class ExtenderPredicate(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._known(task)
+        if self._extender.out:  # what it said holds, what it did not say is as its failures are
+            result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._ignorable)
+            return result
         open_ = open_nodes(self._session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
         due = open_ & (verdicts.as_of[rows] < self._progress.changed[rows])
         if due.any():
             self._ask(task, rows[due].tolist(), verdicts)
-        result: Mask = verdicts.passed[rows] | ~open_
+        result = verdicts.passed[rows] | ~open_
         return result
+
+    def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
+        """Of which nodes it has said something, as they are now."""
+        fresh: Mask = verdicts.as_of[rows] >= self._progress.changed[rows]
+        return fresh
 
     def _ask(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
         requests = [{"task": self._wire.task(task), "node": self._wire.node(row)} for row in rows]
@@ -135,13 +143,15 @@ class ExtenderPredicate(Predicate):
             verdicts.reasons[row] = reason
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        hopeless = self._known(task).hopeless
-        return failed & (hopeless if usage.rows is None else hopeless[usage.rows])
+        verdicts = self._known(task)
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        return failed & (verdicts.hopeless[rows] | ~self._fresh(verdicts, rows))
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        known = self._known(task).reasons
+        known, out = self._known(task).reasons, self._extender.out
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
-        return Counter(known.get(row) or self.reason for row in rows.tolist())
+        unsaid = f"the extender cannot be asked: {out}" if out else self.reason
+        return Counter(known.get(row) or unsaid for row in rows.tolist())
 
 
 class Priorities:
@@ -155,7 +165,12 @@ class Priorities:
         self._extender = extender
         self._wire = wire
         self._verb = verb
-        self._ignorable = ignorable
+        self.ignorable = ignorable
+
+    @property
+    def out(self) -> str:
+        """Why the extender is not asked any more; empty while it is."""
+        return self._extender.out
 
     def ask(self, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
         """Points by node for a task, and why there are none; one node needs none."""
@@ -165,7 +180,7 @@ class Priorities:
         request = {"task": self._wire.task(task), "nodes": [self._wire.node(row) for row in rows]}
         said = self._extender.ask(self._verb, request, PrioritizeAnswer)
         if said.error:
-            return {}, "" if self._ignorable else said.error
+            return {}, "" if self.ignorable else said.error
         if said.answer.error_message or said.answer.node_score is None:
             return {}, said.answer.error_message or "it answers none"
         return said.answer.node_score, ""
@@ -192,6 +207,10 @@ class ExtenderPriorities(Predicate):
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
             return result  # a look at some nodes compares none
+        if self._priorities.out:
+            self._why = self._priorities.out
+            result[:] = self._priorities.ignorable
+            return result
         passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities.name,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
