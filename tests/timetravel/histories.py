@@ -126,6 +126,9 @@ class Scheduler:
                 await self.tell(ev.OperationDone(record.session, i, j, result, detail))
                 if result == "done" and operation.verb == "bind":
                     await self._run(operation)
+                elif result == "done" and operation.verb == "ungate":
+                    shown = self._shown[f"Pod {operation.key}"]
+                    await self.show({**shown, "spec": {**shown["spec"], "schedulingGates": []}})
                 elif result == "done":
                     await self.delete("Pod", operation.key)
         for status in plan.groups:

@@ -490,3 +490,40 @@ def test_the_board_forgets_a_group_that_waits_for_nothing() -> None:
     board = WaitingBoard([ev.Waiting("g", "enqueue")])
     board.fold([ev.Waiting("g", "")])
     assert board.of("g") == ()
+
+
+# --- the queue's scheduling gate --------------------------------------------------------------------------------------
+
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
+QUOTA = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: capacity\n'
+
+
+async def write_gated_history(path: Path, result: ev.Result = "done") -> None:
+    """A pod is let through its queue's gate, and goes."""
+    held = {"schedulingGates": [{"name": GATE}]}
+    async with scheduler(path, QUOTA) as made:
+        await made.show(
+            dsl.queue("default"), dsl.node("n"), dsl.gang("g", 1, cpu=1, annotations={GATE: "true"}, spec=held)
+        )
+        await made.carry_out(await made.cycle(), result)
+        await made.carry_out(await made.cycle())
+
+
+async def test_a_gate_that_is_lifted_is_told(tmp_path: Path) -> None:
+    await write_gated_history(tmp_path / "log")
+    explanation = explain(tmp_path / "log", "job", "g")
+    assert texts(explanation, "ungated", "outcome") == [
+        "session 1 (allocate) found room in the queue for g-0, and lifts the gate",
+        "lifting the gate of g-0: done by the API server",
+        "bind of g-0: done by the API server",
+    ]
+    assert [episode.what for episode in explanation.episodes].index("ungated") < [
+        episode.what for episode in explanation.episodes
+    ].index("bound")
+
+
+async def test_one_that_could_not_be_lifted_is_lifted_again(tmp_path: Path) -> None:
+    await write_gated_history(tmp_path / "log", "failed")
+    assert texts(explain(tmp_path / "log", "job", "g"), "ungated") == [
+        f"session {session} (allocate) found room in the queue for g-0, and lifts the gate" for session in (1, 2)
+    ]

@@ -488,3 +488,13 @@ def test_what_is_passed_over_is_said() -> None:
         "dependsOn of job train is passed over: all its pods come at once",
         "volumes of job train are passed over",
     ]
+
+
+async def test_a_gate_of_its_queue_is_lifted_in_what_follows(tmp_path: Path) -> None:
+    gate = "scheduling.volcano.sh/queue-allocation-gate"
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await one_node(made)
+        await learn(made, 10, 10, 10, 10, 10)
+    held = dsl.pod("work-9", cpu=1, annotations={gate: "true"}, spec={"schedulingGates": [{"name": gate}]})
+    job = only(submit(tmp_path / "log", [held], samples=2))
+    assert job.starts is not None and job.starts.runs == 2
