@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
 
-from vcd.daemon.http import AddressError, Endpoint, Endpoints
+from vcd.daemon.http import CONNECTIONS, AddressError, Endpoint, Endpoints
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
 
@@ -145,3 +146,33 @@ async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
     with pytest.raises(AddressError, match=r"--listen-address=203\.0\.113\.1:0: "):
         async with Endpoints(options(listen_address="203.0.113.1:0"), Metrics(), well, well):
             pass
+
+
+async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go() -> None:
+    loop = asyncio.get_running_loop()
+    async with serving() as endpoints, AsyncExitStack() as stack:
+        port = port_of(endpoints.metrics)
+        silent = []
+        for number in range(3 * CONNECTIONS):
+            connection = stack.enter_context(socket.socket())
+            connection.setblocking(False)
+            await loop.sock_connect(connection, ("127.0.0.1", port))
+            if number % 2:
+                await loop.sock_sendall(connection, b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
+            silent.append(connection)
+        async with asyncio.timeout(5):
+            for connection in silent[:CONNECTIONS]:
+                assert await loop.sock_recv(connection, 100) == b""
+        status, _, _ = await get(port, "/metrics")
+        assert status == 200
+
+
+async def test_a_connection_without_a_request_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.daemon.http.IDLE_SECONDS", 0.05)
+    loop = asyncio.get_running_loop()
+    async with serving() as endpoints, asyncio.timeout(5):
+        with socket.socket() as connection:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, ("127.0.0.1", port_of(endpoints.health)))
+            await loop.sock_sendall(connection, b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+            assert await loop.sock_recv(connection, 100) == b""

@@ -151,3 +151,28 @@ def test_ordinary_words_are_left_alone() -> None:
     text = "node n1: 2 Insufficient cpu; see https://example.com:8443/basic"
     (line,) = written(reason=text, key="default/a", nodes=3)
     assert (line["reason"], line["key"], line["nodes"]) == (text, "default/a", 3)
+
+
+def line_of(words: str, *arguments: object, line: int = 1) -> logging.LogRecord:
+    return logging.LogRecord("aiohttp.server", logging.ERROR, "web_protocol.py", line, words, arguments, None)
+
+
+def test_a_library_that_writes_the_same_line_over_and_over_is_cut_short_and_counted() -> None:
+    now = [0.0]
+    repeats = logs.Repeats(few=3, period=60.0, clock=lambda: now[0])
+    shown = [repeats.filter(line_of("Error handling request from %s", f"10.0.0.{n}")) for n in range(50)]
+    assert shown == [True] * 3 + [False] * 47
+    assert repeats.filter(line_of("another line"))
+    assert repeats.filter(line_of("Error handling request from %s", "10.0.0.1", line=2))
+    now[0] = 60.0
+    late = line_of("Error handling request from %s", "10.0.0.9")
+    assert repeats.filter(late)
+    assert late.getMessage() == "Error handling request from 10.0.0.9 (47 more lines like this one in the last period)"
+
+
+def test_lines_of_libraries_that_are_repeated_do_not_flood_the_log() -> None:
+    out = io.StringIO()
+    logs.configure("json", stream=out)
+    for number in range(100):
+        logging.getLogger("asyncio").error("socket.accept() out of system resource on %d", number)
+    assert len(out.getvalue().splitlines()) == 5

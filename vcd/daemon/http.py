@@ -22,6 +22,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SHUTDOWN_SECONDS = 2.0
 """What requests under way get to end in."""
 
+CONNECTIONS = 64
+"""Connections that an address keeps open; with each further one the oldest goes.
+
+Who connects and says nothing shall not use up the files that the process may open.
+"""
+
+IDLE_SECONDS = 75.0
+"""After so long without a whole request a connection is closed."""
+
 Verdict = Callable[[], str | None]
 """Why not; None when all is well."""
 
@@ -44,6 +53,7 @@ class Endpoint:
         self._address = address
         self._pages = pages
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     async def __aenter__(self) -> Endpoint:
         """Listen. Raises AddressError, and OptionError for what is no address."""
@@ -51,10 +61,13 @@ class Endpoint:
         application = web.Application()
         for path, handler in self._pages.items():
             application.router.add_get(path, handler)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
+        )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host or None, port).start()
+            loop = asyncio.get_running_loop()
+            self._listener = await loop.create_server(self._connected, host or None, port, backlog=CONNECTIONS)
         except OSError as error:
             await self._runner.cleanup()
             raise AddressError(error.errno, f"{self._flag}={self._address}: {_explained(error)}") from error
@@ -65,14 +78,24 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop listening; requests under way may end."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     @property
     def port(self) -> int:
         """The port that it listens on, also where 0 was asked for."""
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        assert self._listener is not None
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def _connected(self) -> asyncio.Protocol:
+        """What serves a new connection; the oldest are closed where there are too many."""
+        assert self._runner is not None and self._runner.server is not None
+        open_ = self._runner.server.connections
+        for oldest in open_[: max(0, len(open_) + 1 - CONNECTIONS)]:
+            oldest.force_close()
+        return self._runner.server()
 
 
 def _explained(error: OSError) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+import time
+from collections.abc import Callable, MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -15,6 +16,11 @@ Format = Literal["auto", "json", "console"]
 
 DETAILED = 4
 """klog's verbosity from which details are written; Volcano's per-job lines begin at 3, which its chart asks for."""
+
+_WORDS = 60
+"""Characters by which lines of one kind are known."""
+_KINDS = 1000
+"""Kinds of lines that are counted at a time."""
 
 _HIDDEN = "(hidden)"
 _SECRET_KEYS = re.compile(r"token|password|passwd|secret|authorization|credential|api_?key|private_?key", re.IGNORECASE)
@@ -81,9 +87,39 @@ def _without_secrets(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else _without_secrets(str(value))
 
 
+class Repeats(logging.Filter):
+    """Lets a few lines of one kind through in each period, and then says how many there were.
+
+    A library may write a line with its traceback for each connection that somebody opens. Lines are of one kind where
+    the same place writes the same words, whatever it puts into them.
+    """
+
+    def __init__(self, few: int = 5, period: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._few = few
+        self._period = period
+        self._clock = clock
+        self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is to be written; the first after a period says how many were not."""
+        kind = (record.name, record.lineno, str(record.msg)[:_WORDS])
+        now = self._clock()
+        begun, count = self._kinds.get(kind, (now, 0))
+        if now - begun >= self._period:
+            if count > self._few:
+                record.msg = f"{record.msg} ({count - self._few} more lines like this one in the last period)"
+            begun, count = now, 0
+        if kind not in self._kinds and len(self._kinds) >= _KINDS:
+            self._kinds.clear()
+        self._kinds[kind] = (begun, count + 1)
+        return count < self._few
+
+
 def _take_over_standard_library(out: TextIO, level: int, shared: list[Processor], last: list[Processor]) -> None:
     """Libraries' own lines (asyncio, aiohttp) in the same form; below warning only when details are asked for."""
     handler = logging.StreamHandler(out)
+    handler.addFilter(Repeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
