@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from vcd.embedded import protobuf
-from vcd.embedded.codec import decode_object
+from vcd.embedded.codec import decode_object, encode
 from vcd.embedded.errors import ApiError, bad_request, method_not_allowed
 from vcd.embedded.resources import Registry, ResourceType, Subresource
 
@@ -139,8 +139,10 @@ def read_yaml(raw: bytes) -> Any:
     except ValueError:
         pass  # not JSON, so YAML: the more general form, read by the slower parser
     try:
-        return yaml.load(raw, Loader=_PlainLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        value = yaml.load(raw, Loader=_PlainLoader)
+        encode(value)  # YAML can hold what JSON cannot
+        return value
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {error}") from None
 
 
