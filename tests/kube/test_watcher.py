@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.kube.scripted import (
     until,
 )
 from tests.kube.scripted import status as status_object
+from tests.model.oddities import ODD_JSON, mutated
 from vcd.kube.watcher import Watcher
 from vcd.model import codec
 from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
@@ -494,3 +496,41 @@ async def test_a_long_list_lets_the_event_loop_breathe() -> None:
     turns = {turn: [moment for other, moment in between if other == turn] for turn in {turn for turn, _ in between}}
     assert len(turns) > 3
     assert max(max(moments) - min(moments) for moments in turns.values()) < 0.1
+
+
+def garbled(raw: bytes, random: Random) -> bytes:
+    """The bytes with a few of them changed, none of them to the end of a line."""
+    changed = bytearray(raw)
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(changed))
+        changed[at : at + random.randint(0, 2)] = random.choice(
+            (b"", b"\xff", b"{", b"}", b"[", b'"', b"\\", b"\0", b"9")
+        )
+    return bytes(changed).replace(b"\n", b" ")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_lines_and_lists_garbled_at_random_break_nothing(seed: int) -> None:
+    random = Random(seed)
+    whole = json.dumps(line("ADDED", pod("a", 6, x="y"))).encode()
+    listed = json.dumps(listing(5, pod("a", 3), pod("b", 4)).body).encode()
+    lines = [Answer(lines=[garbled(whole, random) + b"\n"]) for _ in range(60)]
+    lists = [Answer(200, garbled(listed, random)) for _ in range(60)]
+    good = Answer(lines=[line("ADDED", pod("last", 9))], stay=True)
+    async with watching([*lists, listing(8)], [*lines, good]) as f:
+        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)), 20)
+        assert f.watcher.status.crashes == 0
+        assert {event.kind for event in f.log.events} == {"Pod"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_objects_changed_at_random_in_lines_and_lists_cost_nobody_else_anything(seed: int) -> None:
+    sound = pod("sound", 7)
+    odd = [mutated(pod(f"odd{number}", 6, x="y"), seed * 100 + number, ODD_JSON) for number in range(30)]
+    lines = [line("ADDED", obj) for obj in odd]
+    lines.append(line("ADDED", pod("last", 9)))
+    async with watching([listing(8, *odd, sound)], [Answer(lines=lines, stay=True)]) as f:
+        await until(lambda: any(event.key == "ns/last" for event in f.log.of(ObjectPut)), 20)
+        assert any(event.key == "ns/sound" for event in f.log.of(ObjectPut))
+        assert f.lists() == [""]
+        assert (f.watcher.status.crashes, f.watcher.status.errors) == (0, 0)
