@@ -495,7 +495,14 @@ def test_the_board_forgets_a_group_that_waits_for_nothing() -> None:
 # --- the queue's scheduling gate --------------------------------------------------------------------------------------
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
-QUOTA = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: capacity\n'
+QUOTA = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: capacity
+"""
 
 
 async def write_gated_history(path: Path, result: ev.Result = "done") -> None:
