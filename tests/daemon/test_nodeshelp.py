@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import Manifest, flat, gang, group, node, pod, queue, session_after
+from tests.plugins.test_capacity_card import card_queue, carded, users
 from vcd.daemon.nodeshelp import NOT_SUPPORTED, UNSCHEDULABLE, WAITING_FOR_PODS, WAITING_FOR_QUEUE, PodReasons
 from vcd.scheduling.closing import plan_of
 from vcd.timetravel.planning import state_of
@@ -146,6 +147,21 @@ def test_of_card_quotas_only_what_the_cluster_has_left_is(card: dict[str, str], 
         "g", node("n", cpu=2), full, asking("Inqueue", queue="q", minimum=False, cpu=2), using=conf("capacity-card")
     )
     assert set(found.values()) == {expected}
+
+
+@pytest.mark.parametrize("quota, expected", [({"new": 2}, UNSCHEDULABLE), ({"new": 0}, WAITING_FOR_QUEUE)])
+def test_a_card_that_no_node_has_is_a_matter_of_nodes_where_the_queue_may_have_it(
+    quota: dict[str, int], expected: str
+) -> None:
+    objects = [card_queue("q", quota), carded("n", "old"), users("g", 2, "new", members=2)]
+    assert reasons("g", *objects, using=conf("capacity-card")) == both(expected)
+
+
+def test_quota_that_pods_still_hold_that_are_being_deleted_is_no_matter_of_nodes() -> None:
+    old = [group("old", queue="q"), pod("old-0", group="old", on="n", cpu=2, deleting=True)]
+    new = gang("new", 2, queue="q", cpu=1, members=2)
+    objects = [node("n", cpu=8), queue("q", capability={"cpu": 3}), old, new]
+    assert reasons("new", *objects, using=conf("capacity-card")) == both(WAITING_FOR_QUEUE)
 
 
 @pytest.mark.parametrize("state", ["Closed", "Closing"])

@@ -30,6 +30,8 @@ _REASONS = {
 }
 _OF_THE_CLUSTER = ("resource in cluster is overused", "larger than the largest node")
 """Reasons at the queue's gates that are about the nodes that there are."""
+_OF_THE_QUEUE = ("still hold the queue's quota",)
+"""Reasons at nodes that are about the queue: there is room on them, which it may not take yet."""
 _SHARING = ("capacity", "proportion")
 """Plugins that divide the cluster among queues, up to what these state."""
 _BOUNDS = ("deserved ", "capability ")
@@ -60,8 +62,12 @@ class PodReasons:
         for waiting in reasons:
             if nodes_help(waiting, self._queue, self._queues):
                 return UNSCHEDULABLE
-            first = first or _REASONS.get(waiting.gate, "")
+            first = first or (WAITING_FOR_QUEUE if _is_of_queue(waiting) else _REASONS.get(waiting.gate, ""))
         return first or UNSCHEDULABLE
+
+
+def _is_of_queue(waiting: Waiting) -> bool:
+    return any(words in waiting.reason for words in _OF_THE_QUEUE)
 
 
 def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) -> bool:
@@ -70,7 +76,7 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
     At the gate of a queue they do where its share of the cluster is what is used up, and not what its spec states.
     """
     if waiting.gate not in _REASONS:
-        return waiting.gate != "gated"
+        return waiting.gate != "gated" and not _is_of_queue(waiting)
     if waiting.gate not in ("queue", "enqueue"):
         return False
     if any(words in waiting.reason for words in _OF_THE_CLUSTER):
