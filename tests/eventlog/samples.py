@@ -49,7 +49,7 @@ def put(number: int, size: int = 0) -> ObjectPut:
 
 def noise(number: int, size: int) -> ObjectPut:
     """A put, of a kind this version does not read, that cannot be compressed."""
-    return ObjectPut("Noise", f"noise-{number}", "1", Random(number).randbytes(size))
+    return ObjectPut("Noise", f"noise-{number}", "1", msgspec.msgpack.encode({"noise": Random(number).randbytes(size)}))
 
 
 def gone(number: int) -> ObjectGone:

@@ -20,6 +20,7 @@ IMPURE_MODULES = frozenset({
     "time", "urllib", "uuid", "weakref",
 })  # fmt: skip
 """Nothing that decides has a use for these. ``datetime`` reads times, and has its own rule; logging decides nothing."""
+PURE_SUBMODULES = frozenset({"urllib.parse"})
 IMPURE_CALLS = frozenset({"open", "input", "print", "exec", "eval", "__import__", "globals"})
 PRESENT_TIME = frozenset({"now", "utcnow", "today"})
 FILE_METHODS = frozenset({"read_text", "read_bytes", "write_text", "write_bytes"})
@@ -40,6 +41,10 @@ _ORDERED_CALLS = frozenset({
 })  # fmt: skip
 _ORDERED_METHODS = frozenset({"extend", "extendleft", "join", "fromkeys", "from_iterable"})
 _SORTS = frozenset({"sorted", "min", "max", "sort", "nsmallest", "nlargest", "heappush", "insort", "bisect", "groupby"})
+
+
+def _is_impure(module: str) -> bool:
+    return module.partition(".")[0] in IMPURE_MODULES and module not in PURE_SUBMODULES
 
 
 class Finding(NamedTuple):
@@ -110,12 +115,12 @@ def _uses(tree: ast.Module) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                if alias.name.partition(".")[0] in IMPURE_MODULES or alias.name == "numpy.random":
+                if _is_impure(alias.name) or alias.name == "numpy.random":
                     yield Finding(node.lineno, f"import of {alias.name}")
         elif isinstance(node, ast.ImportFrom) and not node.level:
             module = node.module or ""
             named = {f"{module}.{alias.name}" for alias in node.names}
-            if module.partition(".")[0] in IMPURE_MODULES or "numpy.random" in {module, *named}:
+            if _is_impure(module) or "numpy.random" in {module, *named}:
                 yield Finding(node.lineno, f"import from {module}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             yield Finding(node.lineno, f"call of {node.func.id}()")
