@@ -236,5 +236,6 @@ class Search:
 
 
 def _beside_others(job: Job) -> bool:
-    """Whether tasks were tried beside others of a gang, which had room then and have not now."""
-    return len(job.having(*READY)) + 1 < job.min_available
+    """Whether tasks were tried beside others of a gang, which had room then and have not now: more than one of it is
+    missing, or some role may be."""
+    return len(job.having(*READY)) + 1 < job.min_available or bool(job.task_minima)
