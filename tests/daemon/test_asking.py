@@ -269,14 +269,15 @@ def test_a_silent_server_costs_all_questions_together_no_more_than_they_may_take
     told.answer = told.hang
     began = time.monotonic()
     replies = asking.ask_all([question(told.url, timeout=timeout) for _ in range(count)], 500 * MS)
-    assert 0.5 <= time.monotonic() - began < 5.0
+    assert 0.5 <= time.monotonic() - began < PROMPT
     assert {reply.error for reply in replies} <= {"no answer within 100ms", OUT_OF_TIME}
     assert replies[-1] == Reply(error=OUT_OF_TIME)
 
 
 def test_one_that_hangs_holds_up_no_other(told: Answering, asking: Asking) -> None:
     told.answer = lambda request: told.hang(request) if request.path == "/3" else (200, request.path.encode())
-    replies = asking.ask_all([question(f"{told.url}/{n}", timeout=300 * MS) for n in range(40)], LONG)
+    timeouts = {3: 300 * MS}
+    replies = asking.ask_all([question(f"{told.url}/{n}", timeout=timeouts.get(n, LONG)) for n in range(40)], LONG)
     assert [n for n, reply in enumerate(replies) if reply.error] == [3]
     assert replies[3].error == "no answer within 300ms"
     assert replies[39] == Reply(b"/39")

@@ -954,7 +954,7 @@ async def test_a_silent_server_costs_a_session_its_budget_at_most(verb: str, ign
     with server() as told:
         told.answer = told.hang
         _, session, took = await one_session(told.url, 1000, budget, {verb: {}})
-    assert took < 4.0  # the budget, and what a busy machine takes for a session of a thousand nodes
+    assert took < 15.0  # the budget, and what a busy machine takes for a session of a thousand nodes
     bound = len(binds(session))
     # as at any failure: jobReady is ready where it is not ignorable, a session that was not taken goes on without it
     assert bound == (3 if ignorable != (verb == "jobReady") or verb == "onSessionOpen" else 0)
@@ -997,7 +997,7 @@ async def test_the_watchdog_interrupts_it_and_what_it_guards_stays_guarded(ignor
     with server() as told:
         told.answer = told.hang
         log, session, took = await one_session(told.url, 20, budget, {"predicate": {}}, Watchdog(0.5))
-    assert took < 10.0
+    assert took < 15.0
     (record,) = log.sessions
     assert [fault.partition(",")[0].partition(" at ")[0] for fault in record.interrupted] == ["extender: interrupted"]
     assert len(binds(session)) == (3 if ignorable else 0)
