@@ -44,6 +44,8 @@ class Answering:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
+    """Connections that wait to be accepted; beyond the usual five a busy machine resets them."""
     told: Answering
 
     def handle_error(self, request: Any, client_address: Any) -> None:
