@@ -15,6 +15,7 @@ from bench.table import Row, show
 BENCHES = (
     "session",
     "contention",
+    "waiting",
     "endtoend",
     "restart",
     "eventlog",

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from tests.daemon.fakes import FakeLog
-from tests.dsl import node
+from tests.dsl import group, node
 from tests.kube.scripted import running, until
 from vcd.daemon.keeper import Keeper
 from vcd.eventlog.errors import LogError
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.manifests import defaulted
 from vcd.state.cluster import ClusterState
 
 
@@ -121,3 +122,35 @@ async def test_what_gives_reason_for_a_cycle(event: ev.Event, wakes: bool) -> No
     kept = keeper(FakeLog())
     await kept.put([event])
     assert kept.changed.is_set() is wakes
+
+
+async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_follows_waits_for_it() -> None:
+    """The event loop used to stand still for seconds where 50,000 groups were refused at once."""
+    count = 20_000
+    kept = keeper(FakeLog())
+    groups = [group(f"g{number}", phase="Pending") for number in range(count)]
+    decoded = [from_manifest(defaulted(manifest)) for manifest in groups]
+    await kept.put([ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj, _ in decoded])
+    waiting = [ev.Waiting(obj.key, "enqueue", "overcommit", "no room") for _, obj, _ in decoded]
+    condition = ("Unschedulable", "True", "NotEnoughResources", "no room")
+    statuses = [ev.GroupStatus(obj.key, "Pending", condition, was="Pending") for _, obj, _ in decoded]
+    plan = ev.encode_plan(ev.Plan(groups=tuple(statuses), waiting=tuple(waiting)))
+    session = ev.SessionDecided(1, count, "", 0, 0, 1, {}, plan)
+    turns: list[tuple[int, bool]] = []
+    done = asyncio.Event()
+
+    async def turning() -> None:
+        while not done.is_set():
+            turns.append((len(kept.state.waiting), kept.whole.is_set()))
+            await asyncio.sleep(0)
+
+    async with running(turning()):
+        first, second = asyncio.ensure_future(kept.put([session])), asyncio.ensure_future(kept.put([put("a")]))
+        await second
+        assert first.done()
+        done.set()
+    amid = [known for known, whole in turns if not whole]
+    assert len(amid) > 2
+    assert any(0 < known < count for known in amid) or len(set(amid)) > 1
+    assert kept.whole.is_set()
+    assert (len(kept.state.waiting), kept.state.sequence, list(kept.state.nodes)) == (count, count + 2, ["a"])

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import structlog
 
 from tests.daemon.pages import CONF, Ticks, kept, observe, page_of, recorded, value
 from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
@@ -620,3 +621,59 @@ VOLCANO = {
     "volcano_unschedule_job_count",
     "volcano_job_retry_counts",
 }
+
+
+class TestManyJobs:
+    """Series of single jobs are bounded: 50,000 waiting groups made 200,747 series and a page of 13 MB."""
+
+    LIMIT = 20
+    PER_JOB = (
+        "volcano_e2e_job_scheduling_start_time",
+        "volcano_unschedule_task_count",
+        "volcano_job_retry_counts",
+        "volcano_job_share",
+    )
+
+    def page(self, metrics: Metrics, count: int, number: int = 1) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+        waiting = [gang(f"g{index:03}", 2, cpu=20, minimum={"cpu": 1}) for index in range(count)]
+        conf = CONF.replace("overcommit", "drf")
+        observe(metrics, DEFAULT, node("n", cpu=8), *waiting, conf=conf, number=number)
+        return page_of(metrics)
+
+    def test_up_to_the_limit_each_job_has_its_series(self) -> None:
+        page = self.page(Metrics(job_series=self.LIMIT), self.LIMIT)
+        assert {name: len(page[name]) for name in self.PER_JOB} == dict.fromkeys(self.PER_JOB, self.LIMIT)
+        assert page["vcd_jobs_without_series"] == {kept(): 0}
+
+    def test_beyond_it_none_has_and_the_sums_stay(self) -> None:
+        page = self.page(Metrics(job_series=self.LIMIT), self.LIMIT + 1)
+        assert {name: len(page.get(name, ())) for name in self.PER_JOB} == dict.fromkeys(self.PER_JOB, 0)
+        assert page["vcd_jobs_without_series"] == {kept(): self.LIMIT + 1}
+        assert page["volcano_unschedule_job_count"] == {kept(): self.LIMIT + 1}
+        assert sum(page["vcd_waiting_groups"].values()) >= self.LIMIT + 1
+
+    def test_the_number_of_series_does_not_grow_with_the_jobs(self) -> None:
+        few, many = (
+            sum(map(len, self.page(Metrics(job_series=self.LIMIT), count).values()))
+            for count in (self.LIMIT + 1, 10 * self.LIMIT)
+        )
+        assert many == few
+
+    def test_that_series_are_left_out_is_said_once_and_so_is_their_return(self) -> None:
+        metrics = Metrics(job_series=self.LIMIT)
+        with structlog.testing.capture_logs() as lines:
+            for number, count in enumerate((self.LIMIT + 1, self.LIMIT + 2, self.LIMIT)):
+                self.page(metrics, count, number + 1)
+        assert [line["event"] for line in lines] == [
+            "series of single jobs are left out",
+            "series of single jobs are shown again",
+        ]
+
+    def test_a_summary_that_comes_after_the_lease_was_lost_shows_nothing(self) -> None:
+        metrics = Metrics()
+        session = session_after(DEFAULT, node("n"), gang("a", 1, cpu=1), conf=CONF)
+        plan, record = recorded(session)
+        summary = metrics.begin_session(session, plan, record, {})()
+        metrics.observe_leadership(False, 1)
+        metrics.end_session(summary)
+        assert "volcano_queue_weight" not in page_of(metrics)

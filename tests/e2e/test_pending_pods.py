@@ -64,3 +64,21 @@ async def test_a_pod_that_nodes_could_not_help_asks_for_none(
         assert scheduled(cluster, "large")["reason"] == reason
         assert "no room within its capability" in scheduled(cluster, "large")["message"]
         assert scheduled(cluster, "gated")["reason"] == "SchedulingGated"
+
+
+async def test_writing_the_statuses_of_waiting_groups_reads_none_of_them(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(1)
+        daemon = await cluster.started("a")
+        for number in range(20):
+            cluster.submit(f"waits-{number}", 1, cpu=100)
+        await until(
+            lambda: all(
+                group.get("status", {}).get("conditions")
+                for group in cluster.store.list("podgroups.scheduling.volcano.sh")
+            )
+        )
+        read = [made for made in cluster.calls(daemon, "get") if made.call.resource.startswith("podgroups")]
+        written = [made for made in cluster.calls(daemon, "patch") if made.call.resource.startswith("podgroups")]
+        assert len(written) >= 20
+        assert len(read) < 5

@@ -12,7 +12,7 @@ from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import Answer, HastyClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
 from vcd.kube.status import StatusWriter
 from vcd.model.events import GroupStatus, QueueUsage
-from vcd.model.objects import Condition
+from vcd.model.objects import Condition, PodGroupStatus
 
 UNSCHEDULABLE = ("Unschedulable", "True", "NotEnoughResources", "2/2 tasks in gang unschedulable")
 
@@ -120,6 +120,24 @@ async def test_a_group_is_read_only_once(f: Fixture) -> None:
         await f.groups(GroupStatus("ns/g", phase))
     assert len(f.server.calls("GET")) == 1
     assert [patch["status"]["phase"] for patch in f.patches()] == ["Pending", "Inqueue", "Running"]
+
+
+async def test_a_group_that_the_watch_told_of_is_not_read() -> None:
+    """Fifty thousand statuses are fifty thousand requests, not twice as many."""
+    async with writing(known_group={"ns/g": ("10", PodGroupStatus(phase="Inqueue"))}.get) as f:
+        f.group(phase="Inqueue")
+        await f.groups(GroupStatus("ns/g", "Running", running=2))
+        assert f.server.calls("GET") == []
+        assert f.patches() == [{"metadata": {"resourceVersion": "10"}, "status": {"phase": "Running", "running": 2}}]
+
+
+async def test_a_group_that_changed_since_the_watch_told_of_it_is_read() -> None:
+    async with writing(known_group={"ns/g": ("9", PodGroupStatus(phase="Pending", running=7))}.get) as f:
+        store = f.group(phase="Inqueue", running=1)
+        await f.groups(GroupStatus("ns/g", "Running", running=2))
+        assert len(f.server.calls("GET")) == 1
+        assert [patch["metadata"]["resourceVersion"] for patch in f.patches()] == ["9", "10"]
+        assert store.object["status"] == {"phase": "Running", "running": 2}
 
 
 async def test_counts_go_back_to_zero(f: Fixture) -> None:

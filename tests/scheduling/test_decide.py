@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -259,3 +260,24 @@ def test_a_pod_that_nobody_can_read_stops_nobody_else() -> None:
     snapshot = SnapshotMaker(state_of(flat([node("n"), gang("g", 1, cpu=1), bad]))).snapshot()
     plan = decide(snapshot, read_policy(CONF), NOW_NS, 0)
     assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0"]
+
+
+def test_a_session_that_is_released_leaves_its_views_to_no_garbage_collector() -> None:
+    """Collections of hundreds of thousands of views make the whole program stand still."""
+    waiting = [gang(f"waits-{number}", 2, cpu=100) for number in range(100)]
+    snapshot, policy = snapshot_of(list(flat([node("n"), *waiting]))), read_policy(CONF)
+    gc.collect()
+    before = _jobs()
+    gc.disable()
+    try:
+        session = run(snapshot, policy, NOW_NS, 0)
+        assert _jobs() - before >= 100
+        session.release()
+        del session
+        assert _jobs() - before <= 5  # what tables of shapes hold as their example
+    finally:
+        gc.enable()
+
+
+def _jobs() -> int:
+    return sum(isinstance(each, Job) for each in gc.get_objects())

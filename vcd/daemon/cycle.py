@@ -116,7 +116,8 @@ class Cycle:
         stopwatch("snapshot")
         recorder = Recorder(self._outside, time.monotonic_ns)
         with contextlib.nullcontext() if self._watchdog is None else self._watchdog.looking():
-            session, plan = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder)
+            decided = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder)
+        session, plan, encoded = decided
         if self._may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
@@ -136,7 +137,7 @@ class Cycle:
             seed=seed,
             epoch=epoch,
             versions=versions(),
-            plan=ev.encode_plan(plan),
+            plan=encoded,
             stale=stale,
             asked=recorder.asked,
             interrupted=session.interrupted,
@@ -157,7 +158,7 @@ class Cycle:
         seed: int,
         mark: Callable[[str], None],
         outside: Recorder,
-    ) -> tuple[Session, ev.Plan]:
+    ) -> tuple[Session, ev.Plan, bytes]:
         watchdog = self._watchdog
         interrupted = () if watchdog is None else watchdog.begin(policy)
         try:
@@ -176,7 +177,8 @@ class Cycle:
                     )
                     guard.take_gauges(session, watchdog)
                     guard.take_problems(session, watchdog)
-                    return session, plan_of(session)
+                    plan = plan_of(session)
+                    return session, plan, ev.encode_plan(plan)
                 except guard.Interrupted:
                     if watchdog is None:
                         raise

@@ -115,6 +115,9 @@ UNSCHEDULED_TASKS = Family(
     "volcano_unschedule_task_count", "gauge", "Tasks that a job lacks of its minimum.", ("job_id",)
 )
 UNSCHEDULED_JOBS = Family("volcano_unschedule_job_count", "gauge", "Jobs that have not their minimum of tasks.")
+JOB_SERIES_LEFT_OUT = Family(
+    "vcd_jobs_without_series", "gauge", "Jobs that have no series of their own, since they are more than --job-series."
+)
 VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last cycle chose as victims of preemption.")
 
 EVENT_LOG = (

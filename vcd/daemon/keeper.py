@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, SessionDecided
 from vcd.state.cluster import ClusterState
@@ -29,6 +30,9 @@ class Keeper:
         self.observe: Callable[[Event], None] = lambda _: None
         self.appended: Callable[[float], None] = lambda _: None
         self.minded: Callable[[str], bool] = lambda _: True
+        self.whole = asyncio.Event()
+        """Set while the state is that of its sequence number: not amid a session that is folded in slices of time."""
+        self.whole.set()
         self._next = state.sequence + 1
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
 
@@ -46,23 +50,31 @@ class Keeper:
         self.appended(time.perf_counter() - began)
         folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._durable[last - len(events) + 1] = (events, folded)
-        self._fold()
+        if self.whole.is_set():  # else who folds goes on with these
+            await self._fold()
         await folded
 
-    def _fold(self) -> None:
+    async def _fold(self) -> None:
         """Fold what is durable, as far as no earlier event is missing."""
-        while self._next in self._durable:
-            events, folded = self._durable.pop(self._next)
-            try:
-                for event in events:
-                    self._fold_one(event)
-            except Exception as error:  # noqa: BLE001 - a defect; who put the event is told, and the program stops
-                folded.set_exception(error)
-                return
-            folded.set_result(None)
+        self.whole.clear()
+        try:
+            while self._next in self._durable:
+                events, folded = self._durable.pop(self._next)
+                try:
+                    for event in events:
+                        await self._fold_one(event)
+                except Exception as error:  # noqa: BLE001 - a defect; who put the event is told, and the program stops
+                    folded.set_exception(error)
+                    return
+                folded.set_result(None)
+        finally:
+            self.whole.set()
 
-    def _fold_one(self, event: Event) -> None:
-        self.state.apply(self._next, event)
+    async def _fold_one(self, event: Event) -> None:
+        if isinstance(event, SessionDecided):
+            await in_slices(self.state.session_in_steps(self._next, event))
+        else:
+            self.state.apply(self._next, event)
         self._next += 1
         self.observe(event)
         if not self._is_quiet(event):

@@ -36,8 +36,7 @@ class Latecomers:
         """Those that a session which began at an event knew of and left waiting: key, pod, why the group waits."""
         known = [key for key, since in self._since.items() if since <= sequence]
         for key in known:
-            del self._since[key]
-            if not self._is_untold(key):
+            if self._since.pop(key, None) is None or not self._is_untold(key):  # gone while the others were told
                 continue
             row = self._state.tasks.row_of[key]
             job, pod = int(self._state.tasks.column("job")[row]), self._state.pods[row]

@@ -7,6 +7,7 @@ Gauges are made from the last session when a page is asked for, so there are no 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import time
 from collections import Counter, OrderedDict
@@ -37,6 +38,8 @@ _log = structlog.get_logger(__name__)
 
 REMEMBERED_SESSIONS = 64
 """Sessions whose operations are still matched with their outcomes."""
+JOB_SERIES = 5000
+"""Jobs that have series of their own, unless told otherwise."""
 PAUSE_WINDOW = 60.0
 """Seconds; the longest pause shown is of the current and the last window."""
 _TICK = 0.02
@@ -93,6 +96,24 @@ class _View:
     used: dict[tuple[str], float]
 
 
+class _Jobs:
+    """What is known of single jobs from session to session; only sessions' summaries change it."""
+
+    def __init__(self) -> None:
+        self.waiting = WaitingCounts()
+        self.progress: dict[str, _Progress] = {}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised."""
+
+    jobs: _Jobs
+    view: _View
+    failed: int
+    silent: list[tuple[str, Exception]]
+
+
 @dataclass
 class _Now:
     """Single values."""
@@ -109,13 +130,16 @@ class _Now:
 class Metrics:
     """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
 
-    ``watches`` gives each kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
+    ``job_series`` is how many jobs have series of their own; where there are more, none has. ``watches`` gives each
+    kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, job_series: int = JOB_SERIES) -> None:
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
+        self._job_series = job_series
+        self._series_left_out = False
         self._store = Store(fam.COUNTED)
         for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
@@ -128,9 +152,8 @@ class Metrics:
 
     def _forget_sessions(self) -> None:
         self._view: _View | None = None
-        self._waiting = WaitingCounts()
+        self._jobs = _Jobs()
         self._by_queue = Store(fam.BY_QUEUE)
-        self._progress: dict[str, _Progress] = {}
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
         self._misconfigured: Mapping[tuple[str, str], int] = {}
 
@@ -139,10 +162,18 @@ class Metrics:
     def observe_session(
         self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
     ) -> None:
+        """`begin_session`, its result and `end_session`, one after the other."""
+        self.end_session(self.begin_session(session, plan, record, durations)())
+
+    def begin_session(
+        self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
+    ) -> Callable[[], Summary]:
         """Note a session that ended. ``record`` is None for one in which nothing changed, and which was not logged.
 
         ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, where they
-        were measured, "open/PLUGIN" and "close/PLUGIN".
+        were measured, "open/PLUGIN" and "close/PLUGIN". What it returns goes through all jobs, which takes long where
+        there are many, and may be called in any thread; what that returns is for ``end_session``. Sessions are noted
+        one after the other.
         """
         stale = {} if record is None else dict(record.stale)
         self._time(durations, session.policy.actions)
@@ -152,28 +183,27 @@ class Metrics:
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
-        self._forget_jobs(session)
-        unschedulable = self._count_unschedulable(session)
         self._by_queue.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
         self._count_evictions(session, plan, stale)
         if record is not None:
             self._now.session = record.session
             self._note_placements(session, plan, record, stale)
-        self._waiting.update(session, plan)
-        self._view = _View(
-            gauges=[*self._plugin_gauges(session), *_guarantees(session)],
-            jobs=session.jobs,
-            queue_names=[queue.name for queue in session.queue_list],
-            groups=self._groups_by_phase(session, plan),
-            unschedulable=unschedulable,
-            victims=_victims(plan, stale),
-            waiting_groups=dict(self._waiting.groups),
-            waiting_pods=dict(self._waiting.pods),
-            waiting_oldest=self._waiting.oldest(session),
-            nodes=len(session.nodes),
-            allocatable=_in_units(session, session.nodes.total),
-            used=_in_units(session, session.nodes.usage.used.sum(axis=1)),
-        )
+        return functools.partial(_summary, self._jobs, session, plan, stale)
+
+    def end_session(self, summary: Summary) -> None:
+        """Show what a session's summary says, unless the lease was lost meanwhile."""
+        for name, error in summary.silent:
+            self._count_silent(name, "gauges", error)
+        if summary.jobs is self._jobs:
+            self._store.add("volcano_schedule_attempts_total", "unschedulable", by=summary.failed)
+            self._view = summary.view
+            self._tell_series(len(summary.view.jobs))
+
+    def _tell_series(self, jobs: int) -> None:
+        if (jobs > self._job_series) != self._series_left_out:
+            self._series_left_out = jobs > self._job_series
+            state = "left out" if self._series_left_out else "shown again"
+            _log.warning(f"series of single jobs are {state}", jobs=jobs, limit=self._job_series)
 
     def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
         store = self._store
@@ -231,27 +261,6 @@ class Metrics:
         for labels, count in evicted.items():
             self._by_queue.add("vcd_evictions_total", *labels, by=count)
 
-    def _forget_jobs(self, session: Session) -> None:
-        for key in self._progress.keys() - session.jobs.index_of.keys():
-            del self._progress[key]
-
-    def _count_unschedulable(self, session: Session) -> dict[str, int]:
-        """Per unschedulable job, the tasks that it lacks of its minimum."""
-        found: dict[str, int] = {}
-        progress = self._progress
-        failed = 0
-        for job in session.viewed_jobs():
-            refused = 0
-            for waiting in job.why:
-                refused += waiting.tasks if waiting.gate in _TRIED else 0
-            failed += min(refused, job.counts[_PENDING])
-            if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
-                found[job.key] = max(0, job.min_available - job.ready_count)
-                known = progress.get(job.key, _NEW)
-                progress[job.key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
-        self._store.add("volcano_schedule_attempts_total", "unschedulable", by=failed)
-        return found
-
     def _note_placements(self, session: Session, plan: Plan, record: SessionDecided, stale: Mapping[int, str]) -> None:
         """Ages of the jobs and pods that were placed, and what outcomes are to come."""
         left: dict[tuple[int, int], int] = {}
@@ -280,8 +289,8 @@ class Metrics:
         self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", [*jobs.values()], record.now)
         for key, since in jobs.items():
             age = _age(record.now, since) if since else None
-            known = self._progress.get(key, _NEW)
-            self._progress[key] = known._replace(duration=age, last=record.now // _NANOSECONDS)
+            known = self._jobs.progress.get(key, _NEW)
+            self._jobs.progress[key] = known._replace(duration=age, last=record.now // _NANOSECONDS)
         if left:
             self._decided[record.session] = _Decided(plan, record.now, self._clock(), left)
             if len(self._decided) > REMEMBERED_SESSIONS:
@@ -290,36 +299,6 @@ class Metrics:
     def _observe_ages(self, name: str, created: list[int], now: int, *labels: str) -> None:
         """Ages in ms of what was created at these Unix times."""
         self._store.distribution(name, *labels).observe_many(_ages(created, now))
-
-    def _groups_by_phase(self, session: Session, plan: Plan) -> list[list[int]]:
-        """Groups per queue and phase once the plan's statuses are written."""
-        jobs = session.jobs
-        phases = jobs.phase.astype(np.int64)
-        for status in plan.groups:
-            index = jobs.index_of[status.key]
-            phases[index] = phase_of(status.phase)
-            if status.phase == _COMPLETED and status.was != _COMPLETED:
-                known = self._progress.get(status.key, _NEW)
-                self._progress[status.key] = known._replace(completions=known.completions + 1)
-        size = len(session.queue_list) * len(Phase)
-        counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size)
-        rows: list[list[int]] = counts.reshape(-1, len(Phase)).tolist()
-        return rows
-
-    def _plugin_gauges(self, session: Session) -> Iterator[Gauge]:
-        for plugin in session.plugins:
-            try:
-                taken = session.gauges.get(plugin.name)  # else they would be asked in the event loop
-                if isinstance(taken, Exception):
-                    raise taken
-                gauges = _checked(plugin.gauges() if taken is None else taken)
-            except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
-                self._count_silent(plugin.name, "gauges", error)
-                continue
-            for gauge in gauges:
-                yield gauge
-                if gauge.name.startswith(_INQUEUE):
-                    yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
 
     def _count_silent(self, name: str, what: str, error: Exception) -> None:
         """A plugin that decided well and cannot tell: told once."""
@@ -419,7 +398,8 @@ class Metrics:
         page = _Page(
             (self._store.copy(), self._by_queue.copy()),
             self._view,
-            dict(self._progress),
+            dict(self._jobs.progress),
+            self._job_series,
             list(self._single_values()),
             list(self._watch_values()),
             self._process,
@@ -464,6 +444,7 @@ class _Page:
         stores: tuple[Store, ...],
         view: _View | None,
         progress: dict[str, _Progress],
+        job_series: int,
         single: list[Metric],
         watches: list[Metric],
         process: ProcessCollector,
@@ -471,6 +452,7 @@ class _Page:
         self._stores = stores
         self._view = view
         self._progress = progress
+        self._job_series = job_series
         self._single = single
         self._watches = watches
         self._process = process
@@ -490,7 +472,10 @@ class _Page:
         yield from self._watches
         yield from self._process.collect()
         if self._view is not None:
-            yield from _job_pages(self._view, self._progress)
+            shown = len(self._view.jobs) <= self._job_series
+            yield from _job_pages(self._view, self._progress) if shown else _no_job_pages()
+            yield fam.UNSCHEDULED_JOBS.values([((), len(self._view.unschedulable))])
+            yield fam.JOB_SERIES_LEFT_OUT.values([((), 0 if shown else len(self._view.jobs))])
             yield fam.VICTIMS.values([((), self._view.victims)])
             yield fam.WAITING_GROUPS.values(sorted(self._view.waiting_groups.items()))
             yield fam.WAITING_PODS.values(sorted(self._view.waiting_pods.items()))
@@ -498,7 +483,84 @@ class _Page:
             yield fam.CLUSTER_NODES.values([((), self._view.nodes)])
             yield fam.CLUSTER_ALLOCATABLE.values(self._view.allocatable.items())
             yield fam.CLUSTER_USED.values(self._view.used.items())
-            yield from _gauge_pages([*self._view.gauges, *_phase_gauges(self._view)])
+            gauges = [gauge for gauge in self._view.gauges if shown or not _is_of_a_job(gauge)]
+            yield from _gauge_pages([*gauges, *_phase_gauges(self._view)])
+
+
+def _summary(known: _Jobs, session: Session, plan: Plan, stale: Mapping[int, str]) -> Summary:
+    progress = known.progress
+    for key in progress.keys() - session.jobs.index_of.keys():
+        del progress[key]
+    unschedulable, failed = _count_unschedulable(session, progress)
+    known.waiting.update(session, plan)
+    silent: list[tuple[str, Exception]] = []
+    view = _View(
+        gauges=[*_plugin_gauges(session, silent), *_guarantees(session)],
+        jobs=session.jobs,
+        queue_names=[queue.name for queue in session.queue_list],
+        groups=_groups_by_phase(session, plan, progress),
+        unschedulable=unschedulable,
+        victims=_victims(plan, stale),
+        waiting_groups=dict(known.waiting.groups),
+        waiting_pods=dict(known.waiting.pods),
+        waiting_oldest=known.waiting.oldest(session),
+        nodes=len(session.nodes),
+        allocatable=_in_units(session, session.nodes.total),
+        used=_in_units(session, session.nodes.usage.used.sum(axis=1)),
+    )
+    return Summary(known, view, failed, silent)
+
+
+def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tuple[dict[str, int], int]:
+    """Per unschedulable job, the tasks that it lacks of its minimum; and how many tasks found no place."""
+    found: dict[str, int] = {}
+    failed = 0
+    for job in session.viewed_jobs():
+        refused = 0
+        for waiting in job.why:
+            refused += waiting.tasks if waiting.gate in _TRIED else 0
+        failed += min(refused, job.counts[_PENDING])
+        if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
+            found[job.key] = max(0, job.min_available - job.ready_count)
+            known = progress.get(job.key, _NEW)
+            progress[job.key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
+    return found, failed
+
+
+def _groups_by_phase(session: Session, plan: Plan, progress: dict[str, _Progress]) -> list[list[int]]:
+    """Groups per queue and phase once the plan's statuses are written."""
+    jobs = session.jobs
+    phases = jobs.phase.astype(np.int64)
+    for status in plan.groups:
+        index = jobs.index_of[status.key]
+        phases[index] = phase_of(status.phase)
+        if status.phase == _COMPLETED and status.was != _COMPLETED:
+            known = progress.get(status.key, _NEW)
+            progress[status.key] = known._replace(completions=known.completions + 1)
+    size = len(session.queue_list) * len(Phase)
+    counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size)
+    rows: list[list[int]] = counts.reshape(-1, len(Phase)).tolist()
+    return rows
+
+
+def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge]:
+    for plugin in session.plugins:
+        try:
+            taken = session.gauges.get(plugin.name)  # else they would be asked unguarded
+            if isinstance(taken, Exception):
+                raise taken
+            gauges = _checked(plugin.gauges() if taken is None else taken)
+        except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
+            silent.append((plugin.name, error))
+            continue
+        for gauge in gauges:
+            yield gauge
+            if gauge.name.startswith(_INQUEUE):
+                yield gauge._replace(name=_RESERVED + gauge.name.removeprefix(_INQUEUE))
+
+
+def _is_of_a_job(gauge: Gauge) -> bool:
+    return any(label in ("job_id", "job_name") for label, _ in gauge.labels)
 
 
 def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
@@ -518,6 +580,12 @@ def _phase_gauges(view: _View) -> Iterator[Gauge]:
         for phase in Phase:
             name = f"volcano_queue_pod_group_{phase.text.lower()}_count"
             yield Gauge(name, (("queue_name", queue),), counts[phase])
+
+
+def _no_job_pages() -> Iterator[Metric]:
+    """The families of series by job, without series."""
+    for family in (fam.E2E_START, fam.E2E_DURATION, fam.E2E_LAST, fam.RETRIES, fam.COMPLETED, fam.UNSCHEDULED_TASKS):
+        yield family.values(())
 
 
 def _job_pages(view: _View, progress: Mapping[str, _Progress]) -> Iterator[Metric]:
@@ -555,7 +623,6 @@ def _job_pages(view: _View, progress: Mapping[str, _Progress]) -> Iterator[Metri
         (fam.RETRIES, retries),
         (fam.COMPLETED, completed),
         (fam.UNSCHEDULED_TASKS, lacking),
-        (fam.UNSCHEDULED_JOBS, {(): len(view.unschedulable)}),
     )
     yield from (family.values(values.items()) for family, values in pages)
 

@@ -257,6 +257,13 @@ class Options:
     # seeing it
     enable_metrics: bool = _flag("enable-metrics", "bool", "true", "Serve /metrics on --listen-address.")
     listen_address: str = _flag("listen-address", "text", ":8080", "Where /metrics is served, as HOST:PORT.")
+    job_series: int = _flag(
+        "job-series",
+        "int",
+        "5000",
+        "Show Volcano's series of single jobs while there are no more jobs than this; 0: never.",
+        low=0,
+    )
     enable_healthz: bool = _flag("enable-healthz", "bool", "true", "Serve health on --healthz-address.")
     healthz_address: str = _flag(
         "healthz-address", "text", ":11251", "Where /healthz and /readyz are served, as HOST:PORT."

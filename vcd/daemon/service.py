@@ -10,7 +10,7 @@ import shutil
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.faults import FaultNews
 from vcd.daemon.firstqueues import FirstQueues
+from vcd.daemon.followup import FollowUp
 from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.lookups import Lookups
-from vcd.daemon.metrics import Metrics
+from vcd.daemon.metrics import Metrics, Summary
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
@@ -49,8 +50,8 @@ from vcd.kube.status import StatusWriter
 from vcd.kube.tokens import Reader, reader_of
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload
-from vcd.model.objects import Condition, Pod
+from vcd.model.codec import decode_payload, group_status
+from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.arguments import parse_arguments
@@ -70,6 +71,8 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembl
 
 _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
+_COLLECTIONS = (10_000, 5, 500)
+"""How many new objects begin a collection, how many of these one of older objects, and of those one of all."""
 _CLOCK_LOOK = 1.0
 """Seconds between looks at whether the wall clock jumped."""
 
@@ -84,6 +87,11 @@ def restore(path: Path) -> ClusterState:
         for logged in reader.read(after=state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
+
+
+def collect_seldom() -> None:
+    """Have the garbage collector look at all objects only once in a long while: the program stands still meanwhile."""
+    gc.set_threshold(*_COLLECTIONS)
 
 
 class Service:
@@ -103,7 +111,7 @@ class Service:
         self.client = client
         self.keeper = keeper
         self.policy = policy
-        self.metrics = Metrics()
+        self.metrics = Metrics(job_series=options.job_series)
         state = keeper.state
         identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.elector = LeaderElector(
@@ -120,7 +128,9 @@ class Service:
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
         self.recorder = Recorder(client, options.scheduler_names[0], fence=self._leads, clock=clock, kinds=kinds())
-        self.statuses = StatusWriter(client, self._leads, clock=clock)
+        self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
+        """Version and status of groups, as the watch last told them."""
+        self.statuses = StatusWriter(client, self._leads, clock=clock, known_group=self._shown_groups.get)
         self.committer = Committer(
             client,
             keeper.put,
@@ -133,6 +143,7 @@ class Service:
         self.lookups = Lookups(self.committer, state, self.watches, keeper.put, self._leads, clock=clock)
         self.asking = Asking()
         self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
+        self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
         self._latecomers = Latecomers(state)
@@ -246,35 +257,54 @@ class Service:
 
     def _write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
-        if self._leads():
-            self.statuses.submit_groups(self.keeper.state.intended_status.values())
+        if self._leads() and self.keeper.state.intended_status:
+            self.followup.add(lambda: list(self.keeper.state.intended_status.values()), self._write_groups)
+
+    def _write_groups(self, groups: Sequence[ev.GroupStatus], transition: str = "") -> Iterator[None]:
+        for group in groups:
+            self.statuses.submit_groups((group,), transition)
+            yield
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def _hand_over(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
-        self.metrics.observe_session(session, plan, record, durations)
+        summary = self.metrics.begin_session(session, plan, record, durations)
         self._tell_faults(plan, session)
         self._tell_misconfigured(session)
+        self.followup.add(summary, lambda found: self._tell(found, record, plan, session))
         if record is None:
-            self._tell_latecomers(session, frozenset())
             return
         if any(statement.operations for statement in plan.statements):
             task = asyncio.get_running_loop().create_task(self.committer.commit(record, plan))
             self._commits.add(task)
             task.add_done_callback(self._commit_ended)
-        self.statuses.submit_groups(plan.groups, f"session-{record.session}")
-        self.statuses.submit_queues(plan.queues)
-        self._tell_waiting(plan, session)
-        self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
-        self._tell_nominated(record, plan)
         _log.debug(
             "session",
             statements=len(plan.statements),
             stale=len(record.stale),
             seconds=round(durations["total"], 4),
         )
+
+    def _tell(
+        self, summary: Summary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
+    ) -> Iterator[None]:
+        """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
+        self.metrics.end_session(summary)
+        yield
+        if record is None:
+            yield from self._tell_latecomers(session, frozenset())
+        else:
+            yield from self._tell_decided(record, plan, session)
+        session.release()
+
+    def _tell_decided(self, record: ev.SessionDecided, plan: ev.Plan, session: Session) -> Iterator[None]:
+        yield from self._write_groups(plan.groups, f"session-{record.session}")
+        self.statuses.submit_queues(plan.queues)
+        yield from self._tell_waiting(plan, session)
+        yield from self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
+        self._tell_nominated(record, plan)
 
     def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
         """A log line with the traceback and an Event where the configuration is: it names the plugin."""
@@ -301,13 +331,14 @@ class Service:
         if not task.cancelled() and task.exception() is not None:
             _log.error("commit failed", error=repr(task.exception()))
 
-    def _tell_waiting(self, plan: ev.Plan, session: Session) -> None:
+    def _tell_waiting(self, plan: ev.Plan, session: Session) -> Iterator[None]:
         """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons."""
         by_group: dict[str, list[ev.Waiting]] = {}
         for waiting in plan.waiting:
             if waiting.gate:
                 by_group.setdefault(waiting.group, []).append(waiting)
         for key, reasons in by_group.items():
+            yield
             words = "; ".join(in_words(waiting) for waiting in reasons)
             group = self.keeper.state.groups.get(key)
             if group is not None:
@@ -323,9 +354,10 @@ class Service:
             if task.status == TaskStatus.PENDING:
                 self._tell_pod(task.pod, reason_of, own.get(task.key, words))
 
-    def _tell_latecomers(self, session: Session, told: frozenset[str]) -> None:
+    def _tell_latecomers(self, session: Session, told: frozenset[str]) -> Iterator[None]:
         """The same for pods that came to groups that wait as before, and so are not among those ``told``."""
         for _, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+            yield
             group = session.snapshot.groups.get(reasons[0].group)
             if reasons[0].group not in told:
                 queue = "" if group is None else session.queue_name_of(group)
@@ -360,10 +392,23 @@ class Service:
             self.lookups.observe(event)
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
             self._versions[event.kind] = event.resource_version
+            if event.kind == "PodGroup" and not isinstance(event, ev.KindListed):
+                self._note_group(event)
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
             elif not isinstance(event, ev.KindListed) and (event.kind, event.key) in self.keeper.state.bad:
                 self._tell_bad(event)
+
+    def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
+        """Keep what the watch told of a group's status, so that writing it needs no reading."""
+        known = self._shown_groups.pop(event.key, None)
+        if not isinstance(event, ev.ObjectPut):
+            return
+        status = known[1] if known is not None else None
+        if event.payload is not None:
+            status = group_status(event.payload)
+        if status is not None and event.resource_version:
+            self._shown_groups[event.key] = (event.resource_version, status)
 
     def _tell_bad(self, event: ev.ObjectPut | ev.ObjectBad) -> None:
         """An object that cannot be used: an Event on it, and on a pod the condition, naming field and value (law 6)."""
@@ -410,6 +455,7 @@ class Service:
 
     async def checkpoint(self) -> None:
         """Keep the state as it is now, encoded in a thread."""
+        await self.keeper.whole.wait()
         state = self.keeper.state
         sequence, frozen = state.sequence, state.freeze()
         data = await asyncio.to_thread(frozen.encode)
@@ -438,6 +484,7 @@ class Service:
         ``versions`` may grow meanwhile. Statuses count as decided, Events do not.
         """
         while True:
+            await self.followup.idle()
             await self.statuses.idle()
             if self._commits:
                 await asyncio.wait(set(self._commits))
@@ -463,6 +510,7 @@ class Service:
             self._deciding is not None
             and self.cycle.idle.is_set()
             and not self.keeper.changed.is_set()
+            and self.followup.is_idle
             and not self._commits
             and not self.statuses.waiting
             and not self.recorder.waiting
@@ -502,6 +550,7 @@ class Service:
             self.recorder.run(),
             self.statuses.run(),
             self.cycle.run(),
+            self.followup.run(),
             self._follow_leadership(),
             self._keep_house(),
             self.policy.follow(self._policy_changed, self._policy_refused),
@@ -543,7 +592,9 @@ class Service:
             await asyncio.wait(self._commits, timeout=self.client.request_timeout)
         cut_off = bool(self._commits) or self._failure is not None
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.statuses.idle(), self.client.request_timeout)
+            async with asyncio.timeout(self.client.request_timeout):
+                await self.followup.idle()
+                await self.statuses.idle()
         self._deciding = None
         for task in (*tasks, *self._commits):
             task.cancel()
@@ -601,6 +652,7 @@ async def assembled(
         state = await asyncio.to_thread(restore, options.event_log)
         gc.collect()
         gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
+        collect_seldom()
         async with KubeClient(
             connection,
             user_agent="vcd",

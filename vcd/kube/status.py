@@ -109,8 +109,9 @@ class _Recent(Generic[T]):
 class StatusWriter:
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
 
-    ``concurrency`` bounds the writes under way, ``attempts`` those for one object before it is given up (it is written
-    with the next change), ``capacity`` the objects that may wait.
+    ``known_group`` gives a group's version and status as the watch last told them, which saves reading it first; where
+    that is old, the server refuses it by its version. ``concurrency`` bounds the writes under way, ``attempts`` those
+    for one object before it is given up (it is written with the next change), ``capacity`` the objects that may wait.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class StatusWriter:
         client: KubeClient,
         fence: Callable[[], bool],
         *,
-        concurrency: int = 16,
+        known_group: Callable[[str], tuple[str, PodGroupStatus] | None] = lambda _: None,
+        concurrency: int = 32,
         attempts: int = 5,
         capacity: int = 200_000,
         clock: Clock = SYSTEM_CLOCK,
@@ -127,6 +129,7 @@ class StatusWriter:
         self.status = WriterStatus()
         self._client = client
         self._fence = fence
+        self._known_group = known_group
         self._concurrency = concurrency
         self._attempts = attempts
         self._clock = clock
@@ -186,7 +189,7 @@ class StatusWriter:
         backoff = Backoff(0.2, 5.0, self._random)
         for attempt in range(self._attempts):
             try:
-                await self._put(key, work)
+                await self._put(key, work, attempt > 0)
                 return
             except Fenced:
                 self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
@@ -215,18 +218,20 @@ class StatusWriter:
             self.status.failed += 1
         return False
 
-    async def _put(self, key: str, work: _Work) -> None:
+    async def _put(self, key: str, work: _Work, again: bool) -> None:
         if isinstance(work, _GroupWork):
-            await self._put_group(key, work)
+            await self._put_group(key, work, again)
         elif isinstance(work, QueueUsage):
             await self._put_queue(key, work)
         else:
             await self._put_condition(key, work)
 
-    async def _put_group(self, key: str, work: _GroupWork) -> None:
+    async def _put_group(self, key: str, work: _GroupWork, again: bool) -> None:
         """Merge into the newest copy. PodGroup has no status subresource, so its version guards the write."""
         path = _PODGROUP.object_path(key)
         group = self._groups.get(key)
+        if group is None and not again and (known := self._known_group(key)) is not None:
+            group = _Group(_Meta(known[0]), known[1])
         if group is None:
             group = decoded(_group_decoder, await self._client.request("GET", path, fence=self._fence), path)
             self._groups.set(key, group)

@@ -11,7 +11,7 @@ import msgspec
 
 from vcd.model import jsontext
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Object, ObjectMeta, Pod
+from vcd.model.objects import Object, ObjectMeta, Pod, PodGroupStatus, Projected
 from vcd.model.requests import without_echo
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -176,6 +176,21 @@ def encode_payload(obj: Object) -> bytes:
 def as_plain(obj: Object) -> Any:
     """The object as mappings, lists and texts."""
     return msgspec.msgpack.decode(obj.payload) if isinstance(obj, Foreign) else msgspec.to_builtins(obj)
+
+
+class _GroupStatusOnly(Projected, frozen=True):
+    status: PodGroupStatus = PodGroupStatus()
+
+
+_group_status_decoder = msgspec.msgpack.Decoder(_GroupStatusOnly)
+
+
+def group_status(payload: bytes) -> PodGroupStatus:
+    """The status in a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
+    try:
+        return _group_status_decoder.decode(payload).status
+    except msgspec.MsgspecError as error:
+        raise BadObject("PodGroup", "", f"payload cannot be read: {error}") from error
 
 
 def payload_digest(payload: bytes) -> int:

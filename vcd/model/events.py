@@ -91,7 +91,7 @@ class Answered(_Event, frozen=True, tag="answer"):
     answer: bytes
 
 
-class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
 
     ``claim`` is the claim's key, ``uid`` the claim's.
@@ -102,7 +102,7 @@ class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str = ""
 
 
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One call that a statement intends: bind ``key`` to ``node``, evict it, hold room on ``node`` for it, or lift the
     scheduling gate that its queue keeps it behind.
 
@@ -119,7 +119,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     annotations: dict[str, str] = {}
 
 
-class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
+class Statement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Operations that are made all or none, on behalf of one group, by one action."""
 
     group: str
@@ -127,7 +127,7 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     operations: tuple[Operation, ...]
 
 
-class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The status a group shall have after a session: phase, condition and counts; ``was`` the phase before."""
 
     key: str
@@ -140,7 +140,7 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     was: str = ""
 
 
-class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why some pods of a group wait: a typed reason with its numbers.
 
     ``gate`` is where they stopped: "enqueue", "queue", "predicate", "gang", "invalid", "gated",
@@ -160,7 +160,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: dict[str, str] = {}
 
 
-class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a queue has allocated after a session, as quantities, for its status."""
 
     name: str
@@ -185,7 +185,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """Plugins that act in rounds, and evicted something in this session."""
 
 
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A question that a session asked the world outside: its digest, and the answer or the error in words."""
 
     question: bytes
@@ -244,6 +244,7 @@ Event = (
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 _plan_decoder = msgspec.msgpack.Decoder(Plan)
+_newest: tuple[bytes, Plan] | None = None
 T = TypeVar("T")
 
 
@@ -255,13 +256,20 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """A plan as bytes; equal plans have equal bytes."""
-    return _encoder.encode(plan)
+    """A plan as bytes; equal plans have equal bytes.
+
+    The newest is remembered with its bytes: what reads it back at once (the log's rows, the state) need not decode it.
+    """
+    global _newest
+    data = _encoder.encode(plan)
+    _newest = (data, plan)
+    return data
 
 
 def decode_plan(data: bytes) -> Plan:
     """The plan of bytes that encode_plan made. Raises msgspec.MsgspecError when they are not."""
-    return _decoded(_plan_decoder, data)
+    known = _newest
+    return known[1] if known is not None and known[0] is data else _decoded(_plan_decoder, data)
 
 
 def encode_event(event: Event) -> bytes:

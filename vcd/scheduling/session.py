@@ -335,6 +335,21 @@ class Session(Questions):
             else:
                 statement.commit()
 
+    def release(self) -> None:
+        """Let go of the views, once nobody asks for them any more.
+
+        They refer to each other, so else only the garbage collector frees them; going through as many objects as
+        a full session has, it makes the whole program stand still.
+        """
+        for job in self._job_views.values():
+            job.release()
+        self._job_views.clear()
+        self._task_views.clear()
+        self._services.clear()
+        self.kept.clear()
+        self.statements.clear()
+        self.moves.clear()
+
     # --- notes ------------------------------------------------------------------------------------------------------
 
     def service(self, kind: type[S], make: Callable[[], S]) -> S:

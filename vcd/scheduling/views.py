@@ -211,6 +211,10 @@ class Job:
         """Whether fewer tasks than the minimum have room or wait for it."""
         return self.ready_count + self.waiting_count < self.min_available
 
+    def release(self) -> None:
+        """Let go of its tasks, which refer back to it; they are made anew when they are asked for."""
+        self._pending = self._tasks = None
+
     def is_pending(self) -> bool:
         """Whether the group was not admitted yet."""
         return self.phase is Phase.PENDING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import msgspec
@@ -151,9 +151,15 @@ class ClusterState:
             case ev.Answered():
                 self.answers[event.question] = event.answer
             case ev.SessionDecided():
-                self._intend(event)
+                for _ in self._intend(event):
+                    pass
             case ev.OperationDone():
                 self._outcome(event)
+        self.sequence = sequence
+
+    def session_in_steps(self, sequence: int, event: ev.SessionDecided) -> Iterator[None]:
+        """Fold a session as ``apply`` does, with a pause wherever it yields; the state is whole when it has ended."""
+        yield from self._intend(event)
         self.sequence = sequence
 
     def _put(self, kind: str, key: str, payload: bytes | None) -> None:
@@ -348,7 +354,7 @@ class ClusterState:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
-    def _intend(self, decided: ev.SessionDecided) -> None:
+    def _intend(self, decided: ev.SessionDecided) -> Iterator[None]:
         self.session = decided.session
         self._decided_at = decided.now
         self._forget_completed()
@@ -371,8 +377,9 @@ class ClusterState:
             if operation.verb == "evict"
         )
         self.rounds.update(dict.fromkeys(plan.rounds, decided.now))
-        self._wait(plan.waiting)
+        yield from self._wait(plan.waiting)
         for status in plan.groups:
+            yield
             record = self.groups.get(status.key)
             if record is not None:
                 self.intended_status[status.key] = status
@@ -414,11 +421,13 @@ class ClusterState:
         else:
             del self.evicted[key]
 
-    def _wait(self, changes: Iterable[ev.Waiting]) -> None:
+    def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
         fresh: dict[str, list[ev.Waiting]] = {}
         for waiting in changes:
+            yield
             fresh.setdefault(waiting.group, []).append(waiting)
         for group, reasons in fresh.items():
+            yield
             if reasons[0].gate:
                 self.waiting[group] = tuple(reasons)
             else:

@@ -1,0 +1,61 @@
+"""What is made of a session: computed off the event loop, told on it in slices, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+from tests.kube.scripted import running
+from vcd.daemon.followup import SLICE, FollowUp
+
+
+async def test_it_computes_in_another_thread_and_tells_on_the_loop() -> None:
+    followup, threads = FollowUp(), dict[str, int]()
+
+    def compute() -> str:
+        threads["compute"] = threading.get_ident()
+        return "found"
+
+    def tell(found: str) -> Iterator[None]:
+        threads[found] = threading.get_ident()
+        yield
+
+    async with running(followup.run()):
+        followup.add(compute, tell)
+        await followup.idle()
+    assert threads["found"] == threading.get_ident()
+    assert threads["compute"] != threading.get_ident()
+
+
+async def test_items_are_told_in_order() -> None:
+    followup, told = FollowUp(), list[int]()
+
+    def tell(number: int) -> Iterator[None]:
+        for _ in range(3):
+            told.append(number)
+            yield
+
+    async with running(followup.run()):
+        for number in range(3):
+            followup.add(lambda number=number: number, tell)  # type: ignore[misc]
+        assert not followup.is_idle
+        await followup.idle()
+    assert told == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+async def test_the_loop_turns_while_much_is_told() -> None:
+    followup, turns = FollowUp(), 0
+
+    def tell(_: None) -> Iterator[None]:
+        end = time.perf_counter() + 10 * SLICE
+        while time.perf_counter() < end:
+            yield
+
+    async with running(followup.run()):
+        followup.add(lambda: None, tell)
+        while not followup.is_idle:
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns >= 5

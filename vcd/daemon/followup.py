@@ -1,0 +1,61 @@
+"""What is made of a session once it is decided, off the cycle's way: computed in a thread, told in slices of time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+SLICE = 0.02
+"""Seconds of telling after which the event loop gets a turn."""
+
+
+class FollowUp:
+    """Does what it is given, in order, while ``run`` runs."""
+
+    def __init__(self) -> None:
+        self._items: deque[tuple[Callable[[], Any], Callable[[Any], Iterator[None]]]] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that was given is done."""
+        return self._idle.is_set()
+
+    async def idle(self) -> None:
+        """Return once all that was given is done."""
+        await self._idle.wait()
+
+    def add(self, compute: Callable[[], T], tell: Callable[[T], Iterator[None]]) -> None:
+        """Call ``compute`` in a thread, then go through ``tell`` of its result on the event loop.
+
+        ``tell`` yields wherever it may pause.
+        """
+        self._items.append((compute, tell))
+        self._idle.clear()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; raises what the work raises."""
+        while True:
+            while self._items:
+                compute, tell = self._items.popleft()
+                await in_slices(tell(await asyncio.to_thread(compute)))
+            self._idle.set()
+            self._wake.clear()
+            await self._wake.wait()
+
+
+async def in_slices(steps: Iterator[None]) -> None:
+    """Go through ``steps``, and give the event loop a turn after each slice of time."""
+    end = time.perf_counter() + SLICE
+    for _ in steps:
+        if time.perf_counter() > end:
+            await asyncio.sleep(0)
+            end = time.perf_counter() + SLICE
