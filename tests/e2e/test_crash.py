@@ -115,6 +115,7 @@ async def test_a_full_disk_stops_the_scheduling(tmp_path: Path) -> None:
         assert await daemon.ended() == 1
         assert await daemon.health() == 0
         assert "event log" in daemon.lines("stopped")[-1]["reason"]
+        assert "Traceback" not in daemon.output.read_text()
 
 
 async def test_after_a_full_disk_the_log_goes_on_with_nothing_lost(tmp_path: Path) -> None:

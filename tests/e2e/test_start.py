@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -127,3 +128,15 @@ async def test_two_schedulers_of_one_name_without_flags_elect_one(tmp_path: Path
         await until(lambda: cluster.calls(follower, "watch"))
         assert leader in replicas
         assert cluster.writes(follower) == []
+
+
+async def test_a_taken_address_ends_the_start_with_one_line(tmp_path: Path) -> None:
+    """Not with ten warnings of parts that never ran."""
+    async with Cluster(tmp_path) as cluster:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            daemon = await cluster.start("a", f"--listen-address=127.0.0.1:{taken.getsockname()[1]}")
+            assert await daemon.ended() == 1
+        assert "address already in use" in daemon.lines("stopped")[0]["reason"]
+        assert [line for line in daemon.output.read_text().splitlines() if not line.startswith("{")] == []

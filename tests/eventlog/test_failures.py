@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,11 @@ async def refusal(path: Path, **options: bool) -> str:
 def modes_in(folder: Path) -> set[int]:
     """The permissions of the files in a folder."""
     return {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+def names_in(folder: Path) -> set[str]:
+    """The names of the files in a folder."""
+    return {path.name for path in folder.iterdir()}
 
 
 def run_python(code: str, *args: object) -> subprocess.CompletedProcess[str]:
@@ -310,3 +317,94 @@ def test_kill_9_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None
         with LogReader(path) as reader:
             assert reader.head() >= acknowledged
         assert verify(path) == []
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+async def test_another_name_of_the_same_file_is_no_second_log(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    """Two daemons that wrote one file by two names stopped each other."""
+    path, other = tmp_path / "log.sqlite", tmp_path / "elsewhere" / "other.sqlite"
+    other.parent.mkdir()
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+        link(path, other)
+        with pytest.raises(LogError, match="it is locked"):
+            async with EventLog.open(other):
+                pass
+        done = run_python(_OPEN, other)
+        assert "it is locked" in done.stdout, done.stderr
+        assert await log.append([put(2)]) == 2
+    assert run_python(_OPEN, other).stdout.strip() == "opened"
+    assert verify(path) == []
+
+
+_OPEN = """
+    import asyncio, sys
+    from vcd.eventlog import EventLog, LogError
+
+    async def main():
+        try:
+            async with EventLog.open(sys.argv[1]):
+                print("opened")
+        except LogError as error:
+            print(error)
+
+    asyncio.run(main())
+"""
+
+
+async def _damaged_while_written(path: Path) -> LogError:
+    """The failure of a log whose older pages were overwritten while it was open: a start does not read them."""
+    async with EventLog.open(path) as log:
+        for number in range(300):
+            await log.append([noise(number, 900)])
+        await log.checkpoint(log.head, b"state")
+        await log.append([put(1)])
+    with pytest.raises(LogError) as caught:
+        async with EventLog.open(path) as log:
+            _overwrite(path)
+            await log.retain(max_bytes=1)
+            await log.append([put(2)])
+    return caught.value
+
+
+def _overwrite(path: Path) -> None:
+    """Zeros in the pages of the oldest events, nowhere else."""
+    data = bytearray(path.read_bytes())
+    begin = data.find(b"noise-100")
+    assert begin > 0
+    page = begin // 4096 * 4096
+    data[page : page + 4096] = bytes(4096)
+    path.write_bytes(data)
+
+
+async def test_after_damage_that_showed_while_it_was_written_it_is_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    failure = await _damaged_while_written(path)
+    assert "damaged" in str(failure)
+    assert "damaged" in await refusal(path)
+    assert "damaged" in await refusal(path)
+
+
+async def test_a_good_copy_in_a_damaged_logs_place_is_taken(tmp_path: Path) -> None:
+    path, copy = tmp_path / "log.sqlite", tmp_path / "copy.sqlite"
+    await write_history(copy, 40)
+    await _damaged_while_written(path)
+    _put_in_place(copy, path)
+    async with EventLog.open(path) as log:
+        await log.append([put(1)])
+    assert verify(path) == []
+    assert "log.sqlite-damaged" not in names_in(tmp_path)
+
+
+def _put_in_place(copy: Path, path: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    shutil.copy(copy, path)
+
+
+async def test_a_directory_that_takes_no_lock_file_is_told_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    (tmp_path / "log.sqlite-lock").mkdir()
+    assert "log.sqlite" in await refusal(path)

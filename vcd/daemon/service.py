@@ -545,6 +545,16 @@ class Service:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
+        async with Endpoints(self.options, self.metrics, self.healthy, self.ready):
+            tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
+            stopping = asyncio.get_running_loop().create_task(stop.wait())
+            try:
+                await self._until_one_fails(stopping, tasks)
+            finally:
+                stopping.cancel()
+                await self._shut_down(tasks)
+
+    def _parts(self) -> list[Coroutine[Any, Any, None]]:
         parts: list[Coroutine[Any, Any, None]] = [
             self.watches.run(),
             self.recorder.run(),
@@ -565,14 +575,7 @@ class Service:
             deadline = self.options.list_deadline
             parts.append(StepDown(self.elector, self.watches, deadline, self._gave_back).run())
             parts.append(self.elector.run())
-        async with Endpoints(self.options, self.metrics, self.healthy, self.ready):
-            tasks = [asyncio.get_running_loop().create_task(part) for part in parts]
-            stopping = asyncio.get_running_loop().create_task(stop.wait())
-            try:
-                await self._until_one_fails(stopping, tasks)
-            finally:
-                stopping.cancel()
-                await self._shut_down(tasks)
+        return parts
 
     async def _until_one_fails(self, stopping: asyncio.Task[Any], tasks: list[asyncio.Task[None]]) -> None:
         waiting = {stopping, *tasks}

@@ -37,3 +37,8 @@ def explained(path: Path, error: Exception) -> LogError:
     if isinstance(error, OSError):
         return LogError(f"event log {path}: {error.strerror or error}; check the path, its owner and mode")
     return LogError(f"event log {path}: {type(error).__name__}: {error}")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite found the file itself to be wrong."""
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))

@@ -16,12 +16,12 @@ import anyio
 import zstandard
 
 from vcd.eventlog import retention
-from vcd.eventlog.errors import LogError, explained
+from vcd.eventlog.errors import LogError, explained, is_damage
 from vcd.eventlog.packing import Packer
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, digest_of, inserts
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, prepare, writer_lock
+from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, note_damage, prepare, writer_lock
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
@@ -78,7 +78,7 @@ class EventLog:
             log._failure = LogError(f"event log {path}: it is opened to be read only")
             yield log
             return
-        with writer_lock(path):
+        with writer_lock(path, create=create):
             await asyncio.to_thread(prepare, path, create=create)
             with LogReader(path) as reader:
                 log = cls(path, clock, reader)
@@ -206,6 +206,8 @@ class EventLog:
                         waiter.set_result(result)
         except Exception as error:  # noqa: BLE001 - whatever it is, each waiting caller is told
             self._failure = explained(self.path, error)
+            if is_damage(error):
+                note_damage(self.path, str(self._failure))
         finally:
             self._failure = self._failure or self._closed()
             for waiter in waiters + [waiter for _, waiter in self._queue]:

@@ -147,32 +147,99 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def writer_lock(path: Path) -> Iterator[None]:
-    """Hold the right to write ``path``. Raises LogError when another process or log object has it.
+def writer_lock(path: Path, *, create: bool) -> Iterator[None]:
+    """Hold the right to write ``path``, made when it is missing if ``create`` says so.
 
-    The lock is the operating system's, on a file beside the log, so that it ends with its holder. It is not on
-    the log itself: closing any descriptor of that file would drop SQLite's own locks.
+    Raises LogError when another process or log object has it, by this name or another, and when there is no file. The
+    locks are the operating system's, so that they end with their holder: one on a file beside the log, which tells who
+    has it, and one on the log itself, which may have several names.
     """
-    name = path.with_name(path.name + "-lock")
     with failures_explained(path):
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = path.resolve()
+        if create and not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        if not path.is_file():
+            raise LogError(f"event log {path}: there is no such file")
+        beside = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise LogError(
-                f"event log {path}: it is locked, process {holder} writes it; stop that process or name another file"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _lock(path, beside, os.pread(beside, 32, 0).decode(errors="replace").strip())
+        with failures_explained(path):
+            os.ftruncate(beside, 0)
+            os.pwrite(beside, f"{os.getpid()}\n".encode(), 0)
+        with _file_lock(path):
+            yield
+    finally:
+        os.close(beside)
+
+
+_locked_here: set[tuple[int, int]] = set()
+"""The files that this process has locked, as device and inode."""
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    """Lock the file itself.
+
+    Closing any descriptor of a file drops the process's own SQLite locks on it, so it is opened only where nobody here
+    writes it, before SQLite opens it, and closed after.
+    """
+    with failures_explained(path):
+        status = path.stat()
+    file = (status.st_dev, status.st_ino)
+    if file in _locked_here:
+        raise _held(path, str(os.getpid()))
+    with failures_explained(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    _locked_here.add(file)
+    try:
+        _lock(path, descriptor, "")
         yield
     finally:
+        _locked_here.discard(file)
         os.close(descriptor)
+
+
+def _lock(path: Path, descriptor: int, holder: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _held(path, holder) from error
+
+
+def _held(path: Path, holder: str) -> LogError:
+    who = f"process {holder}" if holder else "a process that knows it by another name"
+    return LogError(f"event log {path}: it is locked, {who} writes it; stop that process or name another file")
+
+
+def note_damage(path: Path, reason: str) -> None:
+    """Note beside a log that it was found damaged while it was written, for who opens it next."""
+    with suppress(OSError):  # the disk that damaged it may take nothing more; the error itself is told in any case
+        _damage_note(path).write_text(f"{reason}\n")
+
+
+def check_noted_damage(path: Path) -> None:
+    """Look through a whole log that was found damaged before. Raises LogError where it still is."""
+    note = _damage_note(path)
+    if not note.exists():
+        return
+    with failures_explained(path), closing(connect(path)) as connection:
+        found = [text for (text,) in connection.execute("PRAGMA quick_check(1)")]
+    if found != ["ok"]:
+        raise LogError(
+            f"event log {path}: it is damaged, as was found while it was written ({found[0]}); restore a copy, or move "
+            "it away and start a new file"
+        )
+    note.unlink()
+
+
+def _damage_note(path: Path) -> Path:
+    return path.resolve().with_name(path.resolve().name + "-damaged")
 
 
 def prepare(path: Path, *, create: bool) -> None:
     """Make ``path`` a log that can be written: create, recognise, migrate, clear what a crash left over.
+
+    One that was found damaged while it was written is looked through first.
 
     To be called with the writer lock held. Raises LogError.
     """
@@ -184,6 +251,7 @@ def prepare(path: Path, *, create: bool) -> None:
         if not os.access(path, os.W_OK):
             raise LogError(f"event log {path}: it may not be written; check owner and mode")
         path.chmod(0o600)
+        check_noted_damage(path)
         with closing(connect(path)) as connection:
             _migrate(path, connection)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -237,7 +305,7 @@ def packer_of(connection: sqlite3.Connection) -> Packer:
 @contextmanager
 def opened_to_write(path: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
     """Lock, prepare and open ``path`` for one synchronous writer; errors come as LogError."""
-    with writer_lock(path):
+    with writer_lock(path, create=create):
         prepare(path, create=create)
         with failures_explained(path), closing(connect(path)) as connection:
             yield connection
