@@ -48,8 +48,9 @@ def put(number: int, size: int = 0) -> ObjectPut:
 
 
 def noise(number: int, size: int) -> ObjectPut:
-    """A put, of a kind this version does not read, that cannot be compressed."""
-    return ObjectPut("Noise", f"noise-{number}", "1", msgspec.msgpack.encode({"noise": Random(number).randbytes(size)}))
+    """A put, of a kind that a plugin brought and that cannot be compressed."""
+    data = {"metadata": {"name": f"noise-{number}"}, "data": Random(number).randbytes(size)}
+    return ObjectPut("Noise", f"noise-{number}", "1", msgspec.msgpack.encode(data))
 
 
 def gone(number: int) -> ObjectGone:
