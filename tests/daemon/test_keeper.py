@@ -124,9 +124,12 @@ async def test_what_gives_reason_for_a_cycle(event: ev.Event, wakes: bool) -> No
     assert kept.changed.is_set() is wakes
 
 
-async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_follows_waits_for_it() -> None:
+async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_follows_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The event loop used to stand still for seconds where 50,000 groups were refused at once."""
-    count = 20_000
+    monkeypatch.setattr("vcd.daemon.followup.SLICE", 0.0)  # each step is a slice, however fast the machine
+    count = 500
     kept = keeper(FakeLog())
     groups = [group(f"g{number}", phase="Pending") for number in range(count)]
     decoded = [from_manifest(defaulted(manifest)) for manifest in groups]
@@ -151,6 +154,6 @@ async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_f
         done.set()
     amid = [known for known, whole in turns if not whole]
     assert len(amid) > 2
-    assert any(0 < known < count for known in amid) or len(set(amid)) > 1
+    assert any(0 < known < count for known in amid)
     assert kept.whole.is_set()
     assert (len(kept.state.waiting), kept.state.sequence, list(kept.state.nodes)) == (count, count + 2, ["a"])
