@@ -1,4 +1,4 @@
-"""The fast core equals the slow reference on random clusters: binds, pipelined pods and phases.
+"""The fast core equals the slow reference on random clusters: binds, evictions, pipelined pods and phases.
 
 Which predicates, scores, plugins, actions and flags are on comes from the case. ``VCD_SEEDS`` asks for more blocks, or
 for a range of seeds: ``VCD_SEEDS=100000`` takes the seeds below it, ``VCD_SEEDS=5000:6000`` those from 5000 on.
@@ -15,10 +15,12 @@ import vcd
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase, random_case
+from tests.reference.crowded import crowded_case
 from tests.reference.wider import wide_case
 
 BLOCK = 50
 COMPARED = ("binds", "pipelined", "phases")
+Decided = dict[str, dict[str, tuple[Any, Any]]]
 
 
 def seeds() -> range:
@@ -33,7 +35,7 @@ def blocks() -> list[range]:
     return [wanted[start : start + BLOCK] for start in range(0, len(wanted), BLOCK)]
 
 
-def differences(case: RandomCase) -> dict[str, dict[str, tuple[Any, Any]]]:
+def differences(case: RandomCase) -> Decided:
     """What the two decide differently: by kind of outcome and object, reference first."""
     slow, fast = decide(case.objects, case.conf, NOW), vcd.plan(case.objects, case.conf, NOW)
     found = {}
@@ -42,6 +44,9 @@ def differences(case: RandomCase) -> dict[str, dict[str, tuple[Any, Any]]]:
         keys = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
         if keys:
             found[kind] = {key: (left.get(key), right.get(key)) for key in keys}
+    gone = sorted(set(slow.evictions) ^ set(fast.evictions))
+    if gone:
+        found["evictions"] = {key: (key in slow.evictions, key in fast.evictions) for key in gone}
     return found
 
 
@@ -55,6 +60,18 @@ def test_the_fast_core_decides_as_the_reference(block: range) -> None:
 def test_the_fast_core_decides_as_the_reference_with_further_plugins(block: range) -> None:
     wrong = {seed: found for seed in block if (found := differences(wide_case(seed)))}
     assert wrong == {}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_makes_room_as_the_reference(block: range) -> None:
+    """On full clusters: the same pods go, for the same ones that come."""
+    wrong = {seed: found for seed in block if (found := differences(crowded_case(seed)))}
+    assert wrong == {}
+
+
+def test_the_full_clusters_evict() -> None:
+    """That the comparison is about something: in one of twenty or more somebody goes."""
+    assert sum(bool(decide(case.objects, case.conf, NOW).evictions) for case in map(crowded_case, range(200))) >= 10
 
 
 def test_the_cases_place_wait_and_refuse() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.parity.cases import NOW, Case, compare, disagreements, measured, referable, run, select
 from tests.parity.differences import DIFFERENCES
 from tests.parity.implementations import reference, vcd
-from tests.reference import Result
+from tests.reference import Result, decide
 from vcd.scheduling.policy import PolicyError
 
 CASES = referable()
@@ -85,3 +85,12 @@ def test_comparison_names_each_expectation_that_does_not_hold() -> None:
 def test_comparison_ignores_what_the_case_does_not_expect() -> None:
     case = replace(CASES[0], expected={"bound_total": 0})
     assert compare(case, Result({}, ["ns/pod"], {"ns/p": "n"}, {}, {})) == []
+
+
+@pytest.mark.parametrize("case", [*CASES, *measured()], ids=_name)
+def test_where_vcd_differs_from_volcano_the_differences_on_purpose_explain_it(case: Case) -> None:
+    """As near to Volcano as it can be the reference decides as Volcano; with what its SEMANTICS.md marks as different
+    on purpose it decides as vcd. So nothing else tells the two apart."""
+    ours = vcd(case.objects, case.conf, NOW, case.seed)
+    explained = decide(case.objects, case.conf, NOW, case.seed)
+    assert (ours.binds, ours.pipelined, ours.phases) == (explained.binds, explained.pipelined, explained.phases)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, fits, jobs, plugins, predicates, queues, scores
+from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, scores
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -15,7 +15,9 @@ from tests.reference.session import Session
 PLUGINS = {
     "priority": plugins.priority,
     "gang": plugins.gang,
-    "conformance": plugins.conformance,
+    "conformance": evictions.conformance,
+    "pdb": evictions.pdb,
+    "cdp": evictions.cdp,
     "overcommit": plugins.overcommit,
     "drf": plugins.drf,
     "proportion": plugins.proportion,
@@ -29,7 +31,12 @@ PLUGINS = {
     "resource-strategy-fit": fits.resource_strategy_fit,
     "capacity": queues.capacity,
 }
-ACTIONS = {"enqueue": actions.enqueue, "allocate": actions.allocate, "backfill": actions.backfill}
+ACTIONS = {
+    "enqueue": actions.enqueue,
+    "allocate": actions.allocate,
+    "backfill": actions.backfill,
+    "preempt": evictions.preempt,
+}
 
 
 @dataclass
@@ -72,7 +79,7 @@ def decide(
     }
     return Result(
         binds=dict(sorted(session.binds.items())),
-        evictions=[],
+        evictions=sorted(task.key for task in session.evicted),
         pipelined={task.key: task.node for task in sorted(tasks, key=lambda t: t.key) if task.status == "Pipelined"},
         phases=dict(sorted(phases.items())),
         why={key: found for key, job in sorted(all_jobs.items()) if (found := _why(job))},

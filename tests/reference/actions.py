@@ -203,7 +203,7 @@ def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
     nodes, reasons = _candidates(session, task)
     if not nodes:
         job.fit_errors[task.key] = reasons
-        if not statement.tasks:
+        if not statement.steps:
             job.failed_specs.append((task.spec, task.labels))
         return False
     idle = [node for node in nodes if task.request.fits(node.idle)]

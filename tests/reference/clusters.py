@@ -430,8 +430,12 @@ class Maker:
             self.random.shuffle(plugins)
         return plugins
 
+    def actions(self) -> str:
+        """Which actions there are, in order."""
+        return self.pick(("enqueue, allocate, backfill", "allocate, backfill", "enqueue, allocate", "allocate"))
+
     def conf(self) -> str:
-        actions = self.pick(("enqueue, allocate, backfill", "allocate, backfill", "enqueue, allocate", "allocate"))
+        actions = self.actions()
         plugins = self.plugins()
         cut = self.random.randint(0, len(plugins) - 1)
         lines = [f'actions: "{actions}"', "tiers:"]

@@ -35,7 +35,8 @@ FLAGS = {
     "overused": "enabledOverused",
     "allocatable": "enabledAllocatable",
 }
-ACTIONS = ("enqueue", "allocate", "backfill")
+EVICTION_FLAGS = {"jobStarving": "enableJobStarving", "preemptable": "enablePreemptable"}
+ACTIONS = ("enqueue", "allocate", "backfill", "preempt")
 PLUGINS = (
     "priority",
     "gang",
@@ -52,6 +53,8 @@ PLUGINS = (
     "nodegroup",
     "resource-strategy-fit",
     "capacity",
+    "pdb",
+    "cdp",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
@@ -119,5 +122,5 @@ def parse(text: str | None) -> Configuration:
 def _option(raw: dict[str, Any]) -> PluginOption:
     if raw.get("name") not in PLUGINS:
         raise ValueError(f"the reference has no plugin {raw.get('name')!r}")
-    off = {point for point, key in FLAGS.items() if raw.get(key) is False}
+    off = {point for point, key in {**FLAGS, **EVICTION_FLAGS}.items() if raw.get(key) is False}
     return PluginOption(raw["name"], off, Arguments(raw.get("arguments") or {}), raw.get("enableHierarchy") is True)

@@ -76,6 +76,7 @@ class Task:
     gated_by_queue_only: bool
     best_effort: bool
     too_large: bool = False
+    evicted: bool = False
 
     @property
     def name(self) -> str:
@@ -120,6 +121,7 @@ class Job:
     failed_specs: list[tuple[dict[str, Any], dict[str, str]]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     too_large: bool = False
+    opened_with_pending: bool = False
 
     def having(self, *statuses: str) -> list[Task]:
         return [task for task in self.tasks if task.status in statuses]
@@ -217,7 +219,8 @@ class Node:
         return self.idle.add(self.releasing).sub(self.pipelined)
 
     def pods(self) -> list[Task]:
-        return [task for _, (task, _) in sorted(self.tasks.items())]
+        """The tasks on it, but for those that were evicted in this session."""
+        return [task for _, (task, _) in sorted(self.tasks.items()) if not task.evicted]
 
     def add(self, task: Task) -> None:
         self.tasks[task.key] = (task, task.status)
@@ -324,6 +327,7 @@ def build(manifests: Iterable[Manifest]) -> Cluster:
         job = _job(cluster, key, group)
         if job.queue in cluster.queues:
             job.tasks = [task for _, task in sorted(cluster.tasks.items()) if task.job == key]
+            job.opened_with_pending = bool(job.having("Pending"))
             cluster.jobs[key] = job
         else:
             cluster.orphans[key] = job.phase

@@ -1,9 +1,10 @@
-"""Plugins of jobs and queues: priority, gang, conformance, overcommit, drf, proportion."""
+"""Plugins of jobs and queues: priority, gang, overcommit, drf, proportion."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.reference import evictions
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.queues import hierarchical_drf
@@ -15,6 +16,7 @@ def priority(session: Session, arguments: Arguments) -> None:
     """Higher priority first, of tasks and of jobs."""
     session.register("taskOrder", "priority", lambda left, right: right.priority - left.priority)
     session.register("jobOrder", "priority", lambda left, right: right.priority - left.priority)
+    evictions.priority(session)
 
 
 def gang(session: Session, arguments: Arguments) -> None:
@@ -57,11 +59,8 @@ def gang(session: Session, arguments: Arguments) -> None:
     session.register("jobOrder", "gang", lambda left, right: rank(left) - rank(right))
     session.register("jobReady", "gang", ready)
     session.register("jobPipelined", "gang", pipelined)
+    evictions.gang(session)
     session.closers.append(close)
-
-
-def conformance(session: Session, arguments: Arguments) -> None:
-    """Protects system pods from eviction: nothing to say where nothing is evicted."""
 
 
 def overcommit(session: Session, arguments: Arguments) -> None:
@@ -135,6 +134,7 @@ def drf(session: Session, arguments: Arguments) -> None:
         allocated[task.job].sub(task.request)
 
     session.register("jobOrder", "drf", order)
+    session.register("preemptable", "drf", lambda asker: evictions.LargerShares(session, asker, everything, allocated))
     session.handlers.append((allocate, deallocate))
     if session.option("drf").hierarchy:
         hierarchical_drf(session, arguments)

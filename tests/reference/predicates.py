@@ -55,7 +55,7 @@ def predicates(session: Session, arguments: Arguments) -> None:
 
     def predicate(task: Task, node: Node) -> list[str]:
         reasons = []
-        if node.max_pods <= len(node.tasks):
+        if node.max_pods <= len(node.pods()):
             reasons.append("node(s) pod number exceeded")
         for one in [*stable, *dynamic]:
             if (found := one(task, node)) is not None:

@@ -90,8 +90,12 @@ def _in_units(name: str, amount: Fraction) -> int:
 
 
 def _requested(node: Node, name: str, at_least: bool) -> int:
-    """What the pods on a node ask for; with at_least, each container asks for a little cpu and memory."""
-    return sum(_placed(task, name, at_least) for task in node.pods())
+    """What the pods on a node ask for; with at_least, each container asks for a little cpu and memory.
+
+    Without it those count too that this session evicted: they hold it until they are gone.
+    """
+    pods = node.pods() if at_least else [task for _, (task, _) in sorted(node.tasks.items())]
+    return sum(_placed(task, name, at_least) for task in pods)
 
 
 def _placed(task: Task, name: str, at_least: bool) -> int:

@@ -35,6 +35,7 @@ class Session:
         self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
         self.closers: list[Callable[[], None]] = []
         self.binds: dict[str, str] = {}
+        self.evicted: list[Task] = []
         self.assumed_volumes: dict[str, str] = {}
         self.assumed_claims: dict[str, str] = {}
         self.unschedulable: set[str] = set()
@@ -126,6 +127,13 @@ class Session:
     def job_pipelined(self, job: Job) -> bool:
         return self.vote("jobPipelined", job)
 
+    def job_starving(self, job: Job) -> bool:
+        """Whether the first tier that knows says so as one."""
+        for tier in self.tiers("jobStarving"):
+            if tier:
+                return all(function(job) for function in tier)
+        return False
+
     def overused(self, queue: Queue) -> bool:
         return any(function(queue) for function in self.functions("overused"))
 
@@ -165,14 +173,15 @@ class Session:
 
     def best(self, task: Task, nodes: list[Node]) -> Node:
         """The node of the highest score; of equals the first in the seeded order."""
-        if len(nodes) == 1:
-            return nodes[0]
+        return nodes[0] if len(nodes) == 1 else self.ranked(task, nodes)[0]
+
+    def ranked(self, task: Task, nodes: list[Node]) -> list[Node]:
+        """Nodes by score, the highest first; equals in the seeded order."""
         totals = {node.name: 0 for node in nodes}
         for function in self.functions("nodeOrder"):
             for name, score in function(task, nodes).items():
                 totals[name] += round(score * 10**6)
-        highest = max(totals.values())
-        return next(node for node in self.node_order if totals.get(node.name) == highest)
+        return sorted((node for node in self.node_order if node.name in totals), key=lambda node: -totals[node.name])
 
     # -- changes ----------------------------------------------------------
 
@@ -189,36 +198,70 @@ class Session:
             deallocate(task)
         task.node = ""
 
+    def evict(self, task: Task) -> None:
+        """The task is leaving: its room is being freed, and for whom else it mattered it is gone."""
+        node = self.cluster.nodes[task.node]
+        node.remove(task)
+        task.status, task.evicted = "Releasing", True
+        node.add(task)
+        self.evicted.append(task)
+        for _, deallocate in self.handlers:
+            deallocate(task)
+
+    def restore(self, task: Task, status: str) -> None:
+        """The reverse of ``evict``."""
+        node = self.cluster.nodes[task.node]
+        node.remove(task)
+        task.status, task.evicted = status, False
+        node.add(task)
+        self.evicted.remove(task)
+        for allocate, _ in self.handlers:
+            allocate(task)
+
     def bind(self, task: Task) -> None:
         task.status = "Binding"
         self.binds[task.key] = task.node
 
 
 class Statement:
-    """Placements that hold together: committed whole or taken back whole."""
+    """Placements and evictions that hold together: committed whole or taken back whole."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.tasks: list[Task] = []
+        self.steps: list[tuple[Task, str]] = []
+        """Each task with the status that it had before."""
 
     def allocate(self, task: Task, node: Node) -> None:
-        self.session.place(task, node, "Allocated")
-        self.tasks.append(task)
+        self._place(task, node, "Allocated")
 
     def pipeline(self, task: Task, node: Node) -> None:
-        self.session.place(task, node, "Pipelined")
-        self.tasks.append(task)
+        self._place(task, node, "Pipelined")
+
+    def _place(self, task: Task, node: Node, status: str) -> None:
+        self.steps.append((task, task.status))
+        self.session.place(task, node, status)
+
+    def evict(self, task: Task) -> None:
+        self.steps.append((task, task.status))
+        self.session.evict(task)
 
     def commit(self) -> None:
-        for task in self.tasks:
+        for task, _ in self.steps:
             if task.status == "Allocated":
                 self.session.bind(task)
-        self.tasks = []
+        self.steps = []
 
     def discard(self) -> None:
-        for task in reversed(self.tasks):
-            self.session.displace(task)
-        self.tasks = []
+        self.undo(0)
+
+    def undo(self, start: int) -> None:
+        """Take back all steps from number ``start`` on."""
+        while len(self.steps) > start:
+            task, before = self.steps.pop()
+            if before == "Pending":
+                self.session.displace(task)
+            else:
+                self.session.restore(task, before)
 
 
 def _order(left: Any, right: Any) -> int:
