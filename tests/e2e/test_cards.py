@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, group, node, pod, until
 
 CONF = """
@@ -101,6 +103,7 @@ async def test_every_pod_that_finds_no_quota_is_told_so(tmp_path: Path) -> None:
         await until(lambda: all("capability is <1>" in told(cluster, name) for name in left), what="Events on the rest")
 
 
+@pytest.mark.plugin("capacity-card")
 async def test_a_deployment_of_four_pods_runs_three_where_the_quota_is_three(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         template = with_card({"metadata": {}, "spec": pod("", "")["spec"]})

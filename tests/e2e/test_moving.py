@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from tests.daemon.answering import Request, server
 from tests.e2e.cluster import GROUPS, Cluster, Obj, group, node, pod, until
 from vcd.timetravel.replay import replay
@@ -80,6 +82,7 @@ async def test_a_strict_gang_leaves_a_zone_when_it_closes(tmp_path: Path) -> Non
     assert [one.difference for one in replay(daemon.log) if one.difference is not None] == []
 
 
+@pytest.mark.plugin("rescheduling")
 async def test_pods_leave_a_node_that_is_busy_for_one_that_is_not(tmp_path: Path) -> None:
     usage = {"busy": "20", "idle": "20"}
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from tests.daemon.answering import Answering, Request, server
 from tests.e2e.cluster import Cluster, Obj, node, until
 from vcd.model import events as ev
@@ -52,6 +54,8 @@ def holding(folder: Path, text: bytes) -> list[str]:
     return [each.name for each in sorted(folder.rglob("*")) if each.is_file() and text in each.read_bytes()]
 
 
+@pytest.mark.plugin("extender")
+@pytest.mark.plugin("usage")
 async def test_what_the_world_said_is_in_the_log_and_decides_again_without_it(tmp_path: Path) -> None:
     with server() as told:
         told.answer = answer

@@ -205,6 +205,7 @@ nvidia:
 """
 
 
+@pytest.mark.plugin("deviceshare")
 async def test_the_device_plugins_config_map_is_read_and_no_other(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.conf"
     file.write_text(SHARING)
