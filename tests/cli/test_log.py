@@ -101,7 +101,7 @@ async def test_ls_shows_what_this_version_cannot_read(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as opened:
         await opened.append([noise(1, 9), leads(3)])
     first, second = lines(run("ls", opened.path, "-o", "json"))
-    assert (first["kind"], first["what"]) == ("Noise", "9 bytes")
+    assert (first["kind"], first["what"]) == ("Noise", "40 bytes")
     assert second["what"] == "epoch=3 identity=replica leading=True"
 
 

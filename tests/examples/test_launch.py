@@ -163,4 +163,4 @@ def test_the_arguments_of_the_page_are_checked(ranked: Path) -> None:
 def test_python_on_the_page_is_python() -> None:
     for block in blocks("python"):
         compile(block, "extending.md", "exec")
-    assert len(blocks("python")) == 5
+    assert len(blocks("python")) == 6

@@ -148,7 +148,7 @@ class UsagePoller:
 
     async def _in_time(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
         """The nodes' usage, within the time that taking a sample may take in all."""
-        limit = timeout_of(settings)
+        limit = timeout_of(settings)  # over before that of a single request, which is twice as long
         try:
             async with asyncio.timeout(limit):
                 return await self._taken(settings)
@@ -182,7 +182,7 @@ class UsagePoller:
         cpu: Percent = {}
         memory: Percent = {}
         times: Times = {}
-        for item in _items(await self._client.request("GET", NODE_METRICS, timeout=limit)):
+        for item in _items(await self._client.request("GET", NODE_METRICS, timeout=2 * limit)):
             name, used = _text(item, "metadata", "name"), item.get("usage")
             record = self._state.nodes.get(name)
             if record is None or not isinstance(used, dict) or not _note_time(item, name, times):
@@ -199,7 +199,7 @@ class UsagePoller:
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
             try:
-                raw = await self._client.request("GET", path, timeout=limit)
+                raw = await self._client.request("GET", path, timeout=2 * limit)
             except ApiError as error:
                 if error.status != 404 or version == CUSTOM_VERSIONS[-1]:
                     raise
