@@ -132,9 +132,10 @@ def fits_on(session: Session, task: Task, node: int, candidates: Candidates) -> 
     )
 
 
-def who_goes(task: Task, room: Ints, ask: Callable[[], Leave]) -> tuple[list[Task], Leave]:
+def who_goes(task: Task, room: Ints, ask: Callable[[], Leave], *, enough: bool = False) -> tuple[list[Task], Leave]:
     """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
-    no room comes of it. ``ask`` puts the question to the plugins anew.
+    no room comes of it. ``ask`` puts the question to the plugins anew. Where room lacks, no more than make ``enough``
+    of it, if that is asked for.
 
     Those that may not go all together are first tried in the order in which they would go; where some resource lacks
     then, by how much they hold of it.
@@ -143,7 +144,7 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Leave]) -> tuple[list[Tas
     victims = leave.tasks
     scarce = np.zeros(len(room), np.bool_)
     while victims and (_with(room, victims) >= task.floor).all():
-        going = _going_together(task, room, leave, victims)
+        going = _going_together(task, room, leave, victims, enough)
         lacking = task.floor > _with(room, going)
         if not lacking.any():
             return going, leave
@@ -163,20 +164,27 @@ def _with(room: Ints, victims: list[Task]) -> Ints:
     return room
 
 
-def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task]) -> list[Task]:
+def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task], enough: bool) -> list[Task]:
     """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
-    lacks, then the others, since who brings no room may be in the way of a predicate (pains.md 12)."""
+    lacks, then the others, since who brings no room may be in the way of a predicate (pains.md 12).
+
+    With ``enough`` they end with the one after whom nothing lacks any more.
+    """
     room = room.copy()
+    lacking = task.floor > room
     going: list[Task] = []
     for _ in range(2):
         others = []
         for victim in victims:
-            lacking = task.floor > room
-            if lacking.any() and not (victim.request[lacking] > 0).any():
+            lacks = bool(lacking.any())
+            if lacks and not (victim.request[lacking] > 0).any():
                 others.append(victim)
             elif leave.take(victim):
                 going.append(victim)
                 room += victim.request
+                lacking = task.floor > room
+                if enough and lacks and not lacking.any():
+                    return going
         victims = others
     return going
 
@@ -280,8 +288,16 @@ class Room:
             return []
         session = self.session
         room = session.nodes.usage.room_of(node)
-        going, _ = who_goes(task, room, lambda: session.leave(self.point, task, offered))
-        return self._evict_until_fit(statement, task, node, going)
+
+        def ask() -> Leave:
+            return session.leave(self.point, task, offered)
+
+        going, _ = who_goes(task, room, ask, enough=True)
+        chosen = self._evict_until_fit(statement, task, node, going)
+        if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
+            going, _ = who_goes(task, room, ask)
+            chosen = self._evict_until_fit(statement, task, node, going)
+        return chosen
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
         """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,

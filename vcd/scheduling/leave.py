@@ -40,6 +40,7 @@ class Leave:
         self._shared = [allowance for _, allowance in self.answers if not isinstance(allowance, _Named)]
         named = [allowance.rows for _, allowance in self.answers if isinstance(allowance, _Named)]
         rows = frozenset.intersection(*named) if named else None
+        self._spent = False
         self.tasks = [task for task in tasks if (rows is None or task.row in rows) and self._is_permitted(task)]
 
     def _is_permitted(self, task: Task) -> bool:
@@ -50,8 +51,9 @@ class Leave:
 
     def take(self, task: Task) -> bool:
         """Let one of ``tasks`` go, if it still may beside those taken before."""
-        if not self._is_permitted(task):
+        if self._spent and not self._is_permitted(task):
             return False
+        self._spent = True
         for allowance in self._shared:
             allowance.spend(task)
         return True

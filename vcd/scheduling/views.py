@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _S = TaskStatus
 _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
+"""The counts of these statuses, out of the counts of all."""
 
 
 class Queue:
@@ -163,8 +166,8 @@ class Job:
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()
         self.failed_roles: set[str] = set()
-        self.failed: set[Hashable] = set()
-        """Shapes, and, of shapes of which not all find the same nodes, kinds of tasks that found none."""
+        self.failed: list[Task] = []
+        """Tasks that found no node where none of the job's own could be in the way."""
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None
@@ -181,8 +184,7 @@ class Job:
     @property
     def ready_count(self) -> int:
         """Tasks that are bound, binding, running, allocated or succeeded."""
-        counts = self.counts
-        return sum(counts[status] for status in _READY)
+        return sum(_ready(self.counts))
 
     @property
     def waiting_count(self) -> int:
@@ -191,8 +193,7 @@ class Job:
 
     @property
     def allocated_count(self) -> int:
-        counts = self.counts
-        return sum(counts[status] for status in _ALLOCATED)
+        return sum(_allocated(self.counts))
 
     @property
     def valid_count(self) -> int:

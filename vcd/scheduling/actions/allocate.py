@@ -101,7 +101,8 @@ class AllocateAction(Action):
         """Try those that were passed over because of another task, where they are not just like one that failed."""
         for index, queued in jobs.items():
             queue = session.queue_list[index]
-            for job in sorted((job for job in queued if job.partition is None), key=session.job_key):
+            found = [job for job in queued if job.failed_roles and job.partition is None and len(job.pending()) > 1]
+            for job in sorted(found, key=session.job_key):
                 others = self._others(session, job) if queue.is_open else []
                 if others and session.overused(queue) is None and not session.is_full():
                     self._try_others(session, queue, job, others)
@@ -114,12 +115,15 @@ class AllocateAction(Action):
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        moving = {task.shape: task for task in tasks}
-        moves = {shape: session.evaluator.moves(task) for shape, task in moving.items()}
-        kinds = [session.evaluator.kind(task) if moves[task.shape] else task.shape for task in tasks]
+        evaluator = session.evaluator
+        moves = {
+            shape: evaluator.moves(task) for shape, task in {task.shape: task for task in (*tasks, *job.failed)}.items()
+        }
+        kinds = [evaluator.kind(task) if moves[task.shape] else task.shape for task in tasks]
+        failed = {evaluator.kind(task) if moves[task.shape] else task.shape for task in job.failed}
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
-        left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in job.failed]
+        left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in failed]
         return sorted(ordered_tasks(session, left), key=lambda task: not job.misses(task.role))
 
     def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
@@ -255,8 +259,7 @@ def _place_until_ready(
         if not place(session, statement, task):
             unit.failed_roles.add(task.role)
             if not len(statement):  # else it may be the job's own that are in the way
-                alike = session.evaluator.kind(task) if session.evaluator.moves(task) else task.shape
-                task.job.failed.add(alike)
+                task.job.failed.append(task)
             if not more(unit):
                 break
             continue

@@ -148,14 +148,20 @@ class _Surplus(Allowance):
     """Of each job, as many tasks as it has above its minimum."""
 
     def __init__(self) -> None:
-        self._gone: Counter[int] = Counter()
+        self._left: dict[int, int] = {}
+
+    def left(self, job: Job) -> int:
+        """How many of a job's tasks that have room stay so far."""
+        found = self._left.get(job.index)
+        if found is None:
+            found = self._left[job.index] = job.ready_count
+        return found
 
     def permits(self, task: Task) -> bool:
-        job = task.job
-        return job.ready_count - self._gone[job.index] > job.min_available
+        return self.left(task.job) > task.job.min_available
 
     def spend(self, task: Task) -> None:
-        self._gone[task.job.index] += 1
+        self._left[task.job.index] = self.left(task.job) - 1
 
 
 class _WholeOrNone(_Surplus):
@@ -172,8 +178,8 @@ class _WholeOrNone(_Surplus):
         job = task.job
         if job.waiting_count > 0 and job.is_pipelined():
             return False  # it is about to be whole
-        is_last = job.ready_count - self._gone[job.index] == 1
-        return is_last or self._named[job.index] >= job.ready_count or job.ready_count < job.min_available
+        ready = job.ready_count
+        return self.left(job) == 1 or self._named[job.index] >= ready or ready < job.min_available
 
 
 def _too_few(groups: SubGroups) -> dict[str, str]:
