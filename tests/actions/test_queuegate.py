@@ -96,11 +96,22 @@ def test_a_gate_of_somebody_else_keeps_it_and_reserves_nothing(actions: str) -> 
     assert (plan.ungated, sorted(plan.binds)) == ([], ["default/free-0", "default/free-1"])
 
 
-def test_neither_does_a_gate_that_nobody_will_lift() -> None:
-    for opted in ("", "false"):
-        free = gang("free", 1, queue="q", cpu=2, created=5)
-        objects = [node("n"), queue("q", capability={"cpu": "2"}), at_gate("held", 1, opted=opted, cpu=2), free]
-        assert list(planned(*objects, conf=conf()).binds) == ["default/free-0"]
+@pytest.mark.parametrize("quota", ["capacity", "proportion", "capacity-card", "overcommit"])
+@pytest.mark.parametrize("minimum", [None, {"cpu": 6}])
+@pytest.mark.parametrize("opted", ["", "false"])
+def test_neither_does_a_gate_that_nobody_will_lift(opted: str, minimum: dict[str, Any] | None, quota: str) -> None:
+    """Neither by its pods nor, once its group is admitted, by the minimum that the group states."""
+    held = at_gate("held", 1, opted=opted, cpu=6, minimum=minimum)
+    free = gang("free", 1, queue="q", cpu=6, created=5, phase="Pending", minimum={"cpu": 6})
+    plan = planned(node("n"), queue("q", capability={"cpu": "6"}), held, free, conf=conf(quota=quota))
+    assert (plan.ungated, list(plan.binds)) == ([], ["default/free-0"])
+
+
+def test_one_that_will_be_lifted_holds_what_its_group_was_admitted_for() -> None:
+    held = at_gate("held", 1, cpu=6, minimum={"cpu": 6})
+    free = gang("free", 1, queue="q", cpu=6, created=5, phase="Pending", minimum={"cpu": 6})
+    plan = planned(node("n"), queue("q", capability={"cpu": "6"}), held, free, conf=conf())
+    assert (plan.ungated, plan.binds) == (["default/held-0"], {})
 
 
 def test_nor_a_pod_that_waits_for_what_is_not_supported() -> None:

@@ -347,9 +347,11 @@ def test_what_foreign_gates_hold_is_not_waited_for() -> None:
     assert vote(*old, new(8)) is Vote.PERMIT
 
 
-def test_what_only_the_queues_own_gate_holds_is_waited_for() -> None:
-    old = list(gang("old", 4, queue="q", cpu=1, minimum={"cpu": 4}, spec={"schedulingGates": [{"name": GATE}]}))
-    assert isinstance(vote(*old, new(8)), Refusal)
+@pytest.mark.parametrize("opted", ["true", "false"])
+def test_what_only_the_queues_own_gate_holds_is_waited_for_where_it_will_be_lifted(opted: str) -> None:
+    held: dict[str, Any] = {"annotations": {GATE: opted}, "spec": {"schedulingGates": [{"name": GATE}]}}
+    old = list(gang("old", 4, queue="q", cpu=1, minimum={"cpu": 4}, **held))
+    assert isinstance(vote(*old, new(8)), Refusal) == (opted == "true")
 
 
 def test_groups_of_lower_priority_do_not_count() -> None:

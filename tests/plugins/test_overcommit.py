@@ -75,10 +75,12 @@ def test_what_foreign_gates_hold_does_not_count() -> None:
     assert admitted(node("n", cpu=10), gated, asks("g", cpu=12)) == {"gated", "g"}
 
 
-def test_the_queues_own_gate_counts() -> None:
-    gate = [{"name": "scheduling.volcano.sh/queue-allocation-gate"}]
-    gated = list(gang("gated", 2, cpu=3, minimum={"cpu": 6}, spec={"schedulingGates": gate}))
-    assert admitted(node("n", cpu=10), gated, asks("g", cpu=12)) == {"gated"}
+@pytest.mark.parametrize("opted, found", [("true", {"gated"}), ("false", {"gated", "g"})])
+def test_the_queues_own_gate_counts_where_it_will_be_lifted(opted: str, found: set[str]) -> None:
+    gate = "scheduling.volcano.sh/queue-allocation-gate"
+    held: dict[str, Any] = {"annotations": {gate: opted}, "spec": {"schedulingGates": [{"name": gate}]}}
+    gated = list(gang("gated", 2, cpu=3, minimum={"cpu": 6}, **held))
+    assert admitted(node("n", cpu=10), gated, asks("g", cpu=12)) == found
 
 
 def test_only_what_the_group_asks_for_is_compared() -> None:

@@ -76,7 +76,12 @@ class Task:
     gated_by_queue_only: bool
     best_effort: bool
     too_large: bool = False
+    waits_in_vain: bool = False
     evicted: bool = False
+
+    @property
+    def holds_nothing(self) -> bool:
+        return self.gated and (self.waits_in_vain or not self.gated_by_queue_only)
 
     @property
     def name(self) -> str:
@@ -160,11 +165,13 @@ class Job:
         return self.min_available >= sum(self.task_minima.values())
 
     def without_gated(self, amount: Resource) -> Resource:
-        """amount less what tasks ask for that are behind other gates than the queue's own, or that no node could hold,
-        not below zero; nothing for a group that no node could hold."""
+        """amount less what tasks ask for that are behind gates that nobody will lift, or that no node could hold, not
+        below zero; nothing for a group that no node could hold."""
         if self.too_large:
             return Resource()
-        gated = total(t.request for t in self.tasks if t.too_large or (t.gated and not t.gated_by_queue_only))
+        gated = total(
+            t.request for t in self.tasks if t.too_large or t.waits_in_vain or (t.gated and not t.gated_by_queue_only)
+        )
         if gated.is_empty():
             return amount
         out = Resource(max(amount.cpu - gated.cpu, 0), max(amount.memory - gated.memory, 0))
@@ -269,6 +276,13 @@ class Cluster:
 
     def all(self, kind: str) -> list[Manifest]:
         return [manifest for _, manifest in sorted(self.objects.get(kind, {}).items())]
+
+
+def judge_gates(cluster: Cluster) -> None:
+    """Mark pending pods at the queue's gate that do not ask for it to be lifted."""
+    for job in cluster.jobs.values():
+        for task in job.having("Pending"):
+            task.waits_in_vain = task.gated and annotations_of(task.pod).get(QUEUE_GATE) != "true"
 
 
 def judge_sizes(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from functools import cmp_to_key
 from typing import Any
 
 from tests.reference.config import Configuration, PluginOption
-from tests.reference.model import Cluster, Job, Node, Queue, Task, created, judge_sizes
+from tests.reference.model import Cluster, Job, Node, Queue, Task, created, judge_gates, judge_sizes
 
 PERMIT, ABSTAIN, REJECT = 1, 0, -1
 
@@ -31,6 +31,7 @@ class Session:
         self.now = now
         if pains:
             judge_sizes(cluster)
+            judge_gates(cluster)
         self.points: dict[str, dict[str, Callable[..., Any]]] = {}
         self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
         self.closers: list[Callable[[], None]] = []

@@ -79,6 +79,26 @@ def test_other_pods_of_the_same_group_are_placed() -> None:
     assert at_gate(result, "g") == ["spec.resourceClaims is not supported"]
 
 
+ROLES = {"minTaskMember": {"even": 1, "odd": 1}}
+SUB_GROUPS = {"subGroupPolicy": [{"name": "p", "subGroupSize": 2, "matchLabelKeys": ["part"]}]}
+
+
+@pytest.mark.parametrize("wishes", [{}, ROLES, SUB_GROUPS], ids=["minimum", "roles", "sub-groups"])
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("conf", [ALL, OTHERWISE])
+def test_one_that_asks_for_nothing_is_none_of_a_gang_that_is_ready(conf: str, members: int, wishes: Manifest) -> None:
+    """Best-effort pods count as ready while they wait for their turn; one that waits at this gate has none."""
+    role = "volcano.sh/task-spec"
+    odd = pod("odd", group="g", labels={"part": "a"}, annotations={role: "odd"}, spec=POD_FIELDS["spec.resourceClaims"])
+    rest = [
+        pod(f"even-{number}", group="g", cpu=1, labels={"part": "a"}, annotations={role: "even"})
+        for number in range(members - 1)
+    ]
+    result = planned(node("n"), group("g", members=members, **wishes), odd, *rest, conf=conf)
+    assert result.binds == {}
+    assert at_gate(result, "g") == ["spec.resourceClaims is not supported"]
+
+
 def test_several_fields_are_named_together() -> None:
     spec = {**POD_FIELDS["spec.resourceClaims"], **POD_FIELDS["spec.workloadRef"]}
     result = planned(node("n"), gang("g", 1, cpu=1, spec=spec), conf=BARE)

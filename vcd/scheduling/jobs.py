@@ -11,7 +11,7 @@ from vcd.model.objects import PodGroup
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Refusal
-from vcd.state.records import Shape, has_foreign_gate
+from vcd.state.records import Shape, has_foreign_gate, has_queue_gate, opts_into_queue_gate
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -63,16 +63,15 @@ class JobColumns:
         job, status, shape = job[member], status[member], tasks.shape[member]
         self.counts = np.bincount(job * STATUSES + status, minlength=count * STATUSES).reshape(count, STATUSES)
         pending = status == _S.PENDING
-        best_effort = session.shape_flags(lambda shape: shape.best_effort)[shape]
-        held_back = session.nodes.too_large(session.requests)
-        too_large = held_back[shape] & pending
-        held_back |= session.shape_flags(lambda shape: has_gate(shape))
+        best_effort = session.shape_flags(lambda shape: shape.best_effort and not shape.unsupported)[shape]
+        too_large = session.nodes.too_large(session.requests)[shape] & pending
+        held_back = too_large | waiting_in_vain(session, np.flatnonzero(member)) & pending
         self._too_large_pending = np.bincount(job[too_large], minlength=count)
         self.best_effort_pending = np.bincount(job[pending & best_effort], minlength=count)
         allocated = np.isin(status, _ALLOCATED)
         self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
         self.pending = _sum_requests(session.requests, job, shape, pending, count, width)
-        self._held_back = _sum_requests(session.requests, job, shape, held_back[shape] & pending, count, width)
+        self._held_back = _sum_requests(session.requests, job, shape, held_back, count, width)
 
     def _judge_sizes(self, session: Session) -> None:
         possible = self.counts[:, _HOLDABLE].sum(axis=1) - self._too_large_pending
@@ -122,6 +121,19 @@ def _is_of_volcano_job(group: PodGroup) -> bool:
 def has_gate(shape: Shape) -> bool:
     """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
     return bool(shape.unsupported) or has_foreign_gate(shape.spec)
+
+
+def waiting_in_vain(session: Session, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Of tasks, by row, those that `has_gate` is true of, or that wait at their queue's gate and do not ask for it to
+    be lifted: what nobody lets through holds no quota."""
+    tasks = session.snapshot.tasks
+    shapes = tasks.shape[rows]
+    held = session.shape_flags(has_gate)[shapes]
+    at_queue = session.shape_flags(lambda shape: has_queue_gate(shape.spec))[shapes]
+    for index in np.flatnonzero(at_queue & ~held).tolist():
+        pod = tasks.pods[rows[index]]
+        held[index] = pod is not None and not opts_into_queue_gate(pod)
+    return held
 
 
 def _sum_requests(

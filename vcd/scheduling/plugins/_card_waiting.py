@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import Object
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.jobs import has_gate
+from vcd.scheduling.jobs import waiting_in_vain
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugins._card_nodes import NodeCards
 from vcd.scheduling.plugins._card_requests import CARD_NAME, CardRequest, Names
@@ -83,7 +83,7 @@ class Waiting:
             shape = snapshot.shapes[number]
             assert shape is not None
             self.kinds.append(request_of(shape, known[own_text], known[group_text]))
-        gated = (session.shape_flags(has_gate) | session.nodes.too_large(session.requests))[shapes]
+        gated = waiting_in_vain(session, rows) | session.nodes.too_large(session.requests)[shapes]
         width = max(1, len(coded))
         pairs, self.count = np.unique((jobs * width + kinds) * 2 + gated, return_counts=True)
         rest_, flags = np.divmod(pairs, 2)
