@@ -145,4 +145,4 @@ def _at_fault(error: BaseException) -> str | None:
 
 def versions() -> dict[str, str]:
     """What a session was decided by: the code, and each plugin that is not ours."""
-    return {"vcd": __version__, "projection": "1", **registry.distributions()}
+    return {"vcd": __version__, "projection": "2", **registry.distributions()}

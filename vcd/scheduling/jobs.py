@@ -62,15 +62,16 @@ class JobColumns:
         member = job >= 0
         job, status, shape = job[member], status[member], tasks.shape[member]
         self.counts = np.bincount(job * STATUSES + status, minlength=count * STATUSES).reshape(count, STATUSES)
-        pending = status == _S.PENDING
-        best_effort = session.shape_flags(lambda shape: shape.best_effort and not shape.unsupported)[shape]
-        too_large = session.nodes.too_large(session.requests)[shape] & pending
-        held_back = too_large | waiting_in_vain(session, np.flatnonzero(member)) & pending
-        self._too_large_pending = np.bincount(job[too_large], minlength=count)
-        self.best_effort_pending = np.bincount(job[pending & best_effort], minlength=count)
         allocated = np.isin(status, _ALLOCATED)
         self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
-        self.pending = _sum_requests(session.requests, job, shape, pending, count, width)
+        rows = np.flatnonzero(member)[status == _S.PENDING]  # few beside those that run
+        job, shape = session.job_of_row[rows], tasks.shape[rows]
+        best_effort = session.shape_flags(lambda shape: shape.best_effort and not shape.unsupported)[shape]
+        too_large = session.nodes.too_large(session.requests)[shape]
+        held_back = too_large | waiting_in_vain(session, rows)
+        self._too_large_pending = np.bincount(job[too_large], minlength=count)
+        self.best_effort_pending = np.bincount(job[best_effort], minlength=count)
+        self.pending = _sum_requests(session.requests, job, shape, np.ones(len(rows), np.bool_), count, width)
         self._held_back = _sum_requests(session.requests, job, shape, held_back, count, width)
 
     def _judge_sizes(self, session: Session) -> None:
