@@ -214,6 +214,7 @@ class Job:
 
     def release(self) -> None:
         """Let go of its tasks, which refer back to it; they are made anew when they are asked for."""
+        self.failed.clear()
         self._pending = self._tasks = None
 
     def is_pending(self) -> bool:
