@@ -152,7 +152,7 @@ def _limits(queue: Queue, capability: Mapping[str, int]) -> dict[str, int]:
 
 
 def held_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What queues hold of cpu, memory and each card, pods included that are on their way out, or whose group is gone."""
+    """What queues hold of cpu, memory and each card, with pods that are on their way out, or whose group is gone."""
     tasks = snapshot.tasks
     rows = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
     held: dict[str, Counter[str]] = {}
