@@ -295,3 +295,38 @@ def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None
     waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
     plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=CONF)
     assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]
+
+
+def two_nodes() -> list[Manifest]:
+    """The queue old holds all of one node and half of the other."""
+    return [
+        node("n1", cpu=4),
+        node("n2", cpu=2),
+        *job("a", "old", 4, on=["n1"] * 4, cpu=1),
+        *job("c", "old", 1, on=["n2"], cpu=1),
+    ]
+
+
+@pytest.mark.parametrize("actions", ["allocate, reclaim", "reclaim", "reclaim, backfill"])
+@pytest.mark.parametrize("plugin", ["proportion", "capacity"])
+def test_room_that_is_free_is_used_before_anybody_goes(actions: str, plugin: str) -> None:
+    """Also by the first task of all that waits: the seeded order of nodes does not send others away from the room that
+    the second one needs."""
+    conf = CONF.replace("allocate, reclaim", actions).replace("proportion", plugin)
+    small, large = job("b", "new", 2, cpu=1), job("b", "new", 2, cpu=2)
+    both = [*small[:-1], large[-1]]
+    both[0] = {**both[0], "spec": {**both[0]["spec"], "minMember": 2}}
+    half = {"deserved": {"cpu": "3", "memory": "16Gi"}}
+    plan = reclaimed(queue("old", **half), queue("new", **half), *two_nodes(), *both, conf=conf)
+    assert plan.pipelined == {"default/b-0": "n2", "default/b-1": "n1"}
+    assert sorted(plan.evictions) == ["default/a-2", "default/a-3"]
+
+
+@pytest.mark.parametrize("free", [1, 2])
+def test_nobody_goes_where_one_task_has_room(free: int) -> None:
+    """With reclaim alone, too: a task waits on the node that is free, and another queue keeps its pods."""
+    conf = CONF.replace("allocate, reclaim", "reclaim")
+    held = [*two_queues(), *full(), node("n2", cpu=free)]
+    plan = reclaimed(*held, *job("b", "new", cpu=1), conf=conf)
+    assert plan.evictions == []
+    assert plan.pipelined == {"default/b-0": "n2"}

@@ -11,7 +11,6 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
-from vcd.scheduling.promises import is_promised
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import conclude, jobs_in_turn, wanting_tasks
 from vcd.scheduling.statement import Statement
@@ -21,10 +20,10 @@ from vcd.scheduling.views import Job, Queue, Task
 class ReclaimAction(Action):
     """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
 
-    Victims run in queues that are reclaimable, and all plugins let them go; on the first node where they suffice the
-    fewest are taken, none where room is left already. Nodes without such tasks are allocate's. Room, queue and every
-    predicate are looked at as they are after the evictions. What a job took is committed when it may wait for its room,
-    else it costs nobody anything. Source: Volcano ``actions/reclaim``.
+    Room that nobody has to give up comes first. Else victims run in queues that are reclaimable, and all plugins let
+    them go; on the first node where they suffice the fewest are taken. Room, queue and every predicate are looked at as
+    they are after the evictions. What a job took is committed when it may wait for its room, else it costs nobody
+    anything. Source: Volcano ``actions/reclaim``.
     """
 
     name = "reclaim"
@@ -61,10 +60,9 @@ class ReclaimAction(Action):
 
     @staticmethod
     def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
-        """Let a task wait in room that others' going left, else on the last of ``nodes`` that gives; those that have
-        nothing for it are taken off."""
-        looks = len(statement) or session.statements or is_promised(session, task)
-        vacant = room.vacant(task) if looks else None
+        """Let a task wait where nobody has to go, else on the last of ``nodes`` that gives; those that have nothing for
+        it are taken off."""
+        vacant = room.vacant(task)
         if vacant is not None:
             statement.pipeline(task, vacant)
             return
