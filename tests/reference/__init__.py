@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, scores
+from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, reclaims, scores
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -36,6 +36,7 @@ ACTIONS = {
     "allocate": actions.allocate,
     "backfill": actions.backfill,
     "preempt": evictions.preempt,
+    "reclaim": reclaims.reclaim,
 }
 
 

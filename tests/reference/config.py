@@ -35,8 +35,13 @@ FLAGS = {
     "overused": "enabledOverused",
     "allocatable": "enabledAllocatable",
 }
-EVICTION_FLAGS = {"jobStarving": "enableJobStarving", "preemptable": "enablePreemptable"}
-ACTIONS = ("enqueue", "allocate", "backfill", "preempt")
+EVICTION_FLAGS = {
+    "jobStarving": "enableJobStarving",
+    "preemptable": "enablePreemptable",
+    "reclaimable": "enableReclaimable",
+    "preemptive": "enablePreemptive",
+}
+ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
 PLUGINS = (
     "priority",
     "gang",

@@ -57,7 +57,7 @@ class Leave:
 
 def leave(session: Session, point: str, asker: Task, tasks: list[Task]) -> Leave:
     """Who may go for a task: the first tier that lets anybody go decides; nobody whom another one protects."""
-    protecting = session.points.get("unprotected", {})
+    protecting = {**session.points.get("unprotected", {}), **session.points.get(f"unprotected {point}", {})}
     for tier in session.configuration.tiers:
         on = [one.name for one in tier if one.name in session.points.get(point, {}) and point not in one.off]
         if not on:
@@ -118,7 +118,8 @@ class Surplus(Allowance):
 
 
 def gang(session: Session) -> None:
-    session.register("preemptable", "gang", lambda _: Surplus(session, whole=False))
+    for point in ("preemptable", "reclaimable"):
+        session.register(point, "gang", lambda _: Surplus(session, whole=False))
     session.register("unprotected", "gang", lambda _: Surplus(session, whole=True))
     session.register("jobStarving", "gang", lambda job: job.ready_count + job.waiting_count < job.min_available)
 
@@ -129,7 +130,7 @@ def conformance(session: Session, arguments: Arguments) -> None:
     def may(task: Task) -> bool:
         return task.namespace != "kube-system" and task.spec.get("priorityClassName") not in SYSTEM_CLASSES
 
-    for point in ("preemptable", "unprotected"):
+    for point in ("preemptable", "reclaimable", "unprotected"):
         session.register(point, "conformance", lambda _: Each(may))
 
 
@@ -148,7 +149,7 @@ def cdp(session: Session, arguments: Arguments) -> None:
                 return placed + datetime.timedelta(microseconds=cooldown // 1000) <= session.now
         return True
 
-    for point in ("preemptable", "unprotected"):
+    for point in ("preemptable", "reclaimable", "unprotected"):
         session.register(point, "cdp", lambda _: Each(may))
 
 
@@ -184,7 +185,7 @@ class Budgets(Allowance):
 
 
 def pdb(session: Session, arguments: Arguments) -> None:
-    for point in ("preemptable", "unprotected"):
+    for point in ("preemptable", "reclaimable", "unprotected"):
         session.register(point, "pdb", lambda _: Budgets(session))
 
 

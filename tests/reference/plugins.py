@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tests.reference import evictions
+from tests.reference import evictions, reclaims
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, total
 from tests.reference.queues import hierarchical_drf
@@ -196,6 +196,11 @@ def proportion(session: Session, arguments: Arguments) -> None:
         if job.min_resources is not None:
             _reserve(shares[job.queue], job, job.min_request)
 
+    def divided(total: Resource) -> dict[str, Resource]:
+        fresh = {name: replace(attr, deserved=Resource()) for name, attr in shares.items()}
+        _divide(fresh, total)
+        return {name: attr.deserved for name, attr in fresh.items()}
+
     def allocate(task: Task) -> None:
         shares[session.cluster.jobs[task.job].queue].allocated.add(task.request)
 
@@ -209,6 +214,8 @@ def proportion(session: Session, arguments: Arguments) -> None:
     session.register("allocatable", "proportion", allocatable)
     session.register("jobEnqueueable", "proportion", enqueueable)
     session.register("jobEnqueued", "proportion", enqueued)
+    session.register("preemptive", "proportion", allocatable)
+    reclaims.proportion(session, shares, divided, everything)
     session.handlers.append((allocate, deallocate))
 
 

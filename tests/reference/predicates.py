@@ -68,6 +68,7 @@ def predicates(session: Session, arguments: Arguments) -> None:
 
     session.register("prePredicate", "predicates", pre_predicate)
     session.register("predicate", "predicates", predicate)
+    session.register("suits", "predicates", lambda task, node: all(one(task, node) is None for one in stable))
 
 
 # -- node ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from tests.reference import evictions, reclaims
 from tests.reference.config import Arguments
 from tests.reference.model import ALLOCATED, Job, Queue, Task, annotations_of, quantities, total
 from tests.reference.session import PERMIT, REJECT, Session
@@ -148,6 +149,8 @@ def capacity(session: Session, arguments: Arguments) -> None:
     session.register("allocatable", "capacity", allocatable)
     session.register("jobEnqueueable", "capacity", enqueueable)
     session.register("jobEnqueued", "capacity", enqueued)
+    level = max(arguments.integer("ancestorReclaimLevel", 0), 0) if hierarchy else 0
+    reclaims.capacity(session, accounts, level, refuses)
     session.handlers.append((allocate, deallocate))
 
 
@@ -309,8 +312,13 @@ def hierarchical_drf(session: Session, arguments: Arguments) -> None:
         if _amounts(asked[job.key]):
             paths[job.queue][-1].jobs.append(job)
 
+    moved: dict[str, Resource] = {}
+    """What jobs are taken to hold beside what they do."""
+
     def held(job: Job) -> Resource:
-        return total(task.request for task in job.having(*ALLOCATED, "Pipelined"))
+        return total([moved[job.key]] if job.key in moved else []).add(
+            total(task.request for task in job.having(*ALLOCATED, "Pipelined"))
+        )
 
     def job_state(job: Job, full: set[str]) -> State:
         has, wants = held(job), asked[job.key]
@@ -350,7 +358,16 @@ def hierarchical_drf(session: Session, arguments: Arguments) -> None:
         depth = min(len(mine), len(other))
         return (mine[:depth] > other[:depth]) - (mine[:depth] < other[:depth])
 
+    def comes_after(asker: Task, task: Task) -> bool:
+        """Whether a task's queue without it would come after the asker's with the asker."""
+        moved[asker.job], moved[task.job] = asker.request, task.request.clone().multiply(-1)
+        jobs, queues = session.cluster.jobs, session.cluster.queues
+        found = order(queues[jobs[asker.job].queue], queues[jobs[task.job].queue]) < 0
+        moved.clear()
+        return found
+
     session.register("queueOrder", "drf", order)
+    session.register("reclaimable", "drf", lambda asker: evictions.Each(lambda task: comes_after(asker, task)))
 
 
 def _tree(session: Session) -> dict[str, list[_Place]]:
