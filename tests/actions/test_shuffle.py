@@ -158,3 +158,31 @@ def test_a_pod_may_be_moved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world.put([*gang("a", 2, members=1, on=["n1", "n1"], cpu=1)][2])
     world.cycle()
     assert world.evicted == ["default/a-0", "default/a-1"]
+
+
+TDM = """
+actions: "shuffle"
+tiers:
+- plugins:
+  - name: tdm
+    arguments:
+      tdm.revocable-zone.night: "22:00-6:00"
+  - name: gang
+"""
+
+
+@pytest.mark.parametrize("conf", [TDM, TDM.replace("  - name: gang", "- plugins:\n  - name: gang")])
+@pytest.mark.parametrize(("size", "gone"), [(4, ["default/a-3"]), (5, ["default/a-3", "default/a-4"])])
+def test_a_gang_whose_pods_are_leaving_is_not_called_unschedulable(conf: str, size: int, gone: list[str]) -> None:
+    """Pods that this session evicts still fill their gang until they are gone, as those do that were evicted before:
+    the group shows no phase Unknown in between."""
+    nights = node("n2", labels={"volcano.sh/revocable-zone": "night"})
+    places = ["n1"] * (size - len(gone)) + ["n2"] * len(gone)
+    objects = list(gang("a", size, on=places, cpu=1, members=size))
+    objects[0]["metadata"]["annotations"] = {"volcano.sh/jdb-max-unavailable": "100%"}
+    objects[1]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"  # it is below its minimum already
+    objects[0]["status"]["phase"] = "Running"
+    plan = planned(node("n1"), nights, objects, conf=conf)
+    assert plan.evictions == gone
+    assert plan.phases["default/a"] == "Running"
+    assert session_after(node("n1"), nights, objects, conf=conf).conditions == {}

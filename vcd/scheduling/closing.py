@@ -53,7 +53,6 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     viewed = {job.index: job for job in session.viewed_jobs()}
     for job in viewed.values():
         if job.touched:
-            leaving[job.index] += job.counts[TaskStatus.RELEASING] - counts[job.index, TaskStatus.RELEASING]
             counts[job.index] = job.counts
     phases = _phases(session, viewed, counts, leaving)
     conditions = session.conditions

@@ -292,10 +292,15 @@ class Session(Questions):
         return np.where(counted[:, None], jobs.missing, 0)
 
     def releasing_on_nodes(self) -> Ints:
-        """Per job, tasks that are being deleted and still sit on a node, be it one that is gone."""
+        """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
+        this session evicted are among them."""
         tasks = self.snapshot.tasks
         chosen = (tasks.status == _S.RELEASING) & (tasks.node != _NOWHERE) & (self.job_of_row >= 0)
-        return np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
+        leaving: Ints = np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
+        for job in self.viewed_jobs():
+            if job.touched:
+                leaving[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
+        return leaving
 
     def node(self, row: int) -> NodeView:
         """The node of a row of ``nodes``."""
