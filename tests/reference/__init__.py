@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, reclaims, scores
+from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, reclaims, scores, shuffles
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -30,6 +30,7 @@ PLUGINS = {
     "nodegroup": fits.nodegroup,
     "resource-strategy-fit": fits.resource_strategy_fit,
     "capacity": queues.capacity,
+    "tdm": shuffles.tdm,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,
@@ -37,6 +38,7 @@ ACTIONS = {
     "backfill": actions.backfill,
     "preempt": evictions.preempt,
     "reclaim": reclaims.reclaim,
+    "shuffle": shuffles.shuffle,
 }
 
 

@@ -76,9 +76,9 @@ def _second_round(session: Session, queue: Queue, job: Job) -> None:
     spec and labels found no node though nothing of its job was in the way."""
     statement = Statement(session)
     tasks = [t for t in job.having("Pending") if not t.request.is_empty() and not t.gated]
-    if all((t.spec, t.labels, t.role) == (tasks[0].spec, tasks[0].labels, tasks[0].role) for t in tasks):
+    if all((t.alike, t.role) == (tasks[0].alike, tasks[0].role) for t in tasks):
         return
-    tasks = [t for t in session.tasks_in_order(tasks) if (t.spec, t.labels) not in job.failed_specs]
+    tasks = [t for t in session.tasks_in_order(tasks) if t.alike not in job.failed_specs]
     for task in sorted(tasks, key=lambda t: not _misses(job, t.role)):
         if session.allocatable(queue, task) and _try(session, job, task, statement) and session.job_ready(job):
             statement.commit()
@@ -204,7 +204,7 @@ def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
     if not nodes:
         job.fit_errors[task.key] = reasons
         if not statement.steps:
-            job.failed_specs.append((task.spec, task.labels))
+            job.failed_specs.append(task.alike)
         return False
     idle = [node for node in nodes if task.request.fits(node.idle)]
     if idle:

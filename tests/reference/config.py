@@ -40,8 +40,9 @@ EVICTION_FLAGS = {
     "preemptable": "enablePreemptable",
     "reclaimable": "enableReclaimable",
     "preemptive": "enablePreemptive",
+    "victimTasks": "enabledVictim",
 }
-ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
+ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle")
 PLUGINS = (
     "priority",
     "gang",
@@ -60,6 +61,7 @@ PLUGINS = (
     "capacity",
     "pdb",
     "cdp",
+    "tdm",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 

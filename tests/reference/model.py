@@ -100,6 +100,12 @@ class Task:
         return labels(self.pod)
 
     @property
+    def alike(self) -> tuple[Any, ...]:
+        """What tasks have in common that find the same nodes."""
+        marks = annotations_of(self.pod)
+        return self.spec, self.labels, [marks.get(f"volcano.sh/{name}") for name in ("preemptable", "revocable-zone")]
+
+    @property
     def index(self) -> int | None:
         """The pod's number within its task, from a name of three or more parts."""
         parts = self.name.split("-")
@@ -123,7 +129,7 @@ class Job:
     tasks: list[Task] = field(default_factory=list)
     fit_errors: dict[str, dict[str, int]] = field(default_factory=dict)
     failed_roles: set[str] = field(default_factory=set)
-    failed_specs: list[tuple[dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    failed_specs: list[tuple[Any, ...]] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     too_large: bool = False
     opened_with_pending: bool = False
