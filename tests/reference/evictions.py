@@ -16,6 +16,7 @@ from tests.reference.values import CPU, MEMORY, Resource, share
 
 SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
 COOLDOWN = "volcano.sh/cooldown-time"
+SETTLING = datetime.timedelta(seconds=10)
 SHARE_DELTA = 0.000001
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
@@ -153,8 +154,19 @@ def cdp(session: Session, arguments: Arguments) -> None:
         session.register(point, "cdp", lambda _: Each(may))
 
 
+def asked_to_go(task: Task, now: datetime.datetime) -> datetime.datetime:
+    """When a leaving pod was asked to: its deletion is due a grace period later."""
+    until = meta(task.pod).get("deletionTimestamp")
+    if until is None:
+        return now
+    grace = task.spec.get("terminationGracePeriodSeconds", 30)
+    due = datetime.datetime.fromisoformat(str(until).replace("Z", "+00:00"))
+    return due - datetime.timedelta(seconds=grace)
+
+
 class Budgets(Allowance):
-    """Each pod takes from all budgets that select it; none of which may be used up."""
+    """Each pod takes from all budgets that select it; none of which may be used up. Who went in this session, or in the
+    last seconds, took from them already, whatever their status says."""
 
     def __init__(self, session: Session) -> None:
         self._budgets = [
@@ -163,6 +175,10 @@ class Budgets(Allowance):
         ]
         for task in session.evicted:
             self.spend(task)
+        for task in session.cluster.tasks.values():
+            leaves = task.status == "Releasing" and task.node and not task.evicted
+            if leaves and session.now < asked_to_go(task, session.now) + SETTLING:
+                self.spend(task)
 
     def _of(self, task: Task) -> list[dict[str, int]]:
         found = []

@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 
 from tests.reference.config import Arguments
-from tests.reference.evictions import TRUE, Allowance, Each, Leave, Surplus, _preemptable
+from tests.reference.evictions import TRUE, Allowance, Each, Leave, Surplus, _preemptable, asked_to_go
 from tests.reference.jobs import duration
-from tests.reference.model import Job, Manifest, Node, Task, annotations_of, created, labels, meta
+from tests.reference.model import Job, Manifest, Node, Task, annotations_of, created, labels
 from tests.reference.session import PERMIT, REJECT, Session
 
 ZONE, PREEMPTABLE = "volcano.sh/revocable-zone", "volcano.sh/preemptable"
 LEAST, MOST = "volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable"
 WINDOW, PERIOD = "tdm.revocable-zone.", "tdm.evict.period"
-GRACE = 30
 
 
 # -- the action -------------------------------------------------------------------
@@ -199,14 +198,6 @@ def _amount(text: str | None, whole: int) -> int | None:
 
 def _gave_just_now(job: Job, since: datetime.datetime, now: datetime.datetime) -> bool:
     """Whether one of its pods was asked to go, or made, after a time."""
-    return any(_changed(task, now) > since for task in job.tasks)
-
-
-def _changed(task: Task, now: datetime.datetime) -> datetime.datetime:
-    if task.status != "Releasing":
-        return created(task.pod)
-    until = meta(task.pod).get("deletionTimestamp")
-    if until is None:
-        return now
-    grace = task.spec.get("terminationGracePeriodSeconds", GRACE)
-    return datetime.datetime.fromisoformat(until.replace("Z", "+00:00")) - datetime.timedelta(seconds=grace)
+    return any(
+        (asked_to_go(task, now) if task.status == "Releasing" else created(task.pod)) > since for task in job.tasks
+    )

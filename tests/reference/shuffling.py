@@ -15,11 +15,14 @@ RECENT = ("2026-11-21T07:59:30Z", "2026-11-21T07:57:00Z", "2026-11-21T08:00:10Z"
 class ShuffleMaker(ReclaimMaker):
     """Draws one case: some nodes in revocable zones, whose windows are open or not at eight in the morning."""
 
+    hunts = False
+    """Whether it is about preemption: one queue, and those who wait are not preemptable."""
+
     def plugins(self) -> list[str]:
         found = ["priority", "gang", "predicates", "tdm"]
         found += [name for name in (*PROTECTING, "binpack", "nodeorder", "drf") if self.often(0.3)]
-        if self.often(0.3):
-            found.remove(self.pick(("gang", "priority", "predicates")))
+        if self.hunts or self.often(0.3):
+            found.remove(self.pick(("gang", "gang", "priority", "predicates")))
         self.random.shuffle(found)
         return found
 
@@ -30,6 +33,8 @@ class ShuffleMaker(ReclaimMaker):
         return lines
 
     def actions(self) -> str:
+        if self.hunts:
+            return self.pick(("allocate, preempt", "preempt, shuffle"))
         return self.pick(("shuffle", "allocate, shuffle", "shuffle, allocate", "allocate, preempt, shuffle"))
 
     def arguments(self, name: str) -> dict[str, Any]:
@@ -42,7 +47,11 @@ class ShuffleMaker(ReclaimMaker):
         return found
 
     def make(self) -> list[Manifest]:
+        self.hunts = self.often(0.5)
         objects = super().make()
+        thin = not self.hunts and self.often(0.5)
+        if thin:
+            objects = [one for one in objects if not one.get("spec", {}).get("nodeName") or self.often(0.3)]
         for one in objects:
             kind, meta = one["kind"], one["metadata"]
             if kind == "Node" and self.often(0.6):
@@ -55,6 +64,8 @@ class ShuffleMaker(ReclaimMaker):
 
     def dress_group(self, group: Manifest) -> None:
         meta = group["metadata"]
+        if self.hunts:
+            group["spec"]["queue"] = "q0"
         marks = meta.setdefault("annotations", {})
         if self.often(0.4):
             (marks if self.often(0.7) else meta.setdefault("labels", {}))["volcano.sh/preemptable"] = self.pick(
@@ -69,9 +80,11 @@ class ShuffleMaker(ReclaimMaker):
     def dress_pod(self, pod: Manifest) -> None:
         meta = pod["metadata"]
         marks = meta.setdefault("annotations", {})
-        if self.often(0.3):
+        if self.often(0.1 if self.hunts else 0.4):
             marks["volcano.sh/revocable-zone"] = self.pick(("*", "*", "east"))
-        if self.often(0.4):
+        if self.hunts and not pod["spec"].get("nodeName"):
+            marks["volcano.sh/preemptable"] = self.pick(("true", "false", "false", "false"))
+        elif self.often(0.4):
             marks["volcano.sh/preemptable"] = self.pick(("true", "true", "false"))
         if self.often(0.06):
             meta["creationTimestamp"] = self.pick(RECENT[:2])
