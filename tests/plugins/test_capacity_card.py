@@ -731,6 +731,16 @@ def test_queues_of_higher_priority_come_first_then_those_that_use_less_of_their_
     assert gauges(session)["volcano_queue_share", "q"] == 0.5
 
 
+@pytest.mark.parametrize("quota", [None, {}, {B: 3}, {A: 0, B: 3}])
+def test_a_queue_that_holds_cards_without_quota_comes_last(quota: dict[str, int] | None) -> None:
+    """Where its quota no longer lists a card that its pods have, it has more than it deserves, as with a quota of 0."""
+    queues = [card_queue("p", quota), card_queue("q", {A: 4})]
+    running = [users("x", 1, A, on=["a"], queue="p"), users("y", 1, A, on=["a"])]
+    session = opened(*queues, carded("a", A), *running, cardUnlimitedCpuMemory=True)
+    assert sorted("pq", key=lambda name: session.queue_key(queue_of(session, name))) == ["q", "p"]
+    assert gauges(session)["volcano_queue_share", "p"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("spec", "share"),
     [

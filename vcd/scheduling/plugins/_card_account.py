@@ -104,7 +104,8 @@ class Account:
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
         deserved."""
-        cards = [_part(self.allocated.get(card, 0), quota) for card, quota in self.quota.items()]
+        known = {**dict.fromkeys(self.allocated, 0), **self.quota}
+        cards = [_part(self.allocated.get(card, 0), quota) for card, quota in known.items()]
         return max(cards + [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)])
 
     # --- gates --------------------------------------------------------------------------------------------------------
