@@ -7,7 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.reference import actions, evictions, fits, jobs, plugins, predicates, queues, reclaims, scores, shuffles
+from tests.reference import (
+    actions,
+    evictions,
+    fits,
+    jobs,
+    plugins,
+    predicates,
+    queues,
+    quotas,
+    reclaims,
+    scores,
+    shuffles,
+)
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
 from tests.reference.session import Session
@@ -31,6 +43,7 @@ PLUGINS = {
     "resource-strategy-fit": fits.resource_strategy_fit,
     "capacity": queues.capacity,
     "tdm": shuffles.tdm,
+    "capacity-card": quotas.capacity_card,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,

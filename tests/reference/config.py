@@ -59,6 +59,7 @@ PLUGINS = (
     "nodegroup",
     "resource-strategy-fit",
     "capacity",
+    "capacity-card",
     "pdb",
     "cdp",
     "tdm",

@@ -14,6 +14,8 @@ GROUP_KEYS = ("scheduling.k8s.io/group-name",)
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
 QUEUE_KEY = "scheduling.volcano.sh/queue-name"
+CARD_NAME = "volcano.sh/card.name"
+TDM_MARKS = ("volcano.sh/preemptable", "volcano.sh/revocable-zone")
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
@@ -103,7 +105,7 @@ class Task:
     def alike(self) -> tuple[Any, ...]:
         """What tasks have in common that find the same nodes."""
         marks = annotations_of(self.pod)
-        return self.spec, self.labels, [marks.get(f"volcano.sh/{name}") for name in ("preemptable", "revocable-zone")]
+        return self.spec, self.labels, [marks.get(name) for name in (*TDM_MARKS, CARD_NAME)]
 
     @property
     def index(self) -> int | None:
@@ -498,6 +500,7 @@ def _implied_group(pod: Manifest, task: Task) -> Manifest:
             "name": f"podgroup-{identity}",
             "namespace": task.namespace,
             "creationTimestamp": meta(pod).get("creationTimestamp"),
+            "annotations": {k: v for k, v in annotations_of(pod).items() if k.startswith("volcano.sh/")},
         },
         "spec": {
             "minMember": 1,

@@ -1,0 +1,162 @@
+"""Random clusters of nodes with cards, and queues that have a quota of each model."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from tests.reference.clusters import GPU, Maker, Manifest, RandomCase
+
+MODELS = ("H200", "H800", "RTX")
+NPU = "huawei.com/npu"
+MIG, SHARED = "nvidia.com/mig-1g.18gb", "nvidia.com/gpu.shared"
+SLICES = ("H200/mig-1g.18gb-mixed", "H800/mig-1g.18gb-mixed")
+SHARES = ("H200/mps-80g*1/2", "H800/mps-80g*1/2")
+QUEUE_NAME = "volcano.sh/queue-name"
+
+
+class CardMaker(Maker):
+    """Draws one case with capacity-card on, some of whose pods ask for cards by name."""
+
+    def plugins(self) -> list[str]:
+        found = ["priority", "gang", "predicates", "capacity-card"]
+        found += [name for name in ("drf", "overcommit", "nodeorder", "binpack", "conformance") if self.often(0.4)]
+        if self.often(0.2):
+            found.remove("gang")
+        self.random.shuffle(found)
+        return found
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        if name == "capacity-card":
+            found: dict[str, Any] = {"cardUnlimitedCpuMemory": "true"} if self.often(0.3) else {}
+            return {**found, "nodeOrderWeight": self.pick((0, 0.5, 10))} if self.often(0.3) else found
+        return super().arguments(name)
+
+    def make(self) -> list[Manifest]:
+        self.has.update(dict.fromkeys(("selectors", "volumes", "spread", "affinity", "taints"), False), gpu=True)
+        self.has["shares"] = self.often(0.3)
+        objects = super().make()
+        for one in objects:
+            kind = one["kind"]
+            if kind == "Node":
+                self.dress_node(one)
+            elif kind == "Queue":
+                self.dress_queue(one)
+            elif kind == "PodGroup":
+                self.dress_group(one)
+        for one in objects:
+            if one["kind"] == "Pod":
+                self.dress_pod(one)
+        self.lose_groups()
+        for number in range(self.random.randint(0, 2)):
+            self.make_unborn(number)
+        return self.objects
+
+    def dress_node(self, node: Manifest) -> None:
+        """A model and some of its cards, seldom no labels, seldom cards of another vendor."""
+        listed, marks = node["status"]["allocatable"], node["metadata"]["labels"]
+        listed.pop(GPU, None)
+        if self.often(0.15):
+            return
+        if self.often(0.1):
+            listed[NPU] = str(self.random.randint(1, 4))
+            marks.update({"huawei.com/npu.product": "Ascend", "huawei.com/npu.memory": "65536"})
+        else:
+            if self.often(0.9):
+                listed[GPU] = str(self.pick((1, 2, 4)))
+            if self.has["shares"] and self.often(0.6):
+                listed[self.pick((MIG, SHARED))] = str(self.pick((2, 4)))
+                marks["nvidia.com/gpu.replicas"] = "2"
+            if self.often(0.97):
+                marks.update({"nvidia.com/gpu.product": self.pick(MODELS), "nvidia.com/gpu.memory": "81920"})
+        node["status"]["capacity"] = dict(listed)
+
+    def cards(self) -> tuple[str, ...]:
+        return (*MODELS, "Ascend", *(SLICES + SHARES if self.has["shares"] else ()))
+
+    def dress_queue(self, queue: Manifest) -> None:
+        spec = queue["spec"]
+        if spec.get("capability", {}).pop(GPU, None) and self.often(0.5):
+            spec["capability"]["cpu"] = "0"
+        if self.often(0.3):
+            spec["deserved"] = {"cpu": str(self.random.randint(1, 9)), "memory": f"{self.random.randint(1, 16)}Gi"}
+        if self.often(0.95):
+            quota = {card: self.random.randint(0, 5) for card in self.cards() if self.often(0.8)}
+            queue["metadata"].setdefault("annotations", {})["volcano.sh/card.quota"] = json.dumps(quota)
+
+    def names(self) -> str:
+        """One card or several that are one resource, seldom cards that nobody has or that do not go together."""
+        if self.often(0.04):
+            return str(self.pick(("nowhere", "H200|Ascend", "nowhere|RTX")))
+        among = MODELS if not self.has["shares"] or self.often(0.6) else self.pick((SLICES, SHARES))
+        return "|".join(self.random.sample(among, self.pick((1, 1, 2, 2, len(among)))))
+
+    def dress_group(self, group: Manifest) -> None:
+        minimum = group["spec"].get("minResources")
+        if minimum is not None and GPU in minimum and self.often(0.5):
+            del minimum[GPU]
+        marks = group["metadata"].setdefault("annotations", {})
+        if self.often(0.3):
+            marks["volcano.sh/card.name"] = self.names()
+
+    def dress_pod(self, pod: Manifest) -> None:
+        marks = pod["metadata"].setdefault("annotations", {})
+        pod["spec"] = copy.deepcopy(pod["spec"])  # twins are made of one
+        requests = pod["spec"]["containers"][0]["resources"]["requests"]
+        requests.pop(GPU, None)
+        if self.often(0.25):
+            return
+        names = self.names()
+        resource = SHARED if "mps-" in names else MIG if "mig-" in names else NPU if "Ascend" in names else GPU
+        requests[resource] = self.pick(("1", "1", "2"))
+        if self.often(0.85):
+            marks["volcano.sh/card.name"] = names
+        if self.often(0.02):
+            requests[MIG] = "1"
+
+    def lose_groups(self) -> None:
+        """The groups of some running pods are gone; the pods may say which queue they were of."""
+        queues = {
+            one["metadata"]["name"]: one["spec"].get("queue", "default")
+            for one in self.objects
+            if one["kind"] == "PodGroup" and one["status"]["phase"] == "Running"
+        }
+        lost = {name for name in sorted(queues) if self.often(0.15)}
+        self.objects[:] = [
+            one for one in self.objects if one["kind"] != "PodGroup" or one["metadata"]["name"] not in lost
+        ]
+        for one in self.objects:
+            if one["kind"] == "Pod" and self.often(0.8):
+                marks = one["metadata"].get("annotations") or {}
+                name = marks.get("scheduling.k8s.io/group-name")
+                if name in lost:
+                    marks[self.pick((QUEUE_NAME, f"scheduling.{QUEUE_NAME}"))] = queues[name]
+
+    def make_unborn(self, number: int) -> None:
+        """A group whose pods are not made before it is admitted."""
+        asks = {self.names(): self.random.randint(1, 3) for _ in range(self.random.randint(1, 2))}
+        text = "{" if self.often(0.05) else json.dumps(asks)
+        self.add(
+            "scheduling.volcano.sh/v1beta1",
+            "PodGroup",
+            {
+                "name": f"u{number}",
+                "namespace": "default",
+                "creationTimestamp": self.time(),
+                "annotations": {"volcano.sh/card.request": text},
+            },
+            spec={
+                "minMember": self.random.randint(1, 3),
+                "queue": self.pick(("default", "q0")),
+                "minResources": {"cpu": self.pick(("1", "2", "0"))},
+            },
+            status={"phase": self.pick(("Pending", "Pending", "Inqueue"))},
+        )
+
+
+def carded_case(seed: int) -> RandomCase:
+    """The case of a seed."""
+    maker = CardMaker(seed)
+    objects = maker.make()
+    return RandomCase(seed, maker.conf(), objects)
