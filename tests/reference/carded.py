@@ -33,9 +33,14 @@ class CardMaker(Maker):
             return {**found, "nodeOrderWeight": self.pick((0, 0.5, 10))} if self.often(0.3) else found
         return super().arguments(name)
 
+    def plugin_lines(self, name: str) -> list[str]:
+        """As of others, but that the quota itself is not turned off."""
+        return [line for line in super().plugin_lines(name) if name != "capacity-card" or "Allocatable" not in line]
+
     def make(self) -> list[Manifest]:
         self.has.update(dict.fromkeys(("selectors", "volumes", "spread", "affinity", "taints"), False), gpu=True)
         self.has["shares"] = self.often(0.3)
+        self.models = self.random.sample(MODELS, self.pick((2, 3)))
         objects = super().make()
         for one in objects:
             kind = one["kind"]
@@ -51,6 +56,8 @@ class CardMaker(Maker):
         self.lose_groups()
         for number in range(self.random.randint(0, 2)):
             self.make_unborn(number)
+        for number in range(self.pick((0, 1, 3))):
+            self.make_gang(f"g{number}")
         return self.objects
 
     def dress_node(self, node: Manifest) -> None:
@@ -69,7 +76,7 @@ class CardMaker(Maker):
                 listed[self.pick((MIG, SHARED))] = str(self.pick((2, 4)))
                 marks["nvidia.com/gpu.replicas"] = "2"
             if self.often(0.97):
-                marks.update({"nvidia.com/gpu.product": self.pick(MODELS), "nvidia.com/gpu.memory": "81920"})
+                marks.update({"nvidia.com/gpu.product": self.pick(self.models), "nvidia.com/gpu.memory": "81920"})
         node["status"]["capacity"] = dict(listed)
 
     def cards(self) -> tuple[str, ...]:
@@ -82,7 +89,8 @@ class CardMaker(Maker):
         if self.often(0.3):
             spec["deserved"] = {"cpu": str(self.random.randint(1, 9)), "memory": f"{self.random.randint(1, 16)}Gi"}
         if self.often(0.95):
-            quota = {card: self.random.randint(0, 5) for card in self.cards() if self.often(0.8)}
+            most = self.pick((2, 5))
+            quota = {card: self.random.randint(0, most) for card in self.cards() if self.often(0.8)}
             queue["metadata"].setdefault("annotations", {})["volcano.sh/card.quota"] = json.dumps(quota)
 
     def names(self) -> str:
@@ -112,6 +120,8 @@ class CardMaker(Maker):
         requests[resource] = self.pick(("1", "1", "2"))
         if self.often(0.85):
             marks["volcano.sh/card.name"] = names
+        if pod["spec"].get("schedulingGates") and self.often(0.5):
+            marks["scheduling.volcano.sh/queue-allocation-gate"] = "true"
         if self.often(0.02):
             requests[MIG] = "1"
 
@@ -132,6 +142,24 @@ class CardMaker(Maker):
                 name = marks.get("scheduling.k8s.io/group-name")
                 if name in lost:
                     marks[self.pick((QUEUE_NAME, f"scheduling.{QUEUE_NAME}"))] = queues[name]
+
+    def make_gang(self, name: str) -> None:
+        """A gang that needs all of its pods, of which some have the choice between two cards and some have not."""
+        size, two = self.random.randint(2, 4), self.random.sample(self.models, 2)
+        spec = {"minMember": size, "queue": self.pick(("default", "q0"))}
+        meta = {"name": name, "namespace": "default", "creationTimestamp": self.time()}
+        phase = {"phase": self.pick(("Pending", "Inqueue"))}
+        self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=spec, status=phase)
+        choosy = self.random.randint(1, size - 1)
+        for index in range(size):
+            names = "|".join(two) if index < choosy else self.pick((two[0], two[0], two[1]))
+            requests = {"cpu": "100m", GPU: "1"}
+            container = {"name": "c0", "image": "image-0", "resources": {"requests": requests}}
+            pod = {"name": f"{name}-{index}", "namespace": "default", "uid": f"default-{name}-{index}"}
+            marks = {"scheduling.k8s.io/group-name": name, "volcano.sh/card.name": names}
+            more = {"creationTimestamp": self.time(), "annotations": marks, "labels": {"app": "web"}}
+            ours = {"containers": [container], "schedulerName": "volcano"}
+            self.add("v1", "Pod", {**pod, **more}, spec=ours, status={"phase": "Pending"})
 
     def make_unborn(self, number: int) -> None:
         """A group whose pods are not made before it is admitted."""
