@@ -164,3 +164,17 @@ def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not() -> No
     master = pod("b", group="g", cpu=2, annotations={"volcano.sh/task-spec": "master"})
     result = planned(node("n", cpu=3), group("g", members=1, minTaskMember={"master": 1}), worker, master, conf=BARE)
     assert result.binds == {"default/b": "n"}
+
+
+def test_pods_of_one_spec_of_which_one_has_unwanted_labels_are_not_all_left() -> None:
+    """Where pods are alike but for their labels, one that others shun fails for itself alone."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    shuns = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    role = {"volcano.sh/task-spec": "worker"}
+    pods = [
+        pod(name, group="g", cpu=1, annotations=role, labels={"app": app}, created=i)
+        for i, (name, app) in enumerate((("a", "web"), ("b", "db")))
+    ]
+    there = pod("there", on="n", cpu=1, spec=shuns)
+    with_predicates = BARE + "  - name: predicates\n"
+    assert planned(node("n"), there, group("g"), pods, conf=with_predicates).binds == {"default/b": "n"}

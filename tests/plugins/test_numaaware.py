@@ -565,3 +565,14 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
             assert kept.passed.tolist() == fresh.passed.tolist() and kept.spread.tolist() == fresh.spread.tolist()
     statement.discard()
     assert plugin._free == [15, 15]
+
+
+@pytest.mark.parametrize("cpu", ["1500m", "2"])
+def test_a_pod_without_a_policy_is_not_left_because_another_of_its_role_wants_one_that_no_node_has(cpu: str) -> None:
+    """Both have one spec; the annotation alone tells them apart."""
+    role = {"volcano.sh/task-spec": "worker"}
+    picky = guaranteed("picky", cpu, policy="single-numa-node", group="g", annotations=role)
+    plain = guaranteed("plain", cpu, group="g", annotations=role, created=1)
+    for policy in ("restricted", "none"):
+        result = planned(*numa("n", 4, policy=policy), group("g"), picky, plain, conf=config())
+        assert result.binds == {"default/plain": "n"}

@@ -98,6 +98,7 @@ class Evaluator:
         telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
         self._fixed_telling = tuple(part for part in telling if not part.depends)
         self._used_telling = tuple(part for part in telling if part.depends)
+        self._telling_predicates = tuple(part for part in self.predicates if tells_kinds(part))
         self._fixed_predicates = tuple(part for part in self.predicates if not part.depends)
         self._fixed_scores = tuple(part for part in self.scores if not part.depends and part.weight)
         self.usage_predicates = tuple(part for part in self.predicates if part.depends & Depends.USAGE)
@@ -157,6 +158,20 @@ class Evaluator:
     def moves(self, task: Task) -> bool:
         """Whether where other pods are, or time, decides which nodes take a task."""
         return any(isinstance(part, Predicate) and part.applies(task) for part in self._moving)
+
+    def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
+        """Per task of a job what those have in common of which one finds a node where another does, as things are."""
+        known: dict[Hashable, Hashable] = {}
+        telling = self._telling_predicates
+        found: list[Hashable] = []
+        for task in tasks:
+            shape = task.shape
+            key = (shape, task.labels, task.key if shape.spec.volumes else None, _kinds(telling, task))
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = self.kind(task) if self.moves(task) else (self.static_key(task), key[3])
+            found.append(kind)
+        return found
 
     def static_key(self, task: Task) -> StaticKey:
         """What the static part depends on beside the nodes' facts: the shape, whose its claims are, and what the parts

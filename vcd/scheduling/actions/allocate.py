@@ -115,12 +115,7 @@ class AllocateAction(Action):
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        evaluator = session.evaluator
-        moves = {
-            shape: evaluator.moves(task) for shape, task in {task.shape: task for task in (*tasks, *job.failed)}.items()
-        }
-        kinds = [evaluator.kind(task) if moves[task.shape] else task.shape for task in tasks]
-        failed = {evaluator.kind(task) if moves[task.shape] else task.shape for task in job.failed}
+        kinds, failed = session.evaluator.likeness(tasks), set(session.evaluator.likeness(job.failed))
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in failed]
