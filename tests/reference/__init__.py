@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.reference import (
     actions,
+    cpus,
     evictions,
     fits,
     jobs,
@@ -44,6 +45,7 @@ PLUGINS = {
     "capacity": queues.capacity,
     "tdm": shuffles.tdm,
     "capacity-card": quotas.capacity_card,
+    "numa-aware": cpus.numa_aware,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,
@@ -64,6 +66,8 @@ class Result:
     pipelined: dict[str, str]
     phases: dict[str, str]
     why: dict[str, dict[str, Any]]
+    annotations: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What is written to the pods that are bound, by the plugins that say something."""
 
 
 def decide(
@@ -99,6 +103,7 @@ def decide(
         pipelined={task.key: task.node for task in sorted(tasks, key=lambda t: t.key) if task.status == "Pipelined"},
         phases=dict(sorted(phases.items())),
         why={key: found for key, job in sorted(all_jobs.items()) if (found := _why(job))},
+        annotations=session.bind_annotations,
     )
 
 

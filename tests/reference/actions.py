@@ -72,13 +72,13 @@ def allocate(session: Session) -> None:
 
 
 def _second_round(session: Session, queue: Queue, job: Job) -> None:
-    """Try what was passed over because of another task, roles that miss their minimum first, unless one with the same
-    spec and labels found no node though nothing of its job was in the way."""
+    """Try what was passed over because of another task, roles that miss their minimum first, unless one of the
+    same kind found no node though nothing of its job was in the way."""
     statement = Statement(session)
     tasks = [t for t in job.having("Pending") if not t.request.is_empty() and not t.gated]
-    if all((t.alike, t.role) == (tasks[0].alike, tasks[0].role) for t in tasks):
+    if all((session.kind(t), t.role) == (session.kind(tasks[0]), tasks[0].role) for t in tasks):
         return
-    tasks = [t for t in session.tasks_in_order(tasks) if t.alike not in job.failed_specs]
+    tasks = [t for t in session.tasks_in_order(tasks) if session.kind(t) not in job.failed_kinds]
     for task in sorted(tasks, key=lambda t: not _misses(job, t.role)):
         if session.allocatable(queue, task) and _try(session, job, task, statement) and session.job_ready(job):
             statement.commit()
@@ -204,7 +204,7 @@ def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
     if not nodes:
         job.fit_errors[task.key] = reasons
         if not statement.steps:
-            job.failed_specs.append(task.alike)
+            job.failed_kinds.append(session.kind(task))
         return False
     idle = [node for node in nodes if task.request.fits(node.idle)]
     if idle:

@@ -63,6 +63,7 @@ PLUGINS = (
     "pdb",
     "cdp",
     "tdm",
+    "numa-aware",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 

@@ -15,7 +15,6 @@ TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
 QUEUE_KEY = "scheduling.volcano.sh/queue-name"
 CARD_NAME = "volcano.sh/card.name"
-TDM_MARKS = ("volcano.sh/preemptable", "volcano.sh/revocable-zone")
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 DEFAULT_QUEUE = "default"
 ROOT_QUEUE = "root"
@@ -102,12 +101,6 @@ class Task:
         return labels(self.pod)
 
     @property
-    def alike(self) -> tuple[Any, ...]:
-        """What tasks have in common that find the same nodes."""
-        marks = annotations_of(self.pod)
-        return self.spec, self.labels, [marks.get(name) for name in (*TDM_MARKS, CARD_NAME)]
-
-    @property
     def index(self) -> int | None:
         """The pod's number within its task, from a name of three or more parts."""
         parts = self.name.split("-")
@@ -131,7 +124,7 @@ class Job:
     tasks: list[Task] = field(default_factory=list)
     fit_errors: dict[str, dict[str, int]] = field(default_factory=dict)
     failed_roles: set[str] = field(default_factory=set)
-    failed_specs: list[tuple[Any, ...]] = field(default_factory=list)
+    failed_kinds: list[Any] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     too_large: bool = False
     opened_with_pending: bool = False

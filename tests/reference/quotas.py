@@ -423,6 +423,7 @@ def capacity_card(session: Session, arguments: Arguments) -> None:
             found[node.name] = 100.0 * 0.5 ** ask.names.index(card) * weight if card in ask.names else 0.0
         return found
 
+    session.register("kind", "capacity-card", lambda task: annotations_of(task.pod).get(CARD_NAME))
     session.register("queueOrder", "capacity-card", order)
     session.register("jobEnqueueable", "capacity-card", enqueueable)
     session.register("jobEnqueued", "capacity-card", cards.enqueued)

@@ -36,6 +36,7 @@ class Session:
         self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
         self.closers: list[Callable[[], None]] = []
         self.binds: dict[str, str] = {}
+        self.bind_annotations: dict[str, dict[str, str]] = {}
         self.evicted: list[Task] = []
         self.assumed_volumes: dict[str, str] = {}
         self.assumed_claims: dict[str, str] = {}
@@ -184,6 +185,10 @@ class Session:
                 totals[name] += round(score * 10**6)
         return sorted((node for node in self.node_order if node.name in totals), key=lambda node: -totals[node.name])
 
+    def kind(self, task: Task) -> Any:
+        """All of a task that decides where it can go: spec, labels, and what else plugins read."""
+        return task.spec, task.labels, [function(task) for function in self.functions("kind", "predicate")]
+
     # -- changes ----------------------------------------------------------
 
     def place(self, task: Task, node: Node, status: str) -> None:
@@ -222,6 +227,9 @@ class Session:
     def bind(self, task: Task) -> None:
         task.status = "Binding"
         self.binds[task.key] = task.node
+        for function in self.functions("bindAnnotations"):
+            if marks := function(task):
+                self.bind_annotations.setdefault(task.key, {}).update(marks)
 
 
 class Statement:

@@ -143,6 +143,7 @@ def tdm(session: Session, arguments: Arguments) -> None:
         enough = job.waiting_count + job.ready_count + job.pending_best_effort >= job.min_available
         return PERMIT if enough else REJECT
 
+    session.register("kind", "tdm", lambda task: [annotations_of(task.pod).get(name) for name in (PREEMPTABLE, ZONE)])
     session.register("predicate", "tdm", predicate)
     session.register("nodeOrder", "tdm", score)
     session.register("preemptable", "tdm", preemptable)
