@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.reference import (
     actions,
+    cards,
     cpus,
     evictions,
     fits,
@@ -46,6 +47,7 @@ PLUGINS = {
     "tdm": shuffles.tdm,
     "capacity-card": quotas.capacity_card,
     "numa-aware": cpus.numa_aware,
+    "deviceshare": cards.deviceshare,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,

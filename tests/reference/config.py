@@ -64,6 +64,7 @@ PLUGINS = (
     "cdp",
     "tdm",
     "numa-aware",
+    "deviceshare",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
