@@ -21,6 +21,7 @@ from tests.reference import (
     reclaims,
     scores,
     shuffles,
+    usage,
 )
 from tests.reference.config import parse
 from tests.reference.model import EPOCH, Job, build
@@ -48,6 +49,7 @@ PLUGINS = {
     "capacity-card": quotas.capacity_card,
     "numa-aware": cpus.numa_aware,
     "deviceshare": cards.deviceshare,
+    "usage": usage.usage,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,

@@ -65,6 +65,7 @@ PLUGINS = (
     "tdm",
     "numa-aware",
     "deviceshare",
+    "usage",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 
