@@ -12,6 +12,7 @@ from tests.reference import (
     cards,
     cpus,
     evictions,
+    extender,
     fits,
     jobs,
     plugins,
@@ -50,6 +51,7 @@ PLUGINS = {
     "numa-aware": cpus.numa_aware,
     "deviceshare": cards.deviceshare,
     "usage": usage.usage,
+    "extender": extender.extender,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,

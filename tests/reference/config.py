@@ -66,6 +66,7 @@ PLUGINS = (
     "numa-aware",
     "deviceshare",
     "usage",
+    "extender",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 

@@ -1,0 +1,81 @@
+"""extender equals the slow reference, whoever answers: a function of what the question says, or nobody."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.laws.plans import without
+from tests.laws.test_reference import blocks
+from tests.parity.cases import NOW
+from tests.reference import decide
+from tests.reference.clusters import RandomCase
+from tests.reference.extended import extended_case
+from tests.reference.extender import KIND, Server
+from vcd.scheduling.closing import plan_of
+from vcd.scheduling.decide import run
+from vcd.scheduling.outside import OneByOne, Question, Reply
+from vcd.scheduling.registry import kinds_read, read_policy
+from vcd.state.snapshot import SnapshotMaker
+from vcd.timetravel.planning import state_of
+
+
+class Answering(OneByOne):
+    """The server behind its wire."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def ask(self, question: Question) -> Reply:
+        verb, asked = question.url.rpartition("/")[2], json.loads(question.body)
+        if verb in self._server.down:
+            return Reply(error="connection refused")
+        return Reply(json.dumps(self._answer(verb, asked)).encode())
+
+    def _answer(self, verb: str, asked: Any) -> Any:
+        server = self._server
+        if verb == "predicate":
+            refused = server.refuses(asked["task"]["Job"], asked["node"]["Name"], len(asked["node"]["Tasks"] or ()))
+            return {"status": "refused"} if refused else {}
+        if verb == "prioritize":
+            job = asked["task"]["Job"]
+            points = {n["Name"]: server.points(job, n["Name"], len(n["Tasks"] or ())) for n in asked["nodes"]}
+            return {"nodeScore": points}
+        if verb == "jobEnqueueable":
+            return {"status": server.vote(f"{asked['job']['Namespace']}/{asked['job']['Name']}")}
+        if verb == "jobReady":
+            return {"status": server.ready(f"{asked['job']['Namespace']}/{asked['job']['Name']}")}
+        return {"overused": server.overused(asked["queue"]["Name"])} if verb == "queueOverused" else {}
+
+
+def planned(case: RandomCase) -> dict[str, dict[str, str]]:
+    """The fast core's binds and pipelined pods."""
+    policy = read_policy(case.conf)
+    answers = Answering(Server(next(one for one in case.objects if one["kind"] == KIND)))
+    state = state_of([one for one in case.objects if one["kind"] != KIND], kinds=kinds_read(policy))
+    now = int(NOW.timestamp()) * 10**9
+    plan = plan_of(run(SnapshotMaker(state).snapshot(), policy, now, 0, outside=answers))
+    operations = [operation for statement in plan.statements for operation in statement.operations]
+    return {verb: {one.key: one.node for one in operations if one.verb == verb} for verb in ("bind", "pipeline")}
+
+
+def wrong(case: RandomCase) -> dict[str, Any]:
+    """What the two decide differently."""
+    slow, fast = decide(case.objects, case.conf, NOW), planned(case)
+    pairs = {"binds": (slow.binds, fast["bind"]), "pipelined": (slow.pipelined, fast["pipeline"])}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
+def test_the_fast_core_asks_an_extender_as_the_reference(block: range) -> None:
+    assert {seed: found for seed in block if (found := wrong(extended_case(seed)))} == {}
+
+
+def test_the_answers_matter() -> None:
+    """That the comparison is about something: without the plugin many clusters come out otherwise."""
+    cases = [extended_case(seed) for seed in range(100)]
+    results = [decide(case.objects, case.conf, NOW) for case in cases]
+    others = [decide(case.objects, without(case.conf, "extender"), NOW) for case in cases]
+    assert sum(one.binds != other.binds for one, other in zip(results, others, strict=True)) >= 25
