@@ -53,14 +53,16 @@ class PlacedTasks:
         self._immune = immune_rows(session)
         self._promises: dict[Hashable, Ints] = {}
         self._on_node: dict[int, tuple[Task, ...]] = {}
-        self._as_of = session.departures
+        self._seen = len(session.nodes.log)
 
     def on_node(self, node: int) -> tuple[Task, ...]:
         """The tasks of a node that may still be evicted, in order of key."""
         session = self._session
-        if self._as_of != session.departures:
-            self._on_node.clear()
-            self._as_of = session.departures
+        log = session.nodes.log
+        if self._seen < len(log):
+            for changed in log[self._seen :]:
+                self._on_node.pop(changed, None)
+            self._seen = len(log)
         found = self._on_node.get(node)
         if found is None:
             rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
@@ -286,6 +288,8 @@ class Room:
         """
         if self._fits_already(task, node):
             return []
+        if not offered:
+            return None
         session = self.session
         room = session.nodes.usage.room_of(node)
 

@@ -61,9 +61,8 @@ class Session(Questions):
     """What actions and plugins work on.
 
     ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
-    (see ``vcd.scheduling.outside``). ``changes`` counts placements,
-    evictions and their reverses, ``departures`` only evictions and theirs, so that who keeps something can tell whether
-    it still holds.
+    (see ``vcd.scheduling.outside``). ``changes`` counts placements, evictions and their reverses, so that who keeps
+    something can tell whether it still holds.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Session(Questions):
         self.seed = seed
         self.changes = 0
         self.placements = 0
-        self.departures = 0
         self.more = False
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""

@@ -84,7 +84,6 @@ class Statement:
         session.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved(task, _RELEASING)
         session.changes += 1
-        session.departures += 1
         for handler in session.handlers[1]:
             handler(task, task.node)
 
@@ -109,7 +108,6 @@ class Statement:
         if done.verb == "evict":
             session.nodes.change(done.node, task.deltas.evict, None, -1)
             task.job.moved(task, done.status_before)
-            session.departures += 1
             for handler in session.handlers[0]:
                 handler(task, done.node)
             return

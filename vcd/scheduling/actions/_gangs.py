@@ -58,9 +58,9 @@ class GangEvictionAction(Action):
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        self._rows: dict[int, list[int]] | None = None
-        self._known: dict[tuple[int, bytes], tuple[tuple[int, ...], list[Bundle]]] = {}
-        """Bundles of each job for who wants certain resources, and its counts when they were made: they hold while
+        self._rows: dict[Job, list[int]] | None = None
+        self._known: dict[bytes, dict[int, tuple[list[int], list[Bundle]]]] = {}
+        """For who wants certain resources the bundles of each job, and its counts when they were made: they hold while
         these do."""
 
     def execute(self, session: Session) -> None:
@@ -168,24 +168,26 @@ class GangEvictionAction(Action):
 
     def _offered(self, session: Session, job: Job, wanted: Mask) -> Iterator[Bundle]:
         """The bundles of all jobs that may be asked, in order of the jobs' keys."""
-        for index in self._placed(session):
-            other = session.job(index)
-            if self.may_go(other, job) and is_preemptable(other.record.group):
-                stamp = tuple(other.counts)
-                known = self._known.get((index, wanted.tobytes()))
-                if known is None or known[0] != stamp:
+        known = self._known.setdefault(wanted.tobytes(), {})
+        for other in self._placed(session):
+            if self.may_go(other, job):
+                kept = known.get(other.index)
+                if kept is None or kept[0] != other.counts:
                     bundles = list(bundles_of(other, self._candidates(session, other), wanted))
-                    known = self._known[index, wanted.tobytes()] = (stamp, bundles)
-                yield from known[1]
+                    kept = known[other.index] = (list(other.counts), bundles)
+                yield from kept[1]
 
-    def _placed(self, session: Session) -> dict[int, list[int]]:
+    def _placed(self, session: Session) -> dict[Job, list[int]]:
+        """Rows of the placed tasks of each job that may be evicted at all."""
         if self._rows is None:
-            self._rows = placed_tasks(session).by_job()
+            rows = placed_tasks(session).by_job().items()
+            jobs = [(session.job(index), of_job) for index, of_job in rows]
+            self._rows = {job: of_job for job, of_job in jobs if is_preemptable(job.record.group)}
         return self._rows
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
-        tasks = map(session.task, self._placed(session)[job.index])
+        tasks = map(session.task, self._placed(session)[job])
         return [task for task in tasks if task.preemptable and self.is_asked(task)]
 
 
@@ -233,13 +235,18 @@ def _role_surplus(job: Job) -> dict[str, int]:
     return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
 
 
-def gain(bundle: Bundle, need: Ints) -> float:
-    """What a bundle gives of what is needed, against what its job loses; infinite where the job goes on."""
-    if not bundle.whole:
-        return float("inf")
+def by_gain(bundles: list[Bundle], need: Ints) -> list[Bundle]:
+    """Bundles, those first that leave their jobs whole, then by what each gives of what is needed against what its job
+    loses, the most first; equal ones in order of their jobs' keys."""
+    bundles = sorted(bundles, key=lambda bundle: (bundle.whole, bundle.job.key))
+    whole = [bundle for bundle in bundles if bundle.whole]
+    if len(whole) < 2:
+        return bundles
     wanted = need > 0
-    loss = float((bundle.lost[wanted] / need[wanted]).sum())
-    return float((np.minimum(bundle.freed, need)[wanted] / need[wanted]).sum()) / loss if loss else float("inf")
+    gains = (np.minimum([bundle.freed for bundle in whole], need)[:, wanted] / need[wanted]).sum(axis=1)
+    losses = (np.array([bundle.lost for bundle in whole])[:, wanted] / need[wanted]).sum(axis=1)
+    ratios = np.divide(gains, losses, out=np.full(len(whole), np.inf), where=losses > 0)
+    return bundles[: -len(whole)] + [whole[i] for i in np.argsort(-ratios, kind="stable").tolist()]
 
 
 def _needed(session: Session, taken: list[Bundle]) -> list[Bundle]:

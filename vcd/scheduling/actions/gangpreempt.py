@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, gain
+from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
@@ -33,7 +33,7 @@ class GangPreemptAction(GangEvictionAction):
 
     def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, the job that comes last first."""
-        result = sorted(bundles, key=lambda bundle: (-gain(bundle, need), bundle.job.key))
+        result = by_gain(bundles, need)
         result.sort(key=lambda bundle: session.job_key(bundle.job), reverse=True)
         result.sort(key=lambda bundle: bundle.whole)
         return result

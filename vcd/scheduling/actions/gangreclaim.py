@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, gain
+from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
@@ -38,7 +38,7 @@ class GangReclaimAction(GangEvictionAction):
 
     def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, queues in the order in which they give."""
-        result = sorted(bundles, key=lambda bundle: (-gain(bundle, need), bundle.job.key))
+        result = by_gain(bundles, need)
         session.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
         result.sort(key=lambda bundle: bundle.whole)
         return result
