@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.nodes import fits
 
 if TYPE_CHECKING:
     from vcd.scheduling.candidates import Candidates
@@ -245,7 +244,7 @@ class Room:
         if session.allocatable(task.job.queue, task) is not None:
             return None
         candidates = self.candidates(task)
-        if not (fits(task.floor, session.nodes.usage.future_idle) & candidates.static.mask).any():
+        if not (session.nodes.with_room(task.floor) & candidates.static.mask).any():
             return None  # a full cluster, the usual case here, costs no ratings
         row = session.nominated(task, candidates)
         return session.best_node(task, candidates) if row is None else row
@@ -278,7 +277,7 @@ class Room:
         return bool(mask[node]) if since == session.changes else self.fits(task, node)
 
     def _fitting_nodes(self, task: Task) -> npt.NDArray[np.bool_]:
-        room = fits(task.floor, self.session.nodes.usage.future_idle)
+        room = self.session.nodes.with_room(task.floor)
         return room & self.candidates(task).passing_on_all() if room.any() else room
 
     def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:

@@ -106,6 +106,8 @@ class Deltas:
 _UNASKED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not asked for: every room reaches it."""
 _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
+_MASKS = 256
+"""For how many floors the nodes with room are kept up to date."""
 _MIXED = object()
 """Marks a node whose changes in this session are more than placements of one shape."""
 
@@ -130,6 +132,7 @@ class Nodes:
         self.awaits_room = bool(self.usage.releasing.any())
         """Whether some room is being freed or promised; if not, future idle is idle."""
         self._sole: dict[int, tuple[object, int]] = {}
+        self._with_room: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
         self._base_matrix: Ints | None = None
 
     def __len__(self) -> int:
@@ -176,8 +179,9 @@ class Nodes:
 
     def _sizes(self) -> Ints:
         """What the nodes have of each resource, those left out that have no more of any than another one."""
-        sizes = np.unique(self.facts.allocatable, axis=0)
-        sizes[:, self.column_of[PODS]] = _BOUNDLESS
+        rows = np.array(self.facts.allocatable, np.int64, order="C")
+        rows[:, self.column_of[PODS]] = _BOUNDLESS
+        sizes = np.array([*{row.tobytes(): row for row in rows}.values()]).reshape(-1, len(self.resources))
         kept: list[Ints] = []
         for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
             if not any((size <= other).all() for other in kept):
@@ -191,6 +195,20 @@ class Nodes:
     def will_have_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's room reaches a floor once what is being freed is free."""
         return bool((self.usage.room_of(row) >= floor).all())
+
+    def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
+        """Which nodes' room reaches a floor once what is being freed is free; read only, and as of now."""
+        key = floor.tobytes()
+        since, mask = self._with_room.pop(key, (0, None))
+        if mask is None or len(self.log) - since > len(self):
+            mask = fits(floor, self.usage.future_idle)
+        else:
+            for row in self.log[since:]:
+                mask[row] = self.will_have_room(row, floor)
+        self._with_room[key] = len(self.log), mask
+        if len(self._with_room) > _MASKS:
+            del self._with_room[next(iter(self._with_room))]
+        return mask
 
     @property
     def opened(self) -> Usage:
