@@ -166,6 +166,20 @@ def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not() -> No
     assert result.binds == {"default/b": "n"}
 
 
+@pytest.mark.parametrize(
+    "conf", [PROPORTION, PROPORTION.replace("proportion", "capacity")], ids=["proportion", "capacity"]
+)
+def test_a_role_that_has_its_minimum_takes_no_room_of_the_queue_from_one_that_has_not(conf: str) -> None:
+    """A worker that takes up the queue's room in trial does not keep out the master, without which nobody starts."""
+    pods = [
+        pod(f"p-{i}", group="g", cpu=2, annotations={"volcano.sh/task-spec": role}, created=i)
+        for i, role in enumerate(("worker", "master"))
+    ]
+    q = queue("q", capability={"cpu": "3"})
+    roles = group("g", members=1, queue="q", minTaskMember={"master": 1})
+    assert planned(node("n", cpu=8), q, roles, pods, conf=conf).binds == {"default/p-1": "n"}
+
+
 def test_pods_of_one_spec_of_which_one_has_unwanted_labels_are_not_all_left() -> None:
     """Where pods are alike but for their labels, one that others shun fails for itself alone."""
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}

@@ -129,6 +129,7 @@ class Job:
         "failed",
         "failed_roles",
         "has_roles",
+        "hindered",
         "index",
         "key",
         "min_available",
@@ -168,6 +169,8 @@ class Job:
         self.failed_roles: set[str] = set()
         self.failed: list[Task] = []
         """Tasks that found no node where none of the job's own could be in the way."""
+        self.hindered = False
+        """Whether a task was passed over because of another of the job, or had no room beside it."""
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None

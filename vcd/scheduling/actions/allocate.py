@@ -47,7 +47,8 @@ class AllocateAction(Action):
     sub-job, each by the same rule within the job.
 
     When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
-    that cannot have its minimum without them. They have a second round when nothing else could be placed.
+    that cannot have its minimum without them. They have a second round when nothing else could be placed, and so have
+    those that found no room in their queue beside others of their job.
     """
 
     name = "allocate"
@@ -98,10 +99,10 @@ class AllocateAction(Action):
             queues.push(queue)
 
     def _second_round(self, session: Session, jobs: dict[int, list[Job]]) -> None:
-        """Try those that were passed over because of another task, where they are not just like one that failed."""
+        """Try those that another task of their job was in the way of, where they are not just like one that failed."""
         for index, queued in jobs.items():
             queue = session.queue_list[index]
-            found = [job for job in queued if job.failed_roles and job.partition is None and len(job.pending()) > 1]
+            found = [job for job in queued if job.hindered and job.partition is None and len(job.pending()) > 1]
             for job in sorted(found, key=session.job_key):
                 others = self._others(session, job) if queue.is_open else []
                 if others and session.overused(queue) is None and not session.is_full():
@@ -246,12 +247,14 @@ def _place_until_ready(
         refused = session.allocatable(queue, task)
         if refused is not None:
             session.note(task.job, "queue", *refused, task=task)
+            task.job.hindered |= len(statement) > 0  # else none of the job's own takes up the queue's room
             continue
         if is_held(session, task, task.gated):
             continue
         if task.role and task.role in unit.failed_roles:
             continue
         if not place(session, statement, task):
+            task.job.hindered = True
             unit.failed_roles.add(task.role)
             if not len(statement):  # else it may be the job's own that are in the way
                 task.job.failed.append(task)
