@@ -155,6 +155,13 @@ def test_between_the_decision_and_the_watch_it_holds_its_quota() -> None:
     assert sorted(one.placed()) == ["g-0", "g-1"]
 
 
+def test_who_waits_for_the_quota_that_it_holds_is_told_so() -> None:
+    one = world(at_gate("g", 1, cpu=2), gang("late", 1, queue="q", cpu=1, created=5))
+    one.cycle()
+    (why,) = [told for told in one.why("late") if told.gate == "queue"]
+    assert why.detail == {"queue": "q", "asks cpu": "1", "capability cpu": "2", "reserved cpu": "2"}
+
+
 @pytest.mark.parametrize("result", ["failed", "conflict", "gone"])
 def test_it_is_tried_again_when_that_failed(result: ev.Result) -> None:
     one = world(at_gate("g", 1, cpu=1))

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from tests.reference import evictions, reclaims
 from tests.reference.config import Arguments
-from tests.reference.model import ALLOCATED, Job, Queue, Task, annotations_of, quantities, total
+from tests.reference.model import ALLOCATED, QUEUE_GATE, Job, Queue, Task, annotations_of, quantities, total
 from tests.reference.session import PERMIT, REJECT, Session
 from tests.reference.values import CPU, MEMORY, PODS, Resource
 
@@ -104,9 +104,19 @@ def capacity(session: Session, arguments: Arguments) -> None:
         if refuses(queue):
             return False
         return not any(
-            account.allocated.get(name) + asks > account.limit(name)
+            account.allocated.get(name) + let_through(account, task).get(name) + asks > account.limit(name)
             for account in accounts[queue.name].chain()
             for name, asks in _amounts(task.request).items()
+        )
+
+    def let_through(account: _Account, task: Task) -> Resource:
+        """What pods hold whose queue's gate is lifted and that wait for a node, but for the task itself."""
+        return total(
+            other.request
+            for job in session.cluster.jobs.values()
+            if account in accounts[job.queue].chain()
+            for other in job.having("Pending")
+            if other is not task and not other.gated and annotations_of(other.pod).get(QUEUE_GATE) == "true"
         )
 
     def enqueueable(job: Job) -> int:

@@ -202,15 +202,23 @@ class CapacityPlugin(Plugin):
                     continue
             reserved = account.reserved or [0] * len(amounts)
             own = amounts if self._places.holds(task) else [0] * len(amounts)
+            others = [amount - mine for amount, mine in zip(reserved, own, strict=True)]
             over = [
                 column
                 for column, amount in enumerate(amounts)
-                if amount and allocated[column] + reserved[column] - own[column] + amount > limits[column]
+                if amount and allocated[column] + others[column] + amount > limits[column]
             ]
             if over:
                 words = "queue" if account.queue is queue else f"parent queue {account.name}"
-                return self._refusal(f"{words} has no room within its capability", account, over, amounts)
+                refusal = self._refusal(f"{words} has no room within its capability", account, over, amounts)
+                return self._with_reserved(refusal, over, others)
         return None
+
+    def _with_reserved(self, refusal: Refusal, columns: list[int], amounts: list[int]) -> Refusal:
+        """A refusal that also tells what is kept for pods whose gate was lifted."""
+        names = [self._resources.names[column] for column in columns if amounts[column]]
+        reserved = self._session.amounts(amounts, names).items()
+        return Refusal(refusal.reason, {**refusal.detail, **{f"reserved {name}": text for name, text in reserved}})
 
     def _refusal(
         self,

@@ -379,7 +379,11 @@ def _taken(detail: Mapping[str, str], resource: str) -> str:
     if after is not None:
         asks = resource_value(resource, detail.get(f"asks {resource}", "0"))
         return format_resource(resource, max(resource_value(resource, after) - asks, 0))
-    return detail.get(f"allocated {resource}") or detail.get(f"admitted {resource}") or "0"
+    held = detail.get(f"allocated {resource}") or detail.get(f"admitted {resource}") or "0"
+    reserved = detail.get(f"reserved {resource}")
+    if reserved is None:
+        return held
+    return format_resource(resource, resource_value(resource, held) + resource_value(resource, reserved))
 
 
 def _card_limit(job: Job, reason: ev.Waiting, found: re.Match[str], turns: _Turns) -> Limit:
