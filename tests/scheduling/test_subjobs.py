@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import BARE, Manifest, flat, gang, group, node, planned, pod, priority_class, session_after, session_of
+from tests.dsl import (
+    BARE,
+    Manifest,
+    flat,
+    gang,
+    group,
+    node,
+    planned,
+    pod,
+    priority_class,
+    queue,
+    session_after,
+    session_of,
+)
 from tests.plugins.opened import job_of, named, task_of
 from tests.world import World
 from vcd.model import events as ev
@@ -403,6 +416,14 @@ def test_a_role_that_found_no_node_in_one_sub_job_is_tried_in_the_next() -> None
     assert bound(node("n", cpu=8), group("g"), *pods) == {"b"}  # by allocate's second round, for nobody else wants room
 
 
+def test_of_a_role_in_one_sub_job_all_are_tried_when_nobody_else_wants_room() -> None:
+    """A pod for which no node is large enough keeps no other one of its role from its size of the sub-group."""
+    pods = [*part(0, "a", role="w", cpu=9), *part(0, "b", "c", role="w", created=1)]
+    assert bound(node("n", cpu=8), divided(policy(size=2)), *pods) == {"b", "c"}
+    assert bound(node("n", cpu=8), divided(policy(size=3)), *pods) == set()
+    assert bound(node("n", cpu=8), divided(policy(size=1, least=2)), *pods, *part(1, "d", cpu=9)) == set()
+
+
 def test_a_sub_job_goes_on_after_a_task_that_fits_nowhere_and_tries_its_role_again_next_turn() -> None:
     big, small = part(0, "a", role="w", cpu=9), part(0, "b", created=1)
     last = part(0, "c", role="w", created=2)
@@ -468,6 +489,82 @@ def test_promised_room_is_taken_first_by_sub_jobs_too() -> None:
 
 
 # --- making room ------------------------------------------------------------------------------------------------------
+
+PREEMPT = """
+actions: "allocate, {action}"
+tiers:
+- plugins:
+  - name: priority
+- plugins:
+  - name: gang
+  - name: predicates
+  - name: {shares}
+"""
+ACTIONS = pytest.mark.parametrize("action", ["preempt", "gangpreempt", "reclaim", "gangreclaim"])
+
+
+def making_room(action: str, *pods: Manifest, room: int = 0, **spec: Any) -> tuple[list[str], list[str]]:
+    """Who goes, and who waits for it, when sub-groups of two want room: three small pods, of which one has to stay,
+    fill a node of five cpu but for ``room``. They are of lower priority or of a queue above its share."""
+    other = action.endswith("reclaim")
+    low = gang("low", 3, members=1, on=["n"] * 3, phase="Running", cpu=1, queue="borrower" if other else "default")
+    queues = [queue("borrower", deserved={"cpu": "1"}), queue("default", deserved={"cpu": "9"})]
+    result = planned(
+        node("n", cpu=3 + room),
+        priority_class("high", 100),
+        queues,
+        low,
+        divided(policy(size=2), priorityClassName="high", **spec),
+        pods,
+        conf=PREEMPT.format(action=action, shares="capacity"),
+    )
+    return sorted(key.partition("/")[2] for key in result.evictions), sorted(
+        key.partition("/")[2] for key in result.pipelined
+    )
+
+
+@ACTIONS
+def test_nobody_goes_for_a_part_of_a_sub_group(action: str) -> None:
+    """Room for the second of two pods nobody can make, so the first one would never be bound."""
+    pods = flat([part(0, "a"), part(0, "b", cpu=9, created=1)])
+    assert making_room(action, *pods) == ([], [])
+
+
+@ACTIONS
+def test_nobody_goes_for_a_sub_group_that_has_too_few_pods(action: str) -> None:
+    assert making_room(action, *flat([part(0, "a")])) == ([], [])
+
+
+@ACTIONS
+def test_room_is_made_for_a_sub_group_as_a_whole(action: str) -> None:
+    """Also where the job's minimum is one pod: a pod alone of a sub-group of two would never be bound."""
+    gone, waiting = making_room(action, *flat([part(0)]))
+    assert (len(gone), waiting) == (2, ["a0", "b0"])
+
+
+@ACTIONS
+def test_a_sub_group_that_has_too_few_pods_is_in_no_other_ones_way(action: str) -> None:
+    gone, waiting = making_room(action, *flat([part(0, "a"), part(1)]))
+    assert (len(gone), waiting) == (2, ["a1", "b1"])
+
+
+@pytest.mark.parametrize(("size", "gone"), [(2, 2), (9, 0)])
+def test_within_a_job_lower_pods_go_for_a_sub_group_as_a_whole(size: int, gone: int) -> None:
+    """Two of the job's own pods of lower priority make room for a sub-group, none where that is too large."""
+    conf = PREEMPT.format(action="preempt", shares="capacity")
+    marks = {"annotations": {"volcano.sh/task-priority": "9"}}
+    small, large = part(0, "a", **marks), part(0, "b", cpu=size - 1, created=1, **marks)
+    low = [pod(f"low-{i}", group="g", on="n", cpu=1, annotations={"volcano.sh/task-priority": "1"}) for i in range(3)]
+    result = planned(node("n", cpu=3), divided(policy(size=2), phase="Running"), low, small, large, conf=conf)
+    assert (len(result.evictions), len(result.pipelined)) == (gone, gone)
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_what_a_sub_group_gives_back_is_there_for_the_next(action: str) -> None:
+    """The first sub-group's small pod finds room, its large one does not: the second sub-group takes that room."""
+    pods = flat([part(0, "a"), part(0, "b", cpu=9, created=1), part(1, created=2)])
+    gone, waiting = making_room(action, *pods)
+    assert (len(gone), waiting) == (2, ["a1", "b1"])
 
 
 def bundles(*policies: Manifest, pods: list[Manifest], members: int = 1, **spec: Any) -> list[tuple[bool, list[str]]]:

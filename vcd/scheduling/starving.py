@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vcd.model.status import TaskStatus
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.promises import promised_jobs
+from vcd.scheduling.subjobs import is_whole, units
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -53,10 +54,28 @@ def _promised(session: Session, starving: dict[int, list[Job]], may_take: Callab
 
 
 def wanting_tasks(session: Session, job: Job) -> list[Task]:
-    """A job's pending tasks that no gate holds, the first to be placed first."""
-    return ordered_tasks(
-        session, [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
-    )
+    """A job's pending tasks that no gate holds and whose sub-jobs can be whole, the first to be placed first."""
+    tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
+    if job.partition is not None:
+        tasks = job.partition.whole_with(session, tasks)
+    return ordered_tasks(session, tasks)
+
+
+def let_wait(session: Session, statement: Statement, search: Callable[[], Callable[[Task], object]]) -> None:
+    """Find places for a job's tasks, one after the other, until it starves no more; each sub-job has its size or none.
+
+    ``search`` begins a search for room, and gives what finds a task's place: what a sub-job gave back is found again.
+    """
+    job = statement.job
+    for sub_job, tasks in units(session, job, wanting_tasks(session, job)):
+        take = search()
+        save_point = statement.save()
+        for task in tasks:
+            if not session.job_starving(job) and (sub_job is None or is_whole(session, sub_job)):
+                break
+            take(task)
+        if sub_job is not None and not is_whole(session, sub_job):
+            statement.undo(save_point)
 
 
 def conclude(session: Session, statement: Statement) -> None:

@@ -11,7 +11,7 @@ A group without policies has no partition, and nothing here is ever called for i
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +198,15 @@ class Partition:
         """The sub-job of a task."""
         return self._of[task.row]
 
+    def whole_with(self, session: Session, tasks: list[Task]) -> list[Task]:
+        """Those of pending tasks whose sub-jobs are whole, or would be if all of the tasks had room."""
+        more = Counter(self.of(task).index for task in tasks if not task.best_effort)
+        reach = [
+            sub_job.margin + sub_job.waiting_count + more[sub_job.index] >= 0 or is_whole(session, sub_job)
+            for sub_job in self.sub_jobs
+        ]
+        return [task for task in tasks if reach[self.of(task).index]]
+
     # --- minSubGroups -----------------------------------------------------------------------------------------------
 
     def too_few(self) -> SubGroups | None:
@@ -323,6 +332,23 @@ class SpareSubJobs:
         if self._margin[sub_job.index] == 0 and sub_job.groups.index < len(self._surplus):
             self._surplus[sub_job.groups.index] -= 1
         self._margin[sub_job.index] -= 1
+
+
+def is_whole(session: Session, sub_job: SubJob) -> bool:
+    """Whether a sub-job has room for its size, now or when what is being freed is free."""
+    return session.sub_job_ready(sub_job) or session.sub_job_pipelined(sub_job)
+
+
+def units(session: Session, job: Job, tasks: list[Task]) -> Iterator[tuple[SubJob | None, list[Task]]]:
+    """What of a job's tasks is to have room together, the first to be placed first: all, of which none hangs on the
+    others, or, where the job is divided, sub-job by sub-job."""
+    if job.partition is None:
+        yield None, tasks
+        return
+    worksheet = Worksheet(session, job.partition, tasks)
+    while worksheet:
+        sub_job, its = worksheet.pop()
+        yield sub_job, list(its)
 
 
 def _number(text: str) -> int:

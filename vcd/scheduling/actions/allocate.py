@@ -18,7 +18,7 @@ from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.promises import is_promised, promised_jobs
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
-from vcd.scheduling.subjobs import Partition, SubJob, Worksheet
+from vcd.scheduling.subjobs import Partition, SubJob, Worksheet, units
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
@@ -102,7 +102,7 @@ class AllocateAction(Action):
         """Try those that another task of their job was in the way of, where they are not just like one that failed."""
         for index, queued in jobs.items():
             queue = session.queue_list[index]
-            found = [job for job in queued if job.hindered and job.partition is None and len(job.pending()) > 1]
+            found = [job for job in queued if job.hindered and len(job.pending()) > 1]
             for job in sorted(found, key=session.job_key):
                 others = self._others(session, job) if queue.is_open else []
                 if others and session.overused(queue) is None and not session.is_full():
@@ -110,7 +110,7 @@ class AllocateAction(Action):
 
     @staticmethod
     def _others(session: Session, job: Job) -> list[Task]:
-        """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
+        """A job's pending tasks, the first to be placed first; none where all are alike."""
         tasks = [
             task
             for task in job.pending()
@@ -120,14 +120,20 @@ class AllocateAction(Action):
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in failed]
-        return sorted(ordered_tasks(session, left), key=lambda task: not job.misses(task.role))
+        return ordered_tasks(session, left)
 
     def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = Statement(session, self.name, job)
-        for task in others:
-            if session.allocatable(queue, task) is None and place(session, statement, task) and session.job_ready(job):
-                statement.commit()
-                statement = Statement(session, self.name, job)
+        for sub_job, tasks in units(session, job, others):
+            save_point = statement.save()
+            for task in sorted(tasks, key=lambda task: not job.misses(task.role)):
+                if session.allocatable(queue, task) is not None or not place(session, statement, task):
+                    continue
+                if session.job_ready(job) and (sub_job is None or session.sub_job_ready(sub_job)):
+                    statement.commit()
+                    statement, save_point = Statement(session, self.name, job), 0
+            if sub_job is not None and not session.sub_job_ready(sub_job):
+                statement.undo(save_point)
         if len(statement) and session.job_pipelined(job):
             statement.keep()
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +16,9 @@ from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.promises import is_promised, promised_jobs
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import conclude, starving_jobs, wanting_tasks
+from vcd.scheduling.starving import conclude, let_wait, starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
+from vcd.scheduling.subjobs import is_whole, units
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import seconds_of
 
@@ -72,21 +75,25 @@ class PreemptAction(Action):
 
     def _between_jobs(self, session: Session, job: Job) -> None:
         statement = Statement(session, self.name, job)
-        room = self._room(session, job, within=False)
-        for task in wanting_tasks(session, job):
-            if not session.job_starving(job):
-                break
-            self._take(session, statement, room, task)
+        let_wait(
+            session, statement, lambda: partial(self._take, session, statement, self._room(session, job, within=False))
+        )
         conclude(session, statement)
 
     def _within(self, session: Session, job: Job) -> None:
-        room = self._room(session, job, within=True)
-        for task in wanting_tasks(session, job):
+        for sub_job, tasks in units(session, job, wanting_tasks(session, job)):
+            room = self._room(session, job, within=True)
             statement = Statement(session, self.name, job)
-            if not self._take(session, statement, room, task) or not session.job_pipelined(job):
-                statement.discard()
-                return
-            statement.commit()
+            for task in tasks:
+                taken = self._take(session, statement, room, task)
+                is_part = sub_job is not None and not is_whole(session, sub_job)
+                if not taken or not (is_part or session.job_pipelined(job)):
+                    statement.discard()
+                    return
+                if not is_part:
+                    statement.commit()
+                    statement = Statement(session, self.name, job)
+            statement.discard()
 
     @staticmethod
     def _room(session: Session, job: Job, *, within: bool) -> Room:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import conclude, jobs_in_turn, wanting_tasks
+from vcd.scheduling.starving import conclude, jobs_in_turn, let_wait
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -35,6 +35,12 @@ class ReclaimAction(Action):
 
     def _reclaim(self, session: Session, job: Job) -> None:
         statement = Statement(session, self.name, job)
+        let_wait(session, statement, lambda: self._search(session, statement))
+        conclude(session, statement)
+
+    def _search(self, session: Session, statement: Statement) -> Callable[[Task], None]:
+        """What lets a task of a job wait where it can."""
+        job = statement.job
         room = Room(
             session,
             job,
@@ -46,17 +52,17 @@ class ReclaimAction(Action):
             f"reclaim for {job.key} of queue {job.queue.name}",
         )
         nodes: dict[Hashable, list[int]] = {}
-        for task in wanting_tasks(session, job):
-            if not session.job_starving(job):
-                break
+
+        def take(task: Task) -> None:
             if not may_preempt(task) or session.preemptive(job.queue, [task]) is not None:
-                continue
+                return
             if session.pre_predicate(task) is None:
                 kind = room.kind(task)
                 if kind not in nodes or room.moves(task):
                     nodes[kind] = _in_seeded_order(session, room.hopeful(task))
                 self._take(session, statement, room, task, nodes[kind])
-        conclude(session, statement)
+
+        return take
 
     @staticmethod
     def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
