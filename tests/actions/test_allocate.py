@@ -180,6 +180,14 @@ def test_a_role_that_has_its_minimum_takes_no_room_of_the_queue_from_one_that_ha
     assert planned(node("n", cpu=8), q, roles, pods, conf=conf).binds == {"default/p-1": "n"}
 
 
+def test_a_job_that_was_tried_first_for_its_promise_has_a_second_round_too() -> None:
+    """The nominated pod and the small one make up the gang, though the large one between them finds no node."""
+    pods = of_one_role(2, 9, 2)
+    pods[0]["status"]["nominatedNodeName"] = "n"
+    result = planned(node("n"), group("g", members=2), pods, conf=BARE)
+    assert result.binds == {"default/p-0": "n", "default/p-2": "n"}
+
+
 def test_pods_of_one_spec_of_which_one_has_unwanted_labels_are_not_all_left() -> None:
     """Where pods are alike but for their labels, one that others shun fails for itself alone."""
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}

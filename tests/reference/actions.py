@@ -45,9 +45,9 @@ def allocate(session: Session) -> None:
             work[job.key] = session.tasks_in_order(tasks)
             waiting.setdefault(job.queue, []).append(job)
     queues = [session.cluster.queues[name] for name in sorted(waiting)]
+    everybody = {name: list(jobs) for name, jobs in waiting.items()}
     if session.pains:
         _keep_promises(session, queues, waiting, work)
-    everybody = {name: list(jobs) for name, jobs in waiting.items()}
     while queues:
         queue = _pop_queue(session, queues)
         if session.overused(queue):

@@ -70,11 +70,12 @@ class AllocateAction(Action):
                     else Worksheet(session, partition, wanted)
                 )
                 jobs.setdefault(job.queue.index, []).append(job)
+        everybody = {index: list(queued) for index, queued in jobs.items()}
         self._keep_promises(session, jobs, tasks)
         waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
         self._in_turn(session, waiting, tasks)
         if not session.placements:
-            self._second_round(session, jobs)
+            self._second_round(session, everybody)
 
     def _in_turn(self, session: Session, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
         """A job of one queue, then of the next, until nobody is left who could be placed."""
