@@ -12,17 +12,22 @@ from typing import Any
 import msgspec
 
 from tests.laws.contention import objects_of
+from tests.laws.mingled import mingled
+from tests.laws.parts import Parts
 from tests.laws.returning import Returning
 from tests.parity.cases import NOW
 from tests.reference import PLUGINS
+from tests.reference.carded import carded_case
 from tests.reference.clusters import random_case
 from tests.reference.config import parse
 from tests.reference.model import READY, Job, Node, Task, build
 from tests.reference.session import PredicateFailure, Session
 from vcd.model import events as ev
+from vcd.model.codec import encode_payload
 from vcd.model.objects import Object
 
 Manifest = dict[str, Any]
+Tiers = tuple[tuple[tuple[str, ...], ...], ...]
 
 ORDERS = (
     "enqueue, allocate, backfill",
@@ -38,7 +43,7 @@ ORDERS = (
     "enqueue, allocate, gangpreempt, gangreclaim, backfill",
     "gangreclaim, gangpreempt, enqueue, allocate, backfill",
 )
-TIERS = (
+TIERS: Tiers = (
     (("priority", "gang", "conformance"), ("overcommit", "drf", "predicates", "proportion", "nodeorder")),
     (("priority", "gang", "conformance"), ("drf", "predicates", "proportion", "nodeorder", "binpack")),
     (("priority", "conformance", "overcommit"), ("drf", "gang", "predicates", "proportion", "nodeorder", "binpack")),
@@ -47,12 +52,13 @@ TIERS = (
     (("priority", "gang", "conformance", "resourcequota"), ("overcommit", "predicates", "nodeorder")),
     (("priority",), ("drf", "predicates", "proportion", "nodeorder")),
 )
+CARDS = (("priority", "gang", "conformance"), ("drf", "predicates", "capacity-card", "nodeorder", "overcommit"))
 _LEFT_OUT = ("volumes",)
 
 
-def conf_of(rng: random.Random) -> tuple[str, str]:
+def conf_of(rng: random.Random, choice: Tiers = TIERS) -> tuple[str, str]:
     """A configuration: the order of actions, and the tiers; one time in four their plugins are shuffled."""
-    tiers = [list(tier) for tier in rng.choice(TIERS)]
+    tiers = [list(tier) for tier in rng.choice(choice)]
     if rng.random() < 0.25:
         names = [name for tier in tiers for name in tier]
         rng.shuffle(names)
@@ -68,7 +74,11 @@ def cluster_of(rng: random.Random, seed: int) -> list[Manifest]:
     """A full cluster of plain pods, or one in which pods ask for everything a pod can ask for."""
     if rng.random() < 0.5:
         return list(objects_of(rng))
-    return [_plain(manifest) for manifest in random_case(seed).objects if _belongs(manifest)]
+    return _schedulable(random_case(seed).objects)
+
+
+def _schedulable(objects: list[Manifest]) -> list[Manifest]:
+    return [_plain(manifest) for manifest in objects if _belongs(manifest)]
 
 
 def _belongs(manifest: Manifest) -> bool:
@@ -86,11 +96,36 @@ class Living(Returning):
     """A cluster on which nothing happens but what is decided: what leaves is gone, what was evicted comes back."""
 
     def __init__(self, seed: int) -> None:
-        rng = random.Random(seed)
+        rng, more = random.Random(seed), random.Random(f"more {seed}")
         self.seed = seed
-        self.actions, self.tiers = conf_of(rng)
-        objects = cluster_of(rng, seed)
+        self.lifted: list[str] = []
+        """Pods whose queue's gate was lifted."""
+        if more.random() < 0.1:
+            self.actions, self.tiers = conf_of(rng, (CARDS,))
+            objects = _schedulable(carded_case(seed).objects)
+        else:
+            self.actions, self.tiers = conf_of(rng)
+            objects = cluster_of(rng, seed)
+        if more.random() < 0.5:
+            objects = mingled(more, objects)
         super().__init__(objects, conf=f'actions: "{self.actions}"\n{self.tiers}', renames=rng.random() < 0.4)
+
+    def cycle(self) -> ev.Plan:
+        """One session, carried out; the gates that it lifts are gone, too."""
+        plan = super().cycle()
+        for index, statement in enumerate(plan.statements):
+            for position, operation in enumerate(statement.operations):
+                if operation.verb == "ungate":
+                    self._ungate(operation.key)
+                    self.happen(ev.OperationDone(self.state.session, index, position, "done"))
+        return plan
+
+    def _ungate(self, key: str) -> None:
+        pod = self.state.pod(key)
+        assert pod is not None
+        self.lifted.append(key)
+        spec = msgspec.structs.replace(pod.spec, scheduling_gates=())
+        self.happen(ev.ObjectPut("Pod", key, "", encode_payload(msgspec.structs.replace(pod, spec=spec))))
 
     def settle(self, limit: int = 60) -> ev.Plan:
         """Sessions until three in a row change nothing; the last plan."""
@@ -114,14 +149,14 @@ class Living(Returning):
         return pod is not None and pod.metadata.deletion_timestamp is not None
 
     def objects(self) -> Iterator[Manifest]:
-        """Everything as it is now, as manifests."""
+        """Everything as it is now, as manifests; what another scheduler has not placed is nobody's business."""
         state = self.state
         yield from (_manifest("Node", record.node) for record in state.nodes.values())
         yield from (_manifest("Queue", record.queue) for record in state.queues.values())
         yield from (_manifest("PodGroup", record.group) for record in state.groups.values())
         for key in state.tasks.row_of:
             pod = state.pod(key)
-            if pod is not None:
+            if pod is not None and (pod.spec.scheduler_name == "volcano" or pod.spec.node_name):
                 yield _manifest("Pod", pod)
         for kind, objects in state.others.items():
             yield from (_manifest(kind, obj) for obj in objects.values())
@@ -142,14 +177,24 @@ class Search:
         for tier in configuration.tiers:
             for option in tier:
                 PLUGINS[option.name](self.session, option.arguments)
+        self._gangs = "gang" in self.session.points.get("jobReady", {})
         self._told = world.state.waiting
         self._jobs = [job for _, job in sorted(self.session.cluster.jobs.items())]
 
     # --- what could be done -----------------------------------------------------------------------------------------
 
     def left_undone(self) -> list[str]:
-        """Groups that could be admitted, and pods of which one alone could be bound."""
-        return [text for job in self._jobs for text in (self._admission(job) if job.is_pending else self._binding(job))]
+        """Groups that could be admitted, pods of which one alone could be bound, and gates that could be lifted."""
+        found = []
+        for job in self._jobs:
+            if job.is_pending:
+                found += self._admission(job)
+            elif self._is_valid(job):
+                found += [*self._binding(job), *self._lifting(job)]
+        return found
+
+    def _is_valid(self, job: Job) -> bool:
+        return self.session.job_valid(job) is None and not (self._gangs and Parts(job).too_few())
 
     def _is_open(self, job: Job) -> bool:
         return self.session.cluster.queues[job.queue].open
@@ -164,16 +209,31 @@ class Search:
             yield f"{job.key} could be admitted"
 
     def _binding(self, job: Job) -> Iterator[str]:
-        if self.session.job_valid(job) is not None:
-            return
         for task in job.having("Pending"):
-            for node in self._places(job, task):
-                self.session.place(task, node, "Allocated")
-                ready = self.session.job_ready(job)
-                self.session.displace(task)
-                if ready:
-                    yield f"{task.key} could be bound to {node.name}"
-                    break
+            yield from self._binding_of(job, task)
+
+    def _binding_of(self, job: Job, task: Task) -> Iterator[str]:
+        for node in self._places(job, task):
+            self.session.place(task, node, "Allocated")
+            ready = self._is_ready_with(job, task)
+            self.session.displace(task)
+            if ready:
+                yield f"{task.key} could be bound to {node.name}"
+                break
+
+    def _is_ready_with(self, job: Job, task: Task) -> bool:
+        parts = Parts(job)
+        if self._gangs and (parts.too_few_ready() or not parts.is_ready(parts.of(task))):
+            return False
+        return self.session.job_ready(job)
+
+    def _lifting(self, job: Job) -> Iterator[str]:
+        for task in job.having("Pending"):
+            if task.gated_by_queue_only and not task.waits_in_vain:
+                task.gated = False
+                if any(self._binding_of(job, task)):
+                    yield f"the gate of {task.key} could be lifted"
+                task.gated = True
 
     def _places(self, job: Job, task: Task) -> list[Node]:
         """The nodes that a task could have now."""
@@ -210,16 +270,24 @@ class Search:
             case "enqueue":
                 return job.is_pending and not self._may_be_admitted(job)
             case "invalid":
-                return self.session.job_valid(job) is not None
+                return not self._is_valid(job)
             case "gated":
                 return all(task.gated for task in tasks)
             case "gang":
-                return len(job.having(*READY)) < job.min_available
+                return self._gang_says_no(job, told)
             case "queue":
                 return self._queue_says_no(job, told, tasks)
             case "predicate":
                 return self._nodes_say_no(job, told, tasks)
         return False
+
+    @staticmethod
+    def _gang_says_no(job: Job, told: ev.Waiting) -> bool:
+        if told.reason == "fewer sub-groups than the minimum":
+            return Parts(job).too_few_ready()
+        if told.reason == "fewer tasks of a sub-group have room than its size":
+            return Parts(job).one_is_not_ready()
+        return len(job.having(*READY)) < job.min_available
 
     def _queue_says_no(self, job: Job, told: ev.Waiting, tasks: list[Task]) -> bool:
         queue = self.session.cluster.queues[job.queue]
@@ -238,4 +306,4 @@ class Search:
 def _beside_others(job: Job) -> bool:
     """Whether tasks were tried beside others of a gang, which had room then and have not now: more than one of it is
     missing, or some role may be."""
-    return len(job.having(*READY)) + 1 < job.min_available or bool(job.task_minima)
+    return len(job.having(*READY)) + 1 < job.min_available or bool(job.task_minima) or Parts(job).are_there
