@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, moment, node, planned, pod, priority_class, queue
+from tests.dsl import Manifest, gang, group, moment, node, planned, pod, priority_class, queue
 from vcd.api import PlanResult
 
 TIERS = """
@@ -123,6 +123,16 @@ def test_a_pod_that_is_bound_and_not_started_yet_may_go() -> None:
     old = job("old", "low", on=["n1"], cpu=4)
     waiting = [{**entry, "status": {"phase": "Pending"}} if entry["kind"] == "Pod" else entry for entry in old]
     assert evictions(one_node(), waiting, job("new", "high", cpu=4)) == ["old-0"]
+
+
+def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not() -> None:
+    """Tried in their order, the worker takes what the master needs, and nobody may wait."""
+    marks = [{"volcano.sh/task-spec": role} for role in ("worker", "master")]
+    pods = [pod(f"p-{i}", group="g", cpu=3, annotations=mark, created=i) for i, mark in enumerate(marks)]
+    asks = group("g", members=1, minTaskMember={"master": 1}, priorityClassName="high")
+    result = preempted(one_node(), job("low", "low", 4, members=1, on=["n1"] * 4, cpu=1, phase="Running"), asks, pods)
+    assert result.pipelined == {"default/p-1": "n1"}
+    assert len(result.evictions) == 3
 
 
 def test_system_pods_stay() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, moment, node, planned, queue
+from tests.dsl import Manifest, gang, group, moment, node, planned, pod, queue
 from vcd.api import PlanResult
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.plugins.proportion import ProportionPlugin
@@ -62,6 +62,17 @@ def test_a_queue_below_its_share_takes_from_one_above(conf: str) -> None:
     plan = reclaimed(*two_queues(), *full(), job("b", "new", cpu=2), conf=conf)
     assert sorted(plan.evictions) == ["default/a-6", "default/a-7"]
     assert plan.pipelined == {"default/b-0": "n1"}
+
+
+@BOTH
+def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not(conf: str) -> None:
+    """Tried in their order, the worker takes what the queue deserves, and the master, without which nobody starts,
+    has nothing."""
+    marks = [{"volcano.sh/task-spec": role} for role in ("worker", "master")]
+    pods = [pod(f"p-{i}", group="g", cpu=3, annotations=mark, created=i) for i, mark in enumerate(marks)]
+    asks = group("g", members=1, minTaskMember={"master": 1}, queue="new")
+    plan = reclaimed(*two_queues(), *full(), asks, pods, conf=conf)
+    assert (len(plan.evictions), plan.pipelined) == (3, {"default/p-1": "n1"})
 
 
 @BOTH

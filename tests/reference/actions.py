@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.reference.evictions import misses
 from tests.reference.model import ALLOCATED, Job, Node, Queue, Task
 from tests.reference.session import PredicateFailure, Session, Statement
 
@@ -79,18 +80,12 @@ def _second_round(session: Session, queue: Queue, job: Job) -> None:
     if all((session.kind(t), t.role) == (session.kind(tasks[0]), tasks[0].role) for t in tasks):
         return
     tasks = [t for t in session.tasks_in_order(tasks) if session.kind(t) not in job.failed_kinds]
-    for task in sorted(tasks, key=lambda t: not _misses(job, t.role)):
+    for task in sorted(tasks, key=lambda t: not misses(job, t.role)):
         if session.allocatable(queue, task) and _try(session, job, task, statement) and session.job_ready(job):
             statement.commit()
             statement = Statement(session)
     if not session.job_pipelined(job):
         statement.discard()
-
-
-def _misses(job: Job, role: str) -> bool:
-    """Whether a role has fewer than its minimum, where that counts."""
-    placed = job.having(*ALLOCATED, "Succeeded") + [task for task in job.having("Pending") if task.best_effort]
-    return job.checks_roles and sum(task.role == role for task in placed) < job.task_minima.get(role, 0)
 
 
 def _keep_promises(

@@ -10,7 +10,7 @@ from functools import cmp_to_key
 from tests.reference import labels as lb
 from tests.reference.config import Arguments
 from tests.reference.jobs import duration
-from tests.reference.model import Job, Node, Queue, Task, annotations_of, labels, meta
+from tests.reference.model import READY, Job, Node, Queue, Task, annotations_of, labels, meta
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, Resource, share
 
@@ -255,14 +255,28 @@ def _between_jobs(session: Session, queue: Queue, job: Job) -> None:
     def may(task: Task) -> bool:
         return session.cluster.jobs[task.job].queue == queue.name and task.job != job.key
 
-    for task in _wanting(session, job):
-        if not session.job_starving(job):
-            break
-        _take(session, queue, statement, task, may)
-    if session.job_pipelined(job):
-        statement.commit()
-    else:
+    make_wait(session, job, statement, lambda task: _take(session, queue, statement, task, may))
+
+
+def make_wait(session: Session, job: Job, statement: Statement, take: Callable[[Task], object]) -> None:
+    """Tasks wait, one after the other, until the job starves no more; where it may not wait so, those of roles that
+    miss their minimum come first."""
+    tasks = _wanting(session, job)
+    for order in (tasks, sorted(tasks, key=lambda task: not misses(job, task.role))):
+        for task in order:
+            if not session.job_starving(job):
+                break
+            take(task)
+        if session.job_pipelined(job):
+            statement.commit()
+            return
         statement.discard()
+
+
+def misses(job: Job, role: str) -> bool:
+    """Whether a role has fewer than its minimum, where that counts."""
+    placed = job.having(*READY) + [task for task in job.having("Pending") if task.best_effort]
+    return job.checks_roles and sum(task.role == role for task in placed) < job.task_minima.get(role, 0)
 
 
 def _within(session: Session, queue: Queue, job: Job) -> None:

@@ -247,15 +247,12 @@ def reclaim(session: Session) -> None:
 
 def _reclaim(session: Session, queue: Queue, job: Job) -> None:
     statement = Statement(session)
-    for task in evictions._wanting(session, job):
-        if not session.job_starving(job):
-            break
+
+    def take(task: Task) -> None:
         if task.spec.get("preemptionPolicy") != "Never" and _may_reclaim(session, queue, task):
             _take(session, queue, statement, task)
-    if session.job_pipelined(job):
-        statement.commit()
-    else:
-        statement.discard()
+
+    evictions.make_wait(session, job, statement, take)
 
 
 def _may_reclaim(session: Session, queue: Queue, task: Task) -> bool:

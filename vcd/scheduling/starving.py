@@ -61,13 +61,32 @@ def wanting_tasks(session: Session, job: Job) -> list[Task]:
     return ordered_tasks(session, tasks)
 
 
-def let_wait(session: Session, statement: Statement, search: Callable[[], Callable[[Task], object]]) -> None:
-    """Find places for a job's tasks, one after the other, until it starves no more; each sub-job has its size or none.
+Search = Callable[[], Callable[["Task"], object]]
+"""Begins a search for room, and gives what finds a task's place in it."""
 
-    ``search`` begins a search for room, and gives what finds a task's place: what a sub-job gave back is found again.
-    """
+
+def make_wait(session: Session, statement: Statement, search: Search) -> None:
+    """Let a job's tasks wait where ``search`` finds room, and commit that where the job may wait for it; else it costs
+    nobody anything. Where its tasks are in each other's way, those of roles that miss their minimum come first."""
     job = statement.job
-    for sub_job, tasks in units(session, job, wanting_tasks(session, job)):
+    tasks = wanting_tasks(session, job)
+    _find_places(session, statement, tasks, search)
+    if len(statement) and job.minds_roles and not session.job_pipelined(job):
+        statement.discard()
+        missing_first = sorted(tasks, key=lambda task: not job.misses(task.role))
+        if missing_first != tasks:
+            _find_places(session, statement, missing_first, search)
+    if session.job_pipelined(job):
+        statement.commit()
+    else:
+        statement.discard()
+
+
+def _find_places(session: Session, statement: Statement, wanting: list[Task], search: Search) -> None:
+    """Find places for a job's tasks, one after the other, until it starves no more; each sub-job has its size or none,
+    and what it gave back is found anew for the next."""
+    job = statement.job
+    for sub_job, tasks in units(session, job, wanting):
         take = search()
         save_point = statement.save()
         for task in tasks:
@@ -76,11 +95,3 @@ def let_wait(session: Session, statement: Statement, search: Callable[[], Callab
             take(task)
         if sub_job is not None and not is_whole(session, sub_job):
             statement.undo(save_point)
-
-
-def conclude(session: Session, statement: Statement) -> None:
-    """Commit what a job took where it may wait for it, else let it cost nobody anything."""
-    if session.job_pipelined(statement.job):
-        statement.commit()
-    else:
-        statement.discard()

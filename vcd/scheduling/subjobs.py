@@ -340,15 +340,19 @@ def is_whole(session: Session, sub_job: SubJob) -> bool:
 
 
 def units(session: Session, job: Job, tasks: list[Task]) -> Iterator[tuple[SubJob | None, list[Task]]]:
-    """What of a job's tasks is to have room together, the first to be placed first: all, of which none hangs on the
-    others, or, where the job is divided, sub-job by sub-job."""
-    if job.partition is None:
+    """A job's tasks, in the order in which they are given: all of them, of which none hangs on the others, or, where
+    the job is divided, sub-job by sub-job, the first to be placed first."""
+    partition = job.partition
+    if partition is None:
         yield None, tasks
         return
-    worksheet = Worksheet(session, job.partition, tasks)
+    by_sub_job: dict[int, list[Task]] = {}
+    for task in tasks:
+        by_sub_job.setdefault(partition.of(task).index, []).append(task)
+    worksheet = Worksheet(session, partition, tasks)
     while worksheet:
-        sub_job, its = worksheet.pop()
-        yield sub_job, list(its)
+        sub_job, _ = worksheet.pop()
+        yield sub_job, by_sub_job[sub_job.index]
 
 
 def _number(text: str) -> int:

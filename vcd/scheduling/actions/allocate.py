@@ -111,7 +111,7 @@ class AllocateAction(Action):
 
     @staticmethod
     def _others(session: Session, job: Job) -> list[Task]:
-        """A job's pending tasks, the first to be placed first; none where all are alike."""
+        """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
         tasks = [
             task
             for task in job.pending()
@@ -121,13 +121,13 @@ class AllocateAction(Action):
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in failed]
-        return ordered_tasks(session, left)
+        return sorted(ordered_tasks(session, left), key=lambda task: not job.misses(task.role))
 
     def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = Statement(session, self.name, job)
         for sub_job, tasks in units(session, job, others):
             save_point = statement.save()
-            for task in sorted(tasks, key=lambda task: not job.misses(task.role)):
+            for task in tasks:
                 if session.allocatable(queue, task) is not None or not place(session, statement, task):
                     continue
                 if session.job_ready(job) and (sub_job is None or session.sub_job_ready(sub_job)):

@@ -16,7 +16,7 @@ from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.order import PriorityQueue
 from vcd.scheduling.promises import is_promised, promised_jobs
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import conclude, let_wait, starving_jobs, wanting_tasks
+from vcd.scheduling.starving import make_wait, starving_jobs, wanting_tasks
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import is_whole, units
 from vcd.scheduling.views import Job, Queue, Task
@@ -75,10 +75,9 @@ class PreemptAction(Action):
 
     def _between_jobs(self, session: Session, job: Job) -> None:
         statement = Statement(session, self.name, job)
-        let_wait(
+        make_wait(
             session, statement, lambda: partial(self._take, session, statement, self._room(session, job, within=False))
         )
-        conclude(session, statement)
 
     def _within(self, session: Session, job: Job) -> None:
         for sub_job, tasks in units(session, job, wanting_tasks(session, job)):

@@ -12,7 +12,7 @@ from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.session import Session
-from vcd.scheduling.starving import conclude, jobs_in_turn, let_wait
+from vcd.scheduling.starving import jobs_in_turn, make_wait
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
 
@@ -35,8 +35,7 @@ class ReclaimAction(Action):
 
     def _reclaim(self, session: Session, job: Job) -> None:
         statement = Statement(session, self.name, job)
-        let_wait(session, statement, lambda: self._search(session, statement))
-        conclude(session, statement)
+        make_wait(session, statement, lambda: self._search(session, statement))
 
     def _search(self, session: Session, statement: Statement) -> Callable[[Task], None]:
         """What lets a task of a job wait where it can."""
