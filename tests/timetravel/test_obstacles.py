@@ -85,6 +85,17 @@ async def test_a_quota_and_who_holds_most_of_it(tmp_path: Path) -> None:
     )
 
 
+async def test_quota_that_is_held_for_a_pod_whose_gate_was_lifted_is_taken(tmp_path: Path) -> None:
+    """A pod too large for any node asked for its quota first, and keeps two of the three cpu of the queue."""
+    lifted = {"annotations": {"scheduling.volcano.sh/queue-allocation-gate": "true"}}
+    objects = [*[dsl.node(f"n{i}", cpu=1) for i in range(4)], dsl.queue("q", capability={"cpu": "3"})]
+    first, train = dsl.gang("first", 1, queue="q", cpu=2, **lifted), dsl.gang("train", 2, queue="q", cpu=1, created=5)
+    found = obstacles(await log_of(tmp_path, CAPACITY, objects, list(first), list(train)), "train")
+    assert [limit.text() for limit in found.limits] == [
+        "behind the capability of queue q (capacity): 3 of 3 cpu taken (1 by its own pods), asks 1"
+    ]
+
+
 async def test_a_quota_of_cards(tmp_path: Path) -> None:
     found = obstacles(await short_of_cards(tmp_path), "train")
     assert found.limits == [
