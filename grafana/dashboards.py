@@ -384,7 +384,7 @@ def _cycles() -> list[AnyPanel]:
 
 def _log() -> list[AnyPanel]:
     kinds = Query(f"max by (instance, kind) ({own('vcd_watch_lag_seconds')})", "{{instance}} {{kind}}")
-    silent = Query(f"max by (instance, kind) ({own('vcd_watch_last_contact_age_seconds')})", "{{instance}} {{kind}}")
+    stale = Query(f"max by (instance, kind) ({own('vcd_watch_stale_seconds')})", "{{instance}} {{kind}}")
     sizes = [
         Query(f"max by (instance) ({own(name)})", f"{{{{instance}}}} {word}")
         for name, word in (("vcd_event_log_bytes", "log"), ("vcd_event_log_volume_free_bytes", "free"))
@@ -399,7 +399,7 @@ def _log() -> list[AnyPanel]:
         ),
         lines(Text("Events logged", "Events that enter the log.", "ops"), Query(events, "{{instance}}")),
         lines(Text("Size", "The log's file, and what is free beside it.", "bytes", "log-disk-nearly-full"), *sizes),
-        lines(Text("Silence of watches", "Since a watch heard anything at all.", "s", "watch-dead"), silent),
+        lines(Text("Age of what is known", "For how long neither list nor watch succeeded.", "s", "watch-dead"), stale),
         lines(
             Text("Watches begun anew", "Lists because a watch had expired, and errors.", "ops", "watch-dead"),
             Query(relists, "{{kind}} lists"),

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
+
 from tests.daemon.test_watches import serve
 from tests.kube.scripted import Answer, FakeClock, Log, ScriptedServer, client_of, failure, running, scripted, until
 from tests.kube.test_lease import LeaseServer
@@ -14,7 +16,7 @@ from vcd.daemon.watches import Watches
 from vcd.kube.lease import LeaderElector
 from vcd.model.kinds import KINDS
 
-DEADLINE = 60.0
+DEADLINE, STALE = 60.0, 300.0
 REFUSED = failure(403, "Forbidden", "may not list pods")
 
 
@@ -59,7 +61,7 @@ async def replica(pods: Answer) -> AsyncIterator[Fixture]:
         watches = Watches(client, log, log.sink, [KINDS["Node"], KINDS["Pod"]], clocks[1])  # type: ignore[arg-type]
         elector = LeaderElector(client, identity="a", clock=clocks[0])
         it = Fixture(server, clocks, elector)
-        down = StepDown(elector, watches, DEADLINE, lambda stuck: it.told.extend(stuck), clocks[1], lambda: 0.5)
+        down = StepDown(elector, watches, DEADLINE, STALE, lambda stuck: it.told.extend(stuck), clocks[1], lambda: 0.5)
         for part in (watches.run(), elector.run(), down.run()):
             await stack.enter_async_context(running(part))
         await until(elector.is_leader)
@@ -102,3 +104,61 @@ async def test_a_list_that_comes_in_after_all_lets_it_lead_when_its_pause_is_ove
         while it.passed < 10 * DEADLINE:
             await it.pass_time(1.0)
             assert it.elector.is_leader()
+
+
+# --- what was listed once ---------------------------------------------------------------------------------------------
+
+GOOD = Answer(200, {"metadata": {"resourceVersion": "5"}, "items": []})
+FAULTS = [REFUSED, failure(500, "InternalError", "etcd"), Answer(drop=True), Answer(200, "<html>a proxy</html>")]
+
+
+@asynccontextmanager
+async def losing(fault: Answer) -> AsyncIterator[Fixture]:
+    """A leader that has listed and watched pods, and from now on only gets ``fault`` for them."""
+    async with replica(GOOD) as it:
+        await until(lambda: len(it.server.calls("GET", "/pods")) == 2)
+        it.server.on("GET", "/api/v1/pods", fault)
+        it.server.end_watches()
+        yield it
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["403", "500", "dropped", "html"])
+async def test_a_leader_that_loses_a_kind_steps_down_after_the_longer_deadline_and_names_it(fault: Answer) -> None:
+    async with losing(fault) as it:
+        await it.pass_time_until_it_leads(False, 2 * STALE)
+        assert STALE <= it.passed <= STALE + 0.3 * DEADLINE
+        assert it.told == ["Pod"]
+
+
+async def test_what_fails_for_less_than_that_costs_no_leadership() -> None:
+    async with losing(REFUSED) as it:
+        while it.passed < 0.9 * STALE:
+            await it.pass_time()
+        serve(it.server, "/api/v1/pods", "Pod")
+        while it.passed < 3 * STALE:
+            await it.pass_time()
+            assert it.elector.is_leader()
+        assert it.told == []
+
+
+async def test_watches_that_are_silent_cost_no_leadership() -> None:
+    async with replica(GOOD) as it:
+        await until(lambda: len(it.server.calls("GET", "/pods")) == 2)
+        while it.passed < 2 * STALE:
+            await it.pass_time(1.0)
+            assert it.elector.is_leader()
+        assert len(it.server.calls("GET", "/pods")) == 2
+
+
+async def test_where_nobody_can_do_better_it_stands_again_after_pauses_that_grow_and_asks_seldom() -> None:
+    async with losing(REFUSED) as it:
+        await it.pass_time_until_it_leads(False, 2 * STALE)
+        lost, pauses = it.passed, []
+        for _ in range(3):
+            await it.pass_time_until_it_leads(True, it.passed + 40 * DEADLINE)
+            pauses.append(it.passed - lost)
+            await it.pass_time_until_it_leads(False, it.passed + 2 * STALE)
+            lost = it.passed
+        assert pauses[0] >= DEADLINE
+        assert all(later > 1.7 * earlier for earlier, later in itertools.pairwise(pauses))
+        assert len(it.server.calls("GET", "/pods")) < it.passed / 10

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.dsl import node
-from tests.kube.scripted import Answer, ScriptedServer, client_of, running, scripted, until
+from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, running, scripted, until
 from vcd.daemon.watches import Watches
 from vcd.model import codec
 from vcd.model.events import Event, KindListed
@@ -95,10 +95,25 @@ async def test_it_is_not_synced_while_it_lists_again() -> None:
 async def test_a_kind_can_be_added() -> None:
     async with opened(["Node"]) as fixture, running(fixture.watches.run()):
         await fixture.watches.wait_synced()
-        await fixture.watches.add([KINDS["Node"], KINDS["Pod"]])
+        await fixture.watches.read([KINDS["Node"], KINDS["Pod"]])
         assert not fixture.watches.synced()
         await fixture.watches.wait_synced()
         assert sorted(fixture.listed) == ["Node", "Pod"]
+
+
+async def test_a_kind_that_is_not_read_any_more_is_neither_watched_nor_waited_for() -> None:
+    """As after a reload without the plugin that needed it."""
+    async with opened(["Node", "Pod"]) as fixture, running(fixture.watches.run()):
+        fixture.server.on("GET", "/api/v1/pods\\?(?!.*watch)", failure(403, "Forbidden", "no"))
+        await until(lambda: fixture.watches.statuses()["Node"].synced and fixture.server.calls("GET", "/api/v1/pods"))
+        assert not fixture.watches.synced()
+        await fixture.watches.read([KINDS["Node"]])
+        assert fixture.watches.synced()
+        assert fixture.watches.statuses().keys() == {"Node"}
+        serve(fixture.server, "/api/v1/pods", "Pod")
+        await fixture.watches.read([KINDS["Node"], KINDS["Pod"]])
+        await fixture.watches.wait_synced()
+        assert fixture.listed == ["Node", "Pod"]
 
 
 async def test_other_objects_of_a_kind_can_be_asked_for() -> None:
@@ -111,7 +126,7 @@ async def test_other_objects_of_a_kind_can_be_asked_for() -> None:
             path = f"/api/v1/namespaces/ops/configmaps\\?.*metadata.name%3D{name}"
             fixture.server.on("GET", f"{path}(?!.*watch)", listed)
             fixture.server.on("GET", f"{path}.*watch", STAY)
-            await fixture.watches.add([dataclasses.replace(one, object=name)])
+            await fixture.watches.read([KINDS["Node"], dataclasses.replace(one, object=name)])
             await fixture.watches.wait_synced()
             assert list(fixture.state.others["Notes"]) == [f"ops/{name}"]
         assert fixture.watches.narrow == {"Notes"}

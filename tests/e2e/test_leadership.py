@@ -229,13 +229,13 @@ async def test_sigterm_keeps_the_lease_while_a_call_may_still_be_carried_out(tmp
 # --- a leader that cannot schedule ------------------------------------------------------------------------------------
 
 
-def refusing_lists(daemon: str, *plurals: str) -> Callable[[web.Request], web.Response | None]:
-    """Lists of some kinds are forbidden to one replica."""
+def refusing(daemon: str, *plurals: str, watches: bool = False) -> Callable[[web.Request], web.Response | None]:
+    """Lists of some kinds are forbidden to one replica, and ``watches`` too if so said."""
 
     def hook(request: web.Request) -> web.Response | None:
         mine = request.headers.get("Authorization", "").endswith(f"token-of-{daemon}")
         asked = request.path.rpartition("/")[2]
-        refused = mine and request.method == "GET" and asked in plurals and "watch" not in request.query
+        refused = mine and request.method == "GET" and asked in plurals and (watches or "watch" not in request.query)
         return failed(403, "Forbidden", f"may not list {asked}") if refused else None
 
     return hook
@@ -245,7 +245,7 @@ def refusing_lists(daemon: str, *plurals: str) -> Callable[[web.Request], web.Re
 async def test_a_leader_that_cannot_list_a_kind_makes_room_for_one_that_can(tmp_path: Path, plural: str) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
-        with cluster.faults(refusing_lists("a", plural)):
+        with cluster.faults(refusing("a", plural)):
             blind = await cluster.start("a", "--leader-elect-list-deadline=1s")
             await until(lambda: cluster.lease() is not None, what="a holds the Lease")
             able = await cluster.start("b", "--leader-elect-list-deadline=1s")
@@ -260,8 +260,45 @@ async def test_a_leader_that_cannot_list_a_kind_makes_room_for_one_that_can(tmp_
 async def test_a_leader_that_could_not_list_leads_again_once_it_can(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2)
-        with cluster.faults(refusing_lists("a", "nodes")):
+        with cluster.faults(refusing("a", "nodes")):
             daemon = await cluster.start("a", "--leader-elect-list-deadline=500ms")
             await until(lambda: daemon.lines("leadership_lost"))
         await cluster.until_leading(daemon)
         await cluster.until_bound(cluster.submit("gang", 16))
+
+
+@pytest.mark.parametrize("plural, kind", [("pods", "Pod"), ("queues", "Queue")])
+async def test_a_leader_that_loses_a_kind_makes_room_for_one_that_has_it(
+    tmp_path: Path, plural: str, kind: str
+) -> None:
+    """As after a change of its role: watches end, and neither they nor lists are granted any more."""
+    stale, slow = "--leader-elect-stale-deadline=1s", "--leader-elect-list-deadline=1m"
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(4)
+        blind = await cluster.start("a", stale, slow)
+        await cluster.until_leading(blind)
+        await cluster.until_bound(cluster.submit("before", 8))
+        able = await cluster.start("b", stale, slow)
+        await until(lambda: len(cluster.calls(able, "watch")) > 5, what="b watches")
+        assert await blind.health("readyz") == 200
+        with cluster.faults(refusing("a", plural, watches=True)):
+            assert cluster.server.cut_watches() > 5
+            await cluster.until_leading(able)
+            await cluster.until_bound(cluster.submit("after", 16))
+            shown = await blind.metrics()
+            assert shown["vcd_lease_given_back_total"] == 1
+            assert shown[f'vcd_watch_stale_seconds{{kind="{kind}"}}'] >= 1
+            assert (await blind.health(), await blind.health("readyz")) == (200, 503)
+        assert f"may not list {plural}" in blind.lines("leadership_lost")[0]["reason"]
+        assert not able.lines("leadership_lost")
+
+
+async def test_watches_that_nothing_happens_on_cost_no_leadership(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        cluster.add_nodes(2)
+        daemon = await cluster.start("a", "--leader-elect-stale-deadline=1s", E2E_SILENCE="0.3")
+        await cluster.until_leading(daemon)
+        seen = len(cluster.calls(daemon, "watch"))
+        await until(lambda: len(cluster.calls(daemon, "watch")) > seen + 80, what="silent watches are begun anew")
+        assert not daemon.lines("leadership_lost")
+        assert await daemon.health("readyz") == 200

@@ -138,6 +138,7 @@ class ScriptedServer:
         self.url = ""
         self.seen: list[Seen] = []
         self.closing = asyncio.Event()
+        self._staying = asyncio.Event()
         self._routes: list[tuple[str, re.Pattern[str], list[Answer] | Handler]] = []
 
     def on(self, method: str, path: str, *script: Answer | Handler) -> None:
@@ -148,6 +149,11 @@ class ScriptedServer:
     def calls(self, method: str, path: str = "") -> list[Seen]:
         """The requests seen so far whose path matches."""
         return [seen for seen in self.seen if seen.method == method and re.search(path, seen.path)]
+
+    def end_watches(self) -> None:
+        """End the watches that are open."""
+        self._staying.set()
+        self._staying = asyncio.Event()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -186,7 +192,7 @@ class ScriptedServer:
             raw = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
             await response.write(raw)
         if answer.stay:
-            await self.closing.wait()
+            await self._staying.wait()
         if answer.cut:
             assert request.transport is not None
             request.transport.close()
@@ -208,6 +214,7 @@ async def scripted() -> AsyncIterator[ScriptedServer]:
         yield server
     finally:
         server.closing.set()
+        server.end_watches()
         await runner.cleanup()
 
 

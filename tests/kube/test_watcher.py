@@ -298,6 +298,55 @@ async def test_a_watch_that_falls_silent_is_begun_anew_and_that_is_no_error() ->
         assert (f.watcher.status.errors, f.watcher.status.last_error, f.watcher.status.relists) == (0, "", 0)
 
 
+async def test_a_silent_watch_is_not_stale_however_long_it_is() -> None:
+    clock = FakeClock()
+    async with watching([listing(5)], [STAY], clock=clock) as f:
+        await until(lambda: f.watcher.status.watched)
+        clock.advance(10_000)
+        assert f.watcher.status.stale(clock.now) == 0
+
+
+@pytest.mark.parametrize(
+    "fault", [failure(403, "Forbidden", "no"), failure(500, "InternalError", ""), Answer(200, "<html>a proxy</html>")]
+)
+async def test_a_kind_is_stale_from_when_its_watch_ended_until_a_list_or_a_watch_succeeds(fault: Answer) -> None:
+    clock = FakeClock()
+    ended = Answer(lines=[line("ERROR", status_object(403, "Forbidden", "no"))])
+    async with watching([listing(5)], [ended, STAY], clock=clock) as f:
+        f.server.on("GET", r"/api/v1/pods\?(?!.*watch)", listing(5), fault, fault, fault, fault, listing(9))
+        for tries in range(2, 6):
+            await clock.advance_when_asleep(30)
+            await until(lambda tries=tries: len(f.lists()) == tries)
+            assert f.watcher.status.stale(clock.now) == 30 * (tries - 1)
+        await clock.advance_when_asleep(30)
+        await until(lambda: f.watcher.status.watched)
+        assert f.watcher.status.stale(clock.now) == 0
+
+
+async def test_a_list_that_fails_at_the_same_page_each_time_gets_no_further() -> None:
+    clock = FakeClock()
+    broken = failure(500, "InternalError", "")
+    async with watching([broken], [STAY], clock=clock) as f:
+        f.server.on("GET", r"/api/v1/pods\?(?!.*watch)(?!.*continue)", listing(5, pod("a", 4), token="t"))
+        f.server.on("GET", "/api/v1/pods.*continue", broken)
+        for _ in range(6):
+            await clock.advance_when_asleep(30)
+        await until(lambda: clock.sleeping)
+        assert f.lists().count("t") >= 5
+        assert f.watcher.status.stale(clock.now) >= 150
+        assert not f.watcher.status.synced
+
+
+async def test_a_kind_that_is_not_served_is_not_stale() -> None:
+    clock = FakeClock()
+    async with watching([failure(404, "NotFound", "")], [STAY], clock=clock) as f:
+        for _ in range(100):
+            await clock.advance_when_asleep(5)
+        await until(lambda: clock.sleeping)
+        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.synced
+
+
 async def test_a_watch_that_is_never_answered_is_an_error() -> None:
     async with watching([listing(5)], [Answer(hang=True), STAY], idle_timeout=0.1) as f:
         await until(lambda: len(f.watches()) >= 2)

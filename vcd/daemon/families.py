@@ -81,7 +81,9 @@ COUNTED = (
     ),
     Family("vcd_usage_polls_total", "counter", "Samples of the nodes' usage: taken or failed.", ("result",)),
     Family(
-        "vcd_lease_given_back_total", "counter", "How often the Lease was given back because a list did not come in."
+        "vcd_lease_given_back_total",
+        "counter",
+        "How often the Lease was given back because a kind could not be listed.",
     ),
     Family("vcd_clock_jumps_total", "counter", "How often the machine's wall clock jumped."),
     Family("vcd_policy_reload_errors_total", "counter", "Configurations that were refused."),
@@ -176,6 +178,9 @@ WATCH = {
     "bad": Family("vcd_watch_bad_objects_total", "counter", "Objects received that cannot be read.", ("kind",)),
 }
 """By the field of a watch's status that they show."""
+WATCH_STALE = Family(
+    "vcd_watch_stale_seconds", "gauge", "For how long a kind could neither be listed nor watched.", ("kind",)
+)
 WATCH_AGES = {
     "last_event": Family("vcd_watch_last_event_age_seconds", "gauge", "Since the last change.", ("kind",)),
     "last_contact": Family("vcd_watch_last_contact_age_seconds", "gauge", "Since the last line at all.", ("kind",)),

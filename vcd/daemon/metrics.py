@@ -23,6 +23,7 @@ from prometheus_client import Metric, ProcessCollector, generate_latest
 from vcd.daemon import families as fam
 from vcd.daemon.series import Family, LabelValues, Store
 from vcd.daemon.waiting import Labels, WaitingCounts
+from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided
 from vcd.model.requests import MEMORY, PODS, names_in_order
@@ -134,7 +135,7 @@ class Metrics:
     kind's counters, ``set_aside`` the kind and key of each object that cannot be read.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, job_series: int = JOB_SERIES) -> None:
+    def __init__(self, clock: Callable[[], float] = SYSTEM_CLOCK.monotonic, job_series: int = JOB_SERIES) -> None:
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self._clock = clock
@@ -431,6 +432,7 @@ class Metrics:
         statuses, now = self.watches(), self._clock()
         for name, family in fam.WATCH.items():
             yield family.values(((kind,), float(getattr(status, name))) for kind, status in statuses.items())
+        yield fam.WATCH_STALE.values(((kind,), status.stale(now)) for kind, status in statuses.items())
         for name, family in fam.WATCH_AGES.items():
             times = ((kind, getattr(status, name)) for kind, status in statuses.items())
             yield family.values(((kind,), max(0.0, now - since)) for kind, since in times if since)

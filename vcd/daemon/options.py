@@ -220,6 +220,14 @@ class Options:
         "two times as long, and twice that each time.",
         above=0,
     )
+    stale_deadline: float = _flag(
+        "leader-elect-stale-deadline",
+        "duration",
+        "5m",
+        "When a leader that had listed a kind and since can neither list nor watch it gives the Lease back; it stands "
+        "again as above. A watch that is silent is none that fails.",
+        above=0,
+    )
     lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")
     resource_namespace: str = _flag(
         "leader-elect-resource-namespace", "text", "volcano-system", "The Lease's namespace."

@@ -32,7 +32,7 @@ from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.selfcheck import SelfCheck
-from vcd.daemon.stepdown import StepDown
+from vcd.daemon.stepdown import StepDown, cannot_list
 from vcd.daemon.usage import UsagePoller
 from vcd.daemon.waiting import mending
 from vcd.daemon.watchdog import Watchdog
@@ -177,6 +177,7 @@ class Service:
             lambda words: self._record_at_configuration("QueueMissing", words),
             clock=clock,
         )
+        self._list_deadlines = (options.list_deadline, options.stale_deadline)
         keeper.minded = self._is_minded
         keeper.observe = self._observe
         keeper.appended = self.metrics.observe_append
@@ -242,7 +243,7 @@ class Service:
 
     def _gave_back(self, stuck: Mapping[str, str]) -> None:
         self.metrics.observe_given_back()
-        _log.error("the Lease is given back: without these lists nothing can be scheduled", cannot_list=dict(stuck))
+        _log.error("the Lease is given back: what is known of these kinds is too old", cannot_list=dict(stuck))
 
     def _never_done(self) -> list[ev.Event]:
         """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
@@ -465,7 +466,7 @@ class Service:
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         await self.keeper.put([_for_the_log(event)])
         self.metrics.observe_policy(event.digest, ok=True)
-        await self.watches.add(kinds_read(self.policy.policy))
+        await self.watches.read(kinds_read(self.policy.policy))
         self.usage.reloaded()
 
     def _policy_refused(self, reason: str) -> None:
@@ -526,8 +527,11 @@ class Service:
         return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in whole)
 
     def ready(self) -> str | None:
-        """Why this replica cannot serve yet; None when it can. A follower is ready: it watches and logs."""
-        return None if self.watches.synced() else "not all lists are in"
+        """Why this replica cannot serve; None when it can. A follower is ready: it watches and logs."""
+        if not self.watches.synced():
+            return "not all lists are in"
+        stuck = self.watches.stuck(*self._list_deadlines)
+        return cannot_list(stuck) if stuck else None
 
     def healthy(self) -> str | None:
         """Why this replica should be restarted; None when all is well."""
@@ -572,8 +576,7 @@ class Service:
         if isinstance(self.clock, SteadyClock):
             parts.append(self._mind_clock(self.clock))
         if self.options.leader_elect:
-            deadline = self.options.list_deadline
-            parts.append(StepDown(self.elector, self.watches, deadline, self._gave_back).run())
+            parts.append(StepDown(self.elector, self.watches, *self._list_deadlines, self._gave_back).run())
             parts.append(self.elector.run())
         return parts
 

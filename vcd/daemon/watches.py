@@ -16,7 +16,7 @@ _LOOK = 0.02
 
 
 class Watches:
-    """Runs a watcher for each kind; kinds may be added, and all may be told to list anew."""
+    """Runs a watcher for each kind; which kinds may change, and all may be told to list anew."""
 
     def __init__(
         self,
@@ -46,6 +46,15 @@ class Watches:
     def statuses(self) -> Mapping[str, WatchStatus]:
         """Each kind's counters."""
         return {kind: watcher.status for kind, watcher in self._watchers.items()}
+
+    def stuck(self, first: float, later: float) -> dict[str, str]:
+        """Kinds whose first list got no further for ``first`` seconds, or of which for ``later`` seconds neither a
+        list nor a watch told anything since; with what they failed with."""
+        now = self._clock.monotonic()
+        found = self.statuses().items()
+        return {
+            kind: s.last_error or "no answer" for kind, s in found if s.stale(now) >= (later if s.synced else first)
+        }
 
     def synced(self) -> bool:
         """Whether the first list of every kind is complete."""
@@ -86,18 +95,26 @@ class Watches:
         for name in list(self._watchers) if kinds is None else kinds:
             await self._replace(self._watchers[name].kind)
 
-    async def add(self, kinds: Iterable[Kind]) -> None:
-        """Watch further kinds too, and of those that are watched the objects that are read now."""
-        for kind in kinds:
+    async def read(self, kinds: Iterable[Kind]) -> None:
+        """From now on watch these kinds, and of each the objects that are read now, and no others."""
+        wanted = {kind.name: kind for kind in kinds}
+        for name in self._watchers.keys() - wanted.keys():  # one that is not needed must keep nobody from deciding
+            async with self._replacing:
+                await self._end(name)
+                del self._watchers[name]
+        for kind in wanted.values():
             known = self._watchers.get(kind.name)
             if known is None or known.kind != kind:
                 await self._replace(kind)
 
     async def _replace(self, kind: Kind) -> None:
         async with self._replacing:
-            task = self._tasks.pop(kind.name, None)
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await self._end(kind.name)
             self._watchers[kind.name] = self._watcher(kind)
             self._start(kind.name)
+
+    async def _end(self, kind: str) -> None:
+        task = self._tasks.pop(kind, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

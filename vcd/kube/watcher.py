@@ -90,13 +90,19 @@ class WatchStatus:
     """Defects of the watcher itself, after which it began anew."""
     events: int = 0
     bad: int = 0
+    watched: bool = False
+    """The server has agreed to the watch that is under way."""
     got_on: float = 0.0
-    """When the list that is needed last got on: it began, or a page of it came."""
+    """While nothing is watched: when a watch ended, or a list last got further than those before it that failed."""
     last_event: float = 0.0
     last_contact: float = 0.0
     lag: float = 0.0
     """Seconds between the arrival of the last lines and their being in the state."""
     last_error: str = ""
+
+    def stale(self, now: float) -> float:
+        """Seconds for which neither a watch nor a list has told anything; a watch that is silent has."""
+        return 0.0 if self.watched else max(0.0, now - self.got_on)
 
 
 class _Line(msgspec.Struct):
@@ -139,6 +145,7 @@ class Watcher:
         self._backoff = Backoff(0.1, 30.0, rand)
         self._version: str | None = None
         self._missing_since: float | None = None
+        self._farthest = 0
         self._lost_since: float | None = None
         self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
@@ -172,15 +179,17 @@ class Watcher:
         known = set(self._known.keys(self.kind.name))
         version, changed = "", 0
         async for page in self._client.pages(path, self._page_size):
-            self.status.got_on = self._clock.monotonic()
             if page.first:
                 seen.clear()
             version = page.resource_version
             changed += await self._emit_page(page.items, seen, known)
+            if len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
+                self._farthest, self.status.got_on = len(seen), self._clock.monotonic()
         gone = sorted(key for key in self._known.keys(self.kind.name) if key not in seen)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
         self._version = self.status.resource_version = version
+        self._farthest, self.status.got_on = 0, self._clock.monotonic()
         self._relist_at = self._clock.monotonic() + self._relist_period * (0.75 + 0.5 * self._random())
         self.status.lists += 1
         self.status.synced, self.status.missing, self._missing_since = True, False, None
@@ -232,6 +241,7 @@ class Watcher:
         try:
             async with contextlib.aclosing(self._client.watch(path, idle_timeout=self._idle_timeout)) as stream:
                 async for lines in stream:
+                    self.status.watched = True
                     await self._follow(lines)
                     if lines:
                         told = True
@@ -239,6 +249,8 @@ class Watcher:
         except Silent:
             healthy = True
         finally:
+            if self.status.watched:
+                self.status.watched, self.status.got_on = False, self._clock.monotonic()
             healthy = healthy or self._clock.monotonic() - started > HEALTHY_WATCH
             if healthy:
                 self._recovered()
@@ -380,6 +392,7 @@ class Watcher:
             gone: list[Event] = [ObjectGone(self.kind.name, key) for key in keys]
             await self._emit([*gone, KindListed(self.kind.name, "")])
         self.status.missing = self.status.synced = True
+        self.status.got_on = self._clock.monotonic()
         await self._clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self._random()))
 
 
