@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.daemon.fakes import FakeLog
-from tests.dsl import group, node
+from tests.dsl import gang, group, node
 from tests.kube.scripted import running, until
 from vcd.daemon.keeper import Keeper
 from vcd.eventlog.errors import LogError
@@ -157,3 +157,27 @@ async def test_a_session_that_changes_many_groups_is_folded_in_slices_and_what_f
     assert any(0 < known < count for known in amid)
     assert kept.whole.is_set()
     assert (len(kept.state.waiting), kept.state.sequence, list(kept.state.nodes)) == (count, count + 2, ["a"])
+
+
+async def test_a_session_that_places_many_pods_is_folded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.daemon.followup.SLICE", 0.0)
+    count = 500
+    kept = keeper(FakeLog())
+    decoded = [from_manifest(defaulted(manifest)) for manifest in gang("g", count)]
+    await kept.put([ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj, _ in decoded])
+    pods = [obj for kind, obj, _ in decoded if kind == "Pod"]
+    binds = tuple(ev.Operation("bind", pod.key, pod.metadata.uid, "a") for pod in pods)
+    plan = ev.encode_plan(ev.Plan((ev.Statement("default/g", "allocate", binds),)))
+    intended: list[int] = []
+    done = asyncio.Event()
+
+    async def turning() -> None:
+        while not done.is_set():
+            intended.append(len(kept.state.intents))
+            await asyncio.sleep(0)
+
+    async with running(turning()):
+        await kept.put([ev.SessionDecided(1, count + 1, "", 0, 0, 1, {}, plan)])
+        done.set()
+    assert sum(0 < known < count for known in intended) > 2
+    assert len(kept.state.intents) == count

@@ -297,6 +297,26 @@ class TestOutcomes:
         assert bound - assumed == pytest.approx(250)
         assert value(metrics, "volcano_scheduling_stage_duration_milliseconds_sum", stage="Bind") == pytest.approx(250)
 
+    def test_outcomes_that_come_before_the_session_is_summed_up_are_timed_as_they_came(self) -> None:
+        session = session_after(DEFAULT, node("n", cpu=8), gang("a", 3, cpu=1), conf=CONF)
+        clock = Ticks()
+        metrics = Metrics(clock)
+        summed_up = metrics.begin_session(session, *recorded(session), {})
+        clock.now += 0.25
+        metrics.observe_outcome(OperationDone(1, 0, 0, "done"))
+        metrics.observe_outcome(OperationDone(1, 0, 1, "failed"))
+        clock.now += 5
+        metrics.end_session(summed_up())
+        metrics.observe_outcome(OperationDone(1, 0, 2, "done"))
+        counts = page_of(metrics)["vcd_commit_operations_total"]
+        assert counts[kept(verb="bind", result="done")] == 2
+        assert counts[kept(verb="bind", result="failed")] == 1
+        bind = "volcano_scheduling_stage_duration_milliseconds"
+        assert value(metrics, f"{bind}_count", stage="Bind") == 2
+        assert value(metrics, f"{bind}_sum", stage="Bind") == pytest.approx(250 + 5250)
+        metrics.observe_outcome(OperationDone(1, 0, 2, "done"))
+        assert value(metrics, f"{bind}_count", stage="Bind") == 2
+
     def test_an_eviction_is_not_timed_as_a_bind(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), gang("a", 1, cpu=1), conf=CONF)
         plan = Plan((Statement("default/a", "preempt", (Operation("evict", "default/v", "uid"),)),))

@@ -14,9 +14,11 @@ from tests.laws.histories import History
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.status import TaskStatus
+from vcd.scheduling import verify
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.verify import stale_statements
+from vcd.state.snapshot import Snapshot
 
 CLUSTERS, CYCLES, BATCHES = 210, 6, 3
 
@@ -30,6 +32,7 @@ class Head:
     pending: set[str]
     plan: ev.Plan
     stale: dict[int, str]
+    one_by_one: dict[int, str]
     intended: dict[int, set[str]]
 
     def accepted(self) -> Iterator[ev.Statement]:
@@ -53,6 +56,7 @@ class Late(History):
         for _ in range(self.changes):
             self.random.choice((self.vanish, self.shrink, self.node_goes, self.elsewhere, self.recreate))()
         stale = stale_statements(plan, self.maker.snapshot(), snapshot)
+        one_by_one = _looked_at_one_by_one(plan, self.maker.snapshot(), snapshot)
         accounts, pending, number = Accounts(self.state), self._pending(), self.state.session + 1
         digest, encoded = self.policy.digest, ev.encode_plan(plan)
         self.happen(ev.SessionDecided(number, snapshot.sequence, digest, self.now, 0, 1, {}, encoded, stale))
@@ -62,7 +66,7 @@ class Late(History):
             if intent.session == number:
                 intended.setdefault(intent.statement, set()).add(key)
         where = f"seed {self.seed}, session {number}"
-        self.heads.append(Head(where, accounts, pending, plan, dict(stale), intended))
+        self.heads.append(Head(where, accounts, pending, plan, dict(stale), dict(one_by_one), intended))
         held = [
             statement if number not in dict(stale) else msgspec.structs.replace(statement, operations=())
             for number, statement in enumerate(plan.statements)
@@ -81,6 +85,13 @@ class Late(History):
     def _pending(self) -> set[str]:
         column = self.state.tasks.column("status")
         return {key for key, row in self.state.tasks.row_of.items() if column[row] == TaskStatus.PENDING}
+
+
+def _looked_at_one_by_one(plan: ev.Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
+    """The verdict when no statement is taken to hold because there is room for all together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify._Head, "doubtful", lambda _, statements: [True] * len(statements))
+        return stale_statements(plan, head, base)
 
 
 @functools.lru_cache
@@ -104,6 +115,13 @@ def test_no_statement_is_half_intended(batch: int) -> None:
         for number, statement in enumerate(head.plan.statements):
             expected = set() if number in head.stale else {operation.key for operation in binds(statement)}
             assert head.intended.get(number, set()) == expected, f"{head.where}, statement {number}"
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_statements_looked_at_together_fare_as_one_by_one(batch: int) -> None:
+    for head in heads(batch):
+        assert head.stale == head.one_by_one, head.where
+    assert any(head.stale for head in heads(batch))
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

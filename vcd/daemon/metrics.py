@@ -68,15 +68,30 @@ class _Progress(NamedTuple):
 _NEW = _Progress()
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Decided:
-    """A session whose outcomes are to come. ``left`` are the places in the plan of its operations without one, with
-    the Unix times when their pods were created; ``at`` is the clock's time when it was noted."""
+    """A session whose outcomes are to come, ``at`` the clock's time when it was noted.
+
+    ``left`` are the places in the plan of its operations without an outcome, with the Unix times when their pods were
+    created. Until they are known, outcomes of its binds wait in ``early``, with the clock's times.
+    """
 
     plan: Plan
     now: int
     at: float
-    left: dict[tuple[int, int], int]
+    left: dict[tuple[int, int], int] | None = None
+    early: list[tuple[OperationDone, float]] = field(default_factory=list)
+
+
+@dataclass
+class _Placed:
+    """What a session placed: when the pods, by queue, and the jobs were created, in Unix seconds; ``left`` as above."""
+
+    now: int = 0
+    pods: list[int] = field(default_factory=list)
+    jobs: dict[str, int] = field(default_factory=dict)
+    by_queue: dict[str, list[int]] = field(default_factory=dict)
+    left: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -107,11 +122,17 @@ class _Jobs:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised."""
+    """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised.
+
+    ``counts`` are how often what happened, ``evicted`` who was evicted for whom.
+    """
 
     jobs: _Jobs
     view: _View
-    failed: int
+    session: int
+    counts: Counter[tuple[str, ...]]
+    evicted: Counter[LabelValues]
+    placed: _Placed
     silent: list[tuple[str, Exception]]
 
 
@@ -176,29 +197,55 @@ class Metrics:
         there are many, and may be called in any thread; what that returns is for ``end_session``. Sessions are noted
         one after the other.
         """
-        stale = {} if record is None else dict(record.stale)
         self._time(durations, session.policy.actions)
         for option in (option for tier in session.policy.tiers for option in tier):
             self._store.add("vcd_plugin_faults_total", option.name, by=0)
-        self._count_plan(plan, stale)
+        for fault in plan.faults:
+            self._store.add("vcd_plugin_faults_total", name_in(fault))
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
         self._by_queue.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
-        self._count_evictions(session, plan, stale)
         if record is not None:
             self._now.session = record.session
-            self._note_placements(session, plan, record, stale)
-        return functools.partial(_summary, self._jobs, session, plan, stale)
+            self._decided[record.session] = _Decided(plan, record.now, self._clock())
+            if len(self._decided) > REMEMBERED_SESSIONS:
+                self._decided.popitem(last=False)
+        return functools.partial(_summary, self._jobs, session, plan, record)
 
     def end_session(self, summary: Summary) -> None:
         """Show what a session's summary says, unless the lease was lost meanwhile."""
         for name, error in summary.silent:
             self._count_silent(name, "gauges", error)
+        for (name, *labels), count in summary.counts.items():
+            self._store.add(name, *labels, by=count)
+        self._show_ages(summary.placed)
         if summary.jobs is self._jobs:
-            self._store.add("volcano_schedule_attempts_total", "unschedulable", by=summary.failed)
+            for labels_of, count in summary.evicted.items():
+                self._by_queue.add("vcd_evictions_total", *labels_of, by=count)
+            for queue, created in summary.placed.by_queue.items():
+                seconds = _ages(created, summary.placed.now) / 1000
+                self._by_queue.distribution("vcd_wait_seconds", queue).observe_many(seconds)
             self._view = summary.view
             self._tell_series(len(summary.view.jobs))
+        self._take_early(summary.session, summary.placed.left)
+
+    def _show_ages(self, placed: _Placed) -> None:
+        """Ages of the pods and jobs that were placed."""
+        self._observe_ages("volcano_task_scheduling_latency_milliseconds", placed.pods, placed.now, "Assumed")
+        jobs = [*placed.jobs.values()]
+        self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", jobs, placed.now)
+
+    def _take_early(self, session: int, left: dict[tuple[int, int], int]) -> None:
+        """Now it is known of which pods outcomes are to come; take those that have come already."""
+        decided = self._decided.get(session)
+        if decided is None:
+            return
+        decided.left = left
+        for done, at in decided.early:
+            self._settle(decided, done, at)
+        if not decided.left:
+            del self._decided[session]
 
     def _tell_series(self, jobs: int) -> None:
         if (jobs > self._job_series) != self._series_left_out:
@@ -224,79 +271,6 @@ class Metrics:
             opened = durations["open"] + durations.get("snapshot", 0.0)
             store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
 
-    def _count_plan(self, plan: Plan, stale: Mapping[int, str]) -> None:
-        store = self._store
-        binds = 0
-        for index, statement in enumerate(plan.statements):
-            if index in stale:
-                continue
-            evicts = 0
-            for operation in statement.operations:
-                binds += operation.verb == "bind"
-                evicts += operation.verb == "evict"
-            if evicts and statement.action in _EVICTING:
-                store.add("volcano_eviction_transactions_total", statement.action)
-                if statement.action in _PREEMPTING:
-                    store.add("volcano_total_preemption_attempts")
-        store.add("volcano_schedule_attempts_total", "scheduled", by=binds)
-        store.add("vcd_session_statements_total", "committed", by=len(plan.statements) - len(stale))
-        store.add("vcd_session_statements_total", "stale", by=len(stale))
-        for fault in plan.faults:
-            store.add("vcd_plugin_faults_total", name_in(fault))
-
-    def _count_evictions(self, session: Session, plan: Plan, stale: Mapping[int, str]) -> None:
-        """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
-        evicted: Counter[LabelValues] = Counter()
-        statements = [each for number, each in enumerate(plan.statements) if number not in stale]
-        pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
-        queue_of = {task.key: task.job.queue.name for task in session.moves if task.key in pods} if pods else {}
-        for statement in statements:
-            index = session.jobs.index_of.get(statement.group)
-            if index is not None:
-                queue = session.job(index).queue.name
-                evicted.update(
-                    (statement.action, queue, queue_of[each.key])
-                    for each in statement.operations
-                    if each.verb == "evict" and each.key in queue_of
-                )
-        for labels, count in evicted.items():
-            self._by_queue.add("vcd_evictions_total", *labels, by=count)
-
-    def _note_placements(self, session: Session, plan: Plan, record: SessionDecided, stale: Mapping[int, str]) -> None:
-        """Ages of the jobs and pods that were placed, and what outcomes are to come."""
-        left: dict[tuple[int, int], int] = {}
-        jobs: dict[str, int] = {}
-        pods: list[int] = []
-        waits: dict[str, list[int]] = {}
-        for number, statement in enumerate(plan.statements):
-            index = session.jobs.index_of.get(statement.group)
-            if number in stale or index is None:
-                continue
-            job = session.job(index)
-            times = {task.key: task.created for task in job.pending()}
-            for place, operation in enumerate(statement.operations):
-                created = times.get(operation.key, 0)
-                if operation.verb != "pipeline":
-                    left[number, place] = created
-                if operation.verb == "bind":
-                    pods.append(created)
-                    waits.setdefault(job.queue.name, []).append(created)
-                if operation.verb not in ("evict", "ungate"):
-                    jobs[statement.group] = job.created
-        self._observe_ages("volcano_task_scheduling_latency_milliseconds", pods, record.now, "Assumed")
-        for queue, created_at in waits.items():
-            seconds = _ages(created_at, record.now) / 1000
-            self._by_queue.distribution("vcd_wait_seconds", queue).observe_many(seconds)
-        self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", [*jobs.values()], record.now)
-        for key, since in jobs.items():
-            age = _age(record.now, since) if since else None
-            known = self._jobs.progress.get(key, _NEW)
-            self._jobs.progress[key] = known._replace(duration=age, last=record.now // _NANOSECONDS)
-        if left:
-            self._decided[record.session] = _Decided(plan, record.now, self._clock(), left)
-            if len(self._decided) > REMEMBERED_SESSIONS:
-                self._decided.popitem(last=False)
-
     def _observe_ages(self, name: str, created: list[int], now: int, *labels: str) -> None:
         """Ages in ms of what was created at these Unix times."""
         self._store.distribution(name, *labels).observe_many(_ages(created, now))
@@ -313,21 +287,26 @@ class Metrics:
     def observe_outcome(self, done: OperationDone, verb: str = "") -> None:
         """Note what became of an operation; without ``verb`` it is looked up in its session's plan."""
         decided = self._decided.get(done.session)
-        place = (done.statement, done.operation)
-        if decided is not None and place in decided.left:
+        if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
-            created = decided.left.pop(place)
-            if verb == "bind" and done.result == "done":
-                self._time_bind(decided, created)
-            if not decided.left:
-                del self._decided[done.session]
+            if decided.left is None:
+                decided.early.append((done, self._clock()))
+            else:
+                self._settle(decided, done, self._clock())
+                if not decided.left:
+                    del self._decided[done.session]
         verb = verb or "unknown"  # of a session before this start
         self._store.add("vcd_commit_operations_total", verb, done.result)
         if verb == "bind" and done.result in ("failed", "unknown"):
             self._store.add("volcano_schedule_attempts_total", "error")
 
-    def _time_bind(self, decided: _Decided, created: int) -> None:
-        waited = (self._clock() - decided.at) * 1000
+    def _settle(self, decided: _Decided, done: OperationDone, at: float) -> None:
+        """An operation has its outcome: how long that took, where it is a bind that was made."""
+        created = None if decided.left is None else decided.left.pop((done.statement, done.operation), None)
+        verb = decided.plan.statements[done.statement].operations[done.operation].verb
+        if created is None or verb != "bind" or done.result != "done":
+            return
+        waited = (at - decided.at) * 1000
         self._store.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
         if created:
             age = _age(decided.now, created) + waited
@@ -489,10 +468,15 @@ class _Page:
             yield from _gauge_pages([*gauges, *_phase_gauges(self._view)])
 
 
-def _summary(known: _Jobs, session: Session, plan: Plan, stale: Mapping[int, str]) -> Summary:
+def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> Summary:
+    stale = {} if record is None else dict(record.stale)
     progress = known.progress
     for key in progress.keys() - session.jobs.index_of.keys():
         del progress[key]
+    placed = _Placed() if record is None else _placements(session, plan, record.now, stale)
+    for key, since in placed.jobs.items():
+        age = _age(placed.now, since) if since else None
+        progress[key] = progress.get(key, _NEW)._replace(duration=age, last=placed.now // _NANOSECONDS)
     unschedulable, failed = _count_unschedulable(session, progress)
     known.waiting.update(session, plan)
     silent: list[tuple[str, Exception]] = []
@@ -510,7 +494,69 @@ def _summary(known: _Jobs, session: Session, plan: Plan, stale: Mapping[int, str
         allocatable=_in_units(session, session.nodes.total),
         used=_in_units(session, session.nodes.usage.used.sum(axis=1)),
     )
-    return Summary(known, view, failed, silent)
+    counts = _counts(plan, stale)
+    counts["volcano_schedule_attempts_total", "unschedulable"] = failed
+    number = 0 if record is None else record.session
+    return Summary(known, view, number, counts, _evictions(session, plan, stale), placed, silent)
+
+
+def _counts(plan: Plan, stale: Mapping[int, str]) -> Counter[tuple[str, ...]]:
+    """How often what a session decided happens, by the name of the series and its labels."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    binds = 0
+    for index, statement in enumerate(plan.statements):
+        if index in stale:
+            continue
+        evicts = 0
+        for operation in statement.operations:
+            binds += operation.verb == "bind"
+            evicts += operation.verb == "evict"
+        if evicts and statement.action in _EVICTING:
+            counts["volcano_eviction_transactions_total", statement.action] += 1
+            counts["volcano_total_preemption_attempts",] += statement.action in _PREEMPTING
+    counts["volcano_schedule_attempts_total", "scheduled"] = binds
+    counts["vcd_session_statements_total", "committed"] = len(plan.statements) - len(stale)
+    counts["vcd_session_statements_total", "stale"] = len(stale)
+    return counts
+
+
+def _evictions(session: Session, plan: Plan, stale: Mapping[int, str]) -> Counter[LabelValues]:
+    """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
+    evicted: Counter[LabelValues] = Counter()
+    statements = [each for number, each in enumerate(plan.statements) if number not in stale]
+    pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
+    queue_of = {task.key: task.job.queue.name for task in session.moves if task.key in pods} if pods else {}
+    for statement in statements:
+        index = session.jobs.index_of.get(statement.group)
+        if index is not None and pods:
+            queue = session.job(index).queue.name
+            evicted.update(
+                (statement.action, queue, queue_of[each.key])
+                for each in statement.operations
+                if each.verb == "evict" and each.key in queue_of
+            )
+    return evicted
+
+
+def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]) -> _Placed:
+    """The jobs and pods that were placed, and what outcomes are to come."""
+    placed = _Placed(now)
+    for number, statement in enumerate(plan.statements):
+        index = session.jobs.index_of.get(statement.group)
+        if number in stale or index is None:
+            continue
+        job = session.job(index)
+        times = {task.key: task.created for task in job.pending()}
+        for place, operation in enumerate(statement.operations):
+            created = times.get(operation.key, 0)
+            if operation.verb != "pipeline":
+                placed.left[number, place] = created
+            if operation.verb == "bind":
+                placed.pods.append(created)
+                placed.by_queue.setdefault(job.queue.name, []).append(created)
+            if operation.verb not in ("evict", "ungate"):
+                placed.jobs[statement.group] = job.created
+    return placed
 
 
 def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tuple[dict[str, int], int]:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from vcd.model.events import Operation, Plan
+from vcd.model.events import Operation, Plan, Statement
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
@@ -38,9 +39,10 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -
     check = _Head(head) if base is None else _Head(head, _changed_queues(base, head), _Uncounted(base, head))
     stale = []
     dropped: set[str] = set()
-    for index, statement in enumerate(plan.statements):
+    for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
         reason = "an earlier statement of its group was dropped" if statement.group in dropped else ""
-        reason = reason or check.accept(statement.operations)
+        if doubtful:
+            reason = reason or check.accept(statement.operations)
         if reason:
             stale.append((index, reason))
             dropped.add(statement.group)
@@ -182,6 +184,62 @@ class _Head:
         self._requests = head.shape_requests()
         self._idle = head.idle_rooms(self._requests)
 
+    def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
+        """Which statements have to be looked at operation by operation, in order; all others hold.
+
+        They only bind pending pods, to nodes and for queues that have room for all statements together.
+        """
+        row_of, node_of, pods = self._row_of, self._head.facts.row_of, self._head.tasks.pods
+        doubtful = np.zeros(len(statements), np.bool_)
+        of: list[int] = []
+        rows: list[int] = []
+        nodes: list[int] = []
+        for number, statement in enumerate(statements):
+            for operation in statement.operations:
+                row, node = row_of.get(operation.key), node_of.get(operation.node)
+                pod = None if row is None else pods[row]
+                if pod is None or pod.metadata.uid != operation.uid or operation.verb != "bind" or operation.volumes:
+                    doubtful[number] = True
+                if row is None or node is None:
+                    doubtful[number] = True
+                elif operation.verb == "bind":
+                    of.append(number)
+                    rows.append(row)
+                    nodes.append(node)
+        if of:
+            which, where = np.array(rows), np.array(nodes)
+            taken = self._head.tasks.status[which] != TaskStatus.PENDING
+            doubts = taken | self._short_nodes(which, where)[where] | self._in_short_queue(which)
+            doubtful[np.array(of)[doubts]] = True
+        found: list[bool] = doubtful.tolist()
+        return found
+
+    def _short_nodes(self, rows: Ints, nodes: Ints) -> npt.NDArray[np.bool_]:
+        """By node, whether these pods together may not fit, or what is counted of it has changed."""
+        asked = np.zeros_like(self._idle)
+        np.add.at(asked, nodes, self._requests[self._head.tasks.shape[rows]])
+        counts = asked > 0
+        counts[:, :2] = True  # as `room_needed` has it
+        short = np.logical_or.reduce((asked > self._idle) & counts, axis=1)
+        if self._uncounted is not None:
+            short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
+        result: npt.NDArray[np.bool_] = short
+        return result
+
+    def _in_short_queue(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Whether the queue of each pod may not have room for all of these, or what is counted of it has changed."""
+        jobs, of_job = np.unique(self._head.tasks.job[rows], return_inverse=True)
+        names = [self._queue_of_job(job) for job in jobs.tolist()]
+        short = set() if self._uncounted is None else set(self._uncounted.queues)
+        requests = self._requests[self._head.tasks.shape[rows]]
+        for name in sorted({*names} & self._left.keys()):
+            mine = np.array([each == name for each in names])[of_job]
+            asked = dict(zip(self._head.resources, requests[mine].sum(axis=0).tolist(), strict=True))
+            if any(asked.get(resource, 0) > max(0, left) for resource, left in self._left[name].items()):
+                short.add(name)
+        in_short: npt.NDArray[np.bool_] = np.array([name in short for name in names])[of_job]
+        return in_short
+
     def accept(self, operations: tuple[Operation, ...]) -> str:
         """Take the room that the operations need; an empty text when all hold, else the first reason."""
         taken: list[tuple[int, int]] = []
@@ -206,7 +264,9 @@ class _Head:
         return self._left.get(self._queue_of(row), {})
 
     def _queue_of(self, row: int) -> str:
-        job = int(self._head.tasks.job[row])
+        return self._queue_of_job(int(self._head.tasks.job[row]))
+
+    def _queue_of_job(self, job: int) -> str:
         key = self._head.job_keys[job] if job >= 0 else None
         return queue_name(self._head, key or "") or ""
 

@@ -365,6 +365,7 @@ class ClusterState:
                 continue
             evicts = any(operation.verb == "evict" for operation in statement.operations)
             for position, operation in enumerate(statement.operations):
+                yield
                 if operation.verb != "pipeline":
                     self._intend_operation(decided.session, number, position, operation)
                 elif evicts and operation.key in self.tasks.row_of:
