@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import Cluster, group, pod, until
@@ -14,16 +15,16 @@ from tests.e2e.cluster import Cluster, group, pod, until
 TOO_MUCH = "16Pi"
 
 
-async def test_a_pod_that_cannot_be_counted_is_told_of_and_the_rest_is_bound(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("before", [False, True], ids=["while it leads", "before it led"])
+async def test_a_pod_that_cannot_be_counted_is_told_of_once_and_the_rest_is_bound(tmp_path: Path, before: bool) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
-        await cluster.started("a")
+        daemon = None if before else await cluster.started("a")
         bad = pod("bad", "odd")
         bad["spec"]["containers"][0]["resources"]["requests"]["memory"] = TOO_MUCH
         cluster.store.create("podgroups.scheduling.volcano.sh", group("odd", 1))
         namespace = cluster.store.create("pods", bad)["metadata"]["namespace"]
+        daemon = daemon or await cluster.started("a")
         await cluster.until_bound(cluster.submit("good", 2))
 
         def told() -> list[str]:
@@ -38,6 +39,9 @@ async def test_a_pod_that_cannot_be_counted_is_told_of_and_the_rest_is_bound(
         await until(conditions)
         assert "Pod" in told()[0] and "memory" in told()[0]
         assert conditions() == told()
+        cluster.store.patch("pods", namespace, "bad", {"metadata": {"labels": {"changed": "yes"}}})
+        await cluster.until_bound(cluster.submit("better", 2))
+        assert [line["key"] for line in daemon.lines("object set aside")] == ["default/bad"]
 
 
 def nested(obj: dict[str, Any], levels: int) -> bytes:

@@ -172,10 +172,61 @@ def test_what_is_suspended_makes_none_and_says_so(manifest: Manifest) -> None:
 @pytest.mark.parametrize(
     "manifest, key, message",
     [
-        (workload("Deployment", "apps/v1", replicas="many"), "Deployment default/w", "spec: Expected `int"),
+        (workload("Deployment", "apps/v1", replicas="many"), "Deployment default/w", "spec.replicas: Expected `int"),
         (workload("Deployment", "apps/v1", replicas=10**9, template=TEMPLATE), "Deployment default/w", "are the most"),
         (volcano(minAvailable=9), "Job default/w", "more than the 4 replicas"),
         (workload("StatefulSet", "apps/v1"), "StatefulSet default/w", "no spec.containers"),
+        *(
+            (
+                workload(kind, "apps/v1", replicas=-4, template=TEMPLATE),
+                f"{kind} default/w",
+                "spec.replicas is -4; make",
+            )
+            for kind in ("Deployment", "ReplicaSet", "StatefulSet")
+        ),
+        *(
+            (workload(kind, "apps/v1", template=template), f"{kind} default/w", "spec.template has no spec.containers")
+            for kind in ("Deployment", "ReplicaSet", "StatefulSet")
+            for template in (None, {"spec": None}, {"spec": {"containers": []}})
+        ),
+        (
+            workload("StatefulSet", "apps/v1", replicas="two", template=TEMPLATE),
+            "StatefulSet default/w",
+            "spec.replicas: ",
+        ),
+        (workload("ReplicaSet", "apps/v1", template=3), "ReplicaSet default/w", "spec.template: "),
+        (
+            workload("Job", "batch/v1", parallelism=-1, template=TEMPLATE),
+            "Job default/w",
+            "spec.parallelism is -1; make",
+        ),
+        (
+            workload("Job", "batch/v1", completions=-1, template=TEMPLATE),
+            "Job default/w",
+            "spec.completions is -1; make",
+        ),
+        (workload("Job", "batch/v1", template=None), "Job default/w", "spec.template has no spec.containers"),
+        (
+            workload("CronJob", "batch/v1", jobTemplate={"spec": {"parallelism": -1, "template": TEMPLATE}}),
+            "CronJob default/w",
+            "in spec.jobTemplate: spec.parallelism is -1",
+        ),
+        (
+            workload("CronJob", VOLCANO, jobTemplate={"spec": {"tasks": [{}]}}),
+            "CronJob default/w",
+            "spec.tasks[0].templ",
+        ),
+        (
+            volcano(tasks=[{"replicas": -4, "template": TEMPLATE}]),
+            "Job default/w",
+            "spec.tasks[0].replicas is -4; make",
+        ),
+        (
+            volcano(tasks=[{"replicas": 1, "template": None}]),
+            "Job default/w",
+            "spec.tasks[0].template has no spec.cont",
+        ),
+        (volcano(minAvailable=-1), "Job default/w", "spec.minAvailable is -1; make it 0 or more"),
         ({"kind": "Deployment", "metadata": {}}, "Deployment ", "it has no metadata.name"),
         (
             {"kind": "Deployment", "metadata": {"name": "w", "labels": 3}},
@@ -190,6 +241,34 @@ def test_a_workload_that_cannot_be_read_is_set_aside_and_the_rest_is_planned(
     result = planned(node("n"), manifest, pod("p", cpu=1), conf=CONF)
     assert message in result.set_aside[key]
     assert result.binds == {"default/p": "n"}
+
+
+@pytest.mark.parametrize(
+    "manifest, note",
+    [
+        (
+            workload("StatefulSet", "apps/v1", replicas=0, template=TEMPLATE),
+            "StatefulSet default/w {}spec.replicas is 0",
+        ),
+        (workload("Job", "batch/v1", parallelism=0, template=TEMPLATE), "Job default/w {}spec.parallelism is 0"),
+        (workload("Job", "batch/v1", completions=0, template=TEMPLATE), "Job default/w {}spec.completions is 0"),
+        (workload("Job", VOLCANO), "Job default/w {}spec.tasks is empty"),
+        (workload("Job", VOLCANO, tasks=[{"template": TEMPLATE}]), "Job default/w {}none of spec.tasks has replicas"),
+    ],
+)
+def test_a_workload_that_makes_no_pods_says_so(manifest: Manifest, note: str) -> None:
+    assert note.format("makes no pods: ") in planned(node("n"), manifest, conf=CONF).notes
+
+
+@pytest.mark.parametrize("spec", [{"replicas": -4}, {"template": None}, {}])
+def test_a_daemon_sets_pods_are_told_to_be_passed_over_whatever_it_says(spec: dict[str, Any]) -> None:
+    (note,) = planned(node("n"), workload("DaemonSet", "apps/v1", **spec), conf=CONF).notes
+    assert note.startswith("DaemonSet default/w is not read, so its pods are not planned")
+
+
+def test_what_is_null_counts_as_not_given() -> None:
+    given = workload("Job", "batch/v1", parallelism=None, completions=None, suspend=None, template=TEMPLATE)
+    assert len(planned(node("n", cpu=8), given, conf=CONF).binds) == 1
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
 from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.selfcheck import SelfCheck
+from vcd.daemon.setaside import SetAside
 from vcd.daemon.stepdown import StepDown, cannot_list
 from vcd.daemon.usage import UsagePoller
 from vcd.daemon.waiting import mending
@@ -50,7 +51,7 @@ from vcd.kube.status import StatusWriter
 from vcd.kube.tokens import Reader, reader_of
 from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
-from vcd.model.codec import decode_payload, group_status
+from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import TaskStatus
 from vcd.model.words import reason_in_words
@@ -147,6 +148,7 @@ class Service:
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
         self._latecomers = Latecomers(state)
+        self._set_aside = SetAside(state, self.recorder, self.statuses)
         self.cycle = Cycle(
             keeper,
             self._policy_in_force,
@@ -235,6 +237,7 @@ class Service:
             return
         self._deciding = change.epoch
         self._latecomers.look()
+        self._set_aside.tell_owners()
         self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
         self.keeper.changed.set()
@@ -397,8 +400,8 @@ class Service:
                 self._note_group(event)
             if isinstance(event, ev.ObjectGone):
                 self.statuses.forget(event.kind, event.key)
-            elif not isinstance(event, ev.KindListed) and (event.kind, event.key) in self.keeper.state.bad:
-                self._tell_bad(event)
+            if not isinstance(event, ev.KindListed):
+                self._set_aside.observe(event)
 
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
         """Keep what the watch told of a group's status, so that writing it needs no reading."""
@@ -410,17 +413,6 @@ class Service:
             status = group_status(event.payload)
         if status is not None and event.resource_version:
             self._shown_groups[event.key] = (event.resource_version, status)
-
-    def _tell_bad(self, event: ev.ObjectPut | ev.ObjectBad) -> None:
-        """An object that cannot be used: an Event on it, and on a pod the condition, naming field and value (law 6)."""
-        message = self.keeper.state.bad[event.kind, event.key]
-        payload = event.payload if isinstance(event, ev.ObjectPut) else None
-        uid = decode_payload(event.kind, payload).metadata.uid if payload else ""
-        _log.warning("object set aside", kind=event.kind, key=event.key, reason=message)
-        self.recorder.record(event.kind, event.key, uid, "Warning", "SetAside", message)
-        if event.kind == "Pod" and uid:
-            condition = Condition("PodScheduled", "False", "SchedulerError", message)
-            self.statuses.submit_pod_condition(event.key, uid, condition)
 
     # --- housekeeping -----------------------------------------------------------------------------------------------
 

@@ -50,12 +50,13 @@ class Foreign(Object, frozen=True):
 
 
 class BadObject(ValueError):
-    """An object that cannot be read; ``kind``, ``key`` and the message say which and why."""
+    """An object that cannot be read; ``kind`` and ``key`` say which, ``message`` why, and the text both."""
 
     def __init__(self, kind: str, key: str, message: str) -> None:
         super().__init__(f"{kind} {key or '(no name)'}: {message}")
         self.kind = kind
         self.key = key
+        self.message = message
 
 
 class _Named(msgspec.Struct):

@@ -92,7 +92,6 @@ def _described(
     entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
     workloads = [manifest for manifest in known if is_workload(manifest)]
     work, bad = _worked_out(workloads, owners_in(known))
-    entries.extend(bad)
     entries.extend(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups)
     entries.extend(("Pod", pod.key, "", encode_payload(pod)) for pod in _with_priorities(work.pods, known))
     for manifest in (*known, *default_queues(known)):
@@ -100,8 +99,10 @@ def _described(
             try:
                 entries.extend(_entries(manifest, read))
             except BadObject as error:
-                entries.append((error.kind, error.key, "", str(error)))
-    for kind, key, pod, content in sorted(entries, key=lambda entry: entry[:3]):
+                entries.append((error.kind, error.key, "", error.message))
+    unusable = {(kind, key) for kind, key, _, content in bad}
+    entries = [entry for entry in entries if entry[:2] not in unusable]  # those that other objects are spread by, too
+    for kind, key, pod, content in sorted([*entries, *bad], key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it
         event = (
@@ -131,7 +132,7 @@ def _worked_out(
             if identity(new) not in owners:
                 expand(new, work)
         except BadObject as error:
-            bad.append((error.kind, error.key, "", str(error)))
+            bad.append((error.kind, error.key, "", error.message))
     work.pods = [with_limits_as_requests(pod) for pod in work.pods]
     return work, bad
 

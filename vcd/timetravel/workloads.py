@@ -39,6 +39,8 @@ _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing",
 """States in which a Volcano Job makes no more pods."""
 _MOST_PODS = 100_000
 """Of one workload; more is taken for a mistake."""
+_READ_LEVELS = 5
+"""How deep the fields lie that are read of a spec: ``tasks``, one of them, its ``partitionPolicy``, what is in that."""
 
 
 @dataclass
@@ -172,7 +174,9 @@ def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
 
 
 def makes_pods(manifest: Manifest) -> bool:
-    """Whether a manifest of a kind that is not known holds a pod's template, anywhere."""
+    """Whether a manifest of a kind that is not read is a DaemonSet or holds a pod's template, anywhere."""
+    if kind_of(manifest) == ("DaemonSet", "apps"):
+        return True
     waiting: list[Any] = [manifest.get("spec")]
     while waiting:
         value = waiting.pop()
@@ -231,11 +235,15 @@ def _volcano_job(manifest: Manifest, found: Work) -> None:
     """A group with the job's minimum, and each task's pods (Volcano ``pkg/controllers/job``)."""
     meta, spec = manifest["metadata"], _spec(manifest, JobSpec)
     tasks = [_checked(manifest, number, task) for number, task in enumerate(spec.tasks)]
+    _not_negative(manifest, "spec.minAvailable", spec.min_available)
     minima = {str(task.name): _minimum(task) for task in tasks}
     total = _count(manifest, sum(task.replicas for task in tasks))
     minimum = spec.min_available or sum(minima.values())
     if minimum > total:
         raise _bad(manifest, f"spec.minAvailable is {minimum}, more than the {total} replicas of its tasks")
+    if not total:
+        why = "none of spec.tasks has replicas" if tasks else "spec.tasks is empty"
+        found.notes.append(f"{called(manifest)} makes no pods: {why}")
     name = f"{meta['name']}-{meta['uid']}"
     pods = [(task, list(_task_pods(manifest, spec, task, name))) for task in tasks]
     group_spec: Manifest = {"minMember": minimum, "minTaskMember": minima, "queue": spec.queue or "default"}
@@ -253,13 +261,15 @@ def _volcano_job(manifest: Manifest, found: Work) -> None:
 
 
 def _checked(manifest: Manifest, number: int, task: TaskSpec) -> TaskSpec:
+    where = f"spec.tasks[{number}]"
     task.name = task.name or f"default{number}"
-    if task.replicas < 0 or not 0 <= _minimum(task) <= task.replicas:
+    _not_negative(manifest, f"{where}.replicas", task.replicas)
+    _not_negative(manifest, f"{where}.minAvailable", task.min_available)
+    if _minimum(task) > task.replicas:
         raise _bad(
-            manifest,
-            f"spec.tasks[{number}]: minAvailable {_minimum(task)} of {task.replicas} replicas; both are 0 or more, and "
-            "minAvailable at most the replicas",
+            manifest, f"{where}: minAvailable {_minimum(task)} of {task.replicas} replicas; make it at most these"
         )
+    _has_containers(manifest, task.template, f"{where}.template")
     partitions = task.partition_policy
     if partitions is not None and partitions.partition_size < 1:
         raise _bad(manifest, f"spec.tasks[{number}].partitionPolicy.partitionSize is below 1")
@@ -332,7 +342,11 @@ def _replicated(manifest: Manifest, found: Work) -> None:
     spec = _spec(manifest, _WorkloadSpec)
     if spec.volume_claim_templates:
         found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
-    _alike(manifest, spec.template, 1 if spec.replicas is None else spec.replicas, found)
+    _has_containers(manifest, spec.template, "spec.template")
+    count = _not_negative(manifest, "spec.replicas", spec.replicas)
+    if count == 0:
+        found.notes.append(f"{called(manifest)} makes no pods: spec.replicas is 0")
+    _alike(manifest, spec.template, count, found)
 
 
 def _batch_job(manifest: Manifest, found: Work) -> None:
@@ -340,7 +354,12 @@ def _batch_job(manifest: Manifest, found: Work) -> None:
     if spec.suspend:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
         return
-    parallel = 1 if spec.parallelism is None else spec.parallelism
+    _has_containers(manifest, spec.template, "spec.template")
+    parallel = _not_negative(manifest, "spec.parallelism", spec.parallelism)
+    _not_negative(manifest, "spec.completions", spec.completions)
+    if 0 in (parallel, spec.completions):
+        which = "completions" if parallel else "parallelism"
+        found.notes.append(f"{called(manifest)} makes no pods: spec.{which} is 0")
     if spec.completions is not None and spec.completions > parallel:
         found.notes.append(
             f"job {manifest['metadata']['name']} runs {parallel} of its {spec.completions} completions at a time; only"
@@ -390,7 +409,10 @@ def _cron_job(manifest: Manifest, found: Work) -> None:
         "spec": spec.job_template.spec or {},
     }
     found.notes.append(f"of {called(manifest)} one run is looked at")
-    expand(job, found)
+    try:
+        expand(job, found)
+    except BadObject as error:
+        raise _bad(manifest, f"in spec.jobTemplate: {error.message}") from error
 
 
 _EXPANSIONS = {
@@ -409,7 +431,7 @@ _EXPANSIONS = {
 def _count(manifest: Manifest, count: int) -> int:
     if count > _MOST_PODS:
         raise _bad(manifest, f"it makes {count} pods; {_MOST_PODS} are the most that are looked at")
-    return max(0, count)
+    return count
 
 
 def _made(
@@ -445,10 +467,8 @@ def _made(
     try:
         _, obj, _ = from_manifest(pod)
     except BadObject as error:
-        raise _bad(owner, f"in its template: {error}") from error
+        raise _bad(owner, f"in its template: {error.message}") from error
     assert isinstance(obj, Pod)
-    if not obj.spec.containers:
-        raise _bad(owner, "its template has no spec.containers")
     return obj
 
 
@@ -474,10 +494,37 @@ def _inherited(meta: Manifest) -> Manifest:
 
 
 def _spec(manifest: Manifest, kind: type[Any]) -> Any:
+    """The spec as a type; what is null is taken as not given, as the API server takes it."""
+    spec = manifest.get("spec")
+    if spec is not None and not isinstance(spec, Mapping):
+        raise _bad(manifest, f"spec is a mapping, not {type(spec).__name__}")
     try:
-        return msgspec.convert(manifest.get("spec") or {}, kind, strict=False)
+        return msgspec.convert(_without_nulls(spec or {}), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _bad(manifest, f"spec: {error}") from error
+        words, _, path = str(error).partition(" - at `$")
+        raise _bad(manifest, f"spec{path.rstrip('`')}: {words}") from error
+
+
+def _without_nulls(value: Any, levels: int = _READ_LEVELS) -> Any:
+    if isinstance(value, list) and levels:
+        return [_without_nulls(each, levels - 1) for each in value]
+    if not isinstance(value, Mapping) or not levels:
+        return value
+    kept = {key: entry for key, entry in value.items() if entry is not None}
+    return {key: entry if key == "template" else _without_nulls(entry, levels - 1) for key, entry in kept.items()}
+
+
+def _not_negative(manifest: Manifest, where: str, count: int | None) -> int:
+    """The number of a field, 1 where it is not given."""
+    if count is not None and count < 0:
+        raise _bad(manifest, f"{where} is {count}; make it 0 or more")
+    return 1 if count is None else count
+
+
+def _has_containers(manifest: Manifest, template: _Template, where: str) -> None:
+    spec = template.spec
+    if not isinstance(spec, Mapping) or not spec.get("containers"):
+        raise _bad(manifest, f"{where} has no spec.containers; its pods need one at least")
 
 
 def _bad(manifest: Manifest, message: str) -> BadObject:

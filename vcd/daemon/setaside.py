@@ -1,0 +1,66 @@
+"""Telling of objects that cannot be used: once in the log, and, by who leads, at the object itself (design law 6)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import structlog
+
+from vcd.kube.committer import ConditionWriter, EventRecorder
+from vcd.model import events as ev
+from vcd.model.codec import decode_payload
+from vcd.model.objects import Condition
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+
+class _Told(NamedTuple):
+    message: str
+    uid: str
+
+
+class SetAside:
+    """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
+
+    def __init__(self, state: ClusterState, recorder: EventRecorder, conditions: ConditionWriter) -> None:
+        self._state = state
+        self._recorder = recorder
+        self._conditions = conditions
+        self._told: dict[tuple[str, str], _Told] = {}
+
+    def observe(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
+        """Note an event that is in the state."""
+        name = event.kind, event.key
+        message = self._state.bad.get(name)
+        before = self._told.get(name)
+        if message is None:
+            if before is not None:
+                del self._told[name]
+            return
+        told = _Told(message, _uid(event, before))
+        if told != before:
+            self._told[name] = told
+            _log.warning("object set aside", kind=event.kind, key=event.key, reason=message)
+            self._tell_owner(event.kind, event.key, told)
+
+    def tell_owners(self) -> None:
+        """Tell of all that is known: while nobody led, only the log was told."""
+        for (kind, key), told in self._told.items():
+            self._tell_owner(kind, key, told)
+
+    def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
+        """An Event, and on a pod the condition, naming field and value."""
+        self._recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
+        if kind == "Pod" and told.uid:
+            condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
+            self._conditions.submit_pod_condition(key, told.uid, condition)
+
+
+def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Told | None) -> str:
+    """The object's, as far as it can be read."""
+    if isinstance(event, ev.ObjectPut):
+        if event.payload is not None:
+            return decode_payload(event.kind, event.payload).metadata.uid
+        return "" if before is None else before.uid
+    return ""
