@@ -300,7 +300,13 @@ def test_a_log_that_was_decided_by_such_a_file_stays_readable(name: str) -> None
 
 
 def test_what_a_mapping_comes_to_is_shown_whole() -> None:
-    text = USAGE.replace("eighty", "85").replace("lots", "1").replace("promtheus", "prometheus").replace(": 30", ": 1m")
+    text = (
+        USAGE.replace("eighty", "85")
+        .replace("lots", "1")
+        .replace("promtheus", "prometheus")
+        .replace(": 30", ": 1m")
+        .replace("adress", "address")
+    )
     (_, usage) = describe_policy(read_policy(text))["tiers"][0]
     assert usage["arguments"]["thresholds"] == {"value": {"cpu": 85, "mem": 80}, "default": False}
     assert usage["arguments"]["estimator"]["value"]["be_cpu"] == 1

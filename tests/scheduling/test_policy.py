@@ -149,8 +149,31 @@ def test_first_of_two_configurations_of_an_action_holds() -> None:
 
 
 def test_metrics_are_texts_as_written() -> None:
-    policy = parse("actions: allocate\nmetrics: {type: prometheus, interval: 30s, tls.insecureSkipVerify: true}")
-    assert policy.metrics == {"type": "prometheus", "interval": "30s", "tls.insecureSkipVerify": "true"}
+    policy = parse("actions: allocate\nmetrics: {type: metrics_server, interval: 30s, tls.insecureSkipVerify: true}")
+    assert policy.metrics == {"type": "metrics_server", "interval": "30s", "tls.insecureSkipVerify": "true"}
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "elasticsearch"])
+@pytest.mark.parametrize("rest", ["", ", address: ''", ", interval: 30s"])
+def test_a_monitoring_system_without_an_address_is_an_error_on_its_line(kind: str, rest: str) -> None:
+    text = f"actions: allocate\nmetrics: {{type: {kind}{rest}}}"
+    missing = f"missing: no sample is ever taken without the URL of {kind}"
+    assert problems(text) == [f"line 2: metrics.address: {missing}"]
+    old = parse_policy(text, actions=ACTIONS, plugins=PLUGINS, logged=True)
+    assert f"line 2: metrics.address: {missing}" in map(str, old.warnings)
+    assert old.metrics["type"] == kind
+
+
+@pytest.mark.parametrize(
+    "metrics", ["type: prometheus_adaptor", "type: metrics_server", "address: http://p:9090", "type: ''", "{}"]
+)
+def test_what_needs_no_address_needs_none(metrics: str) -> None:
+    assert [each for each in warnings(f"actions: allocate\nmetrics:\n  {metrics}") if "metrics" in each] == []
+
+
+def test_settings_of_samples_that_nobody_takes_are_warned_of() -> None:
+    warning = "line 2: metrics: has no effect: neither type nor address says where samples come from"
+    assert warning in warnings("actions: allocate\nmetrics: {interval: 30s}")
 
 
 def test_digest_is_of_the_text() -> None:

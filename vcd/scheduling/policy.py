@@ -106,7 +106,7 @@ METRICS: Final = (
         "Who measures.",
         choices=("prometheus", "prometheus_adaptor", "prometheus_adapt", "elasticsearch", "metrics_server"),
     ),
-    Argument("address", "url", "", "Where Prometheus or Elasticsearch is."),
+    Argument("address", "url", "", "Where Prometheus or Elasticsearch is; these two need it."),
     Argument("interval", "duration", 30 * 10**9, "The time between two samples.", minimum=1),
     Argument("timeout", "duration", 60 * 10**9, "How long taking one sample may take in all. vcd's own.", minimum=1),
     Argument("elasticsearch.index", "str", "metricbeat-*", "The index of Metricbeat's measurements."),
@@ -116,6 +116,9 @@ METRICS: Final = (
     Argument("tls.insecureSkipVerify", "bool", False, "Whether any certificate of the server will do."),
 )
 """The section ``metrics``: where samples of the nodes' usage come from. All its values are texts."""
+
+_ADDRESSED: Final = ("prometheus", "elasticsearch")
+"""Those that are asked at an address."""
 
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
 _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
@@ -409,7 +412,18 @@ class _Reading:
                 self._report.error(value, f"metrics.{key}", "must be a text")
         given = {key: text for key, text in values.items() if text}
         _, errors = self._reported(node, "metrics", METRICS, given, node)
+        self._check_source(node, given)
         return {key: text for key, text in values.items() if key not in errors}
+
+    def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
+        """A monitoring system of its own is somewhere; what the API server offers needs no address."""
+        if given and not ("type" in given or "address" in given):
+            self._report.warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
+        kind = given.get("type", "prometheus")
+        if "type" in given and "address" not in given and kind in _ADDRESSED:
+            message = f"missing: no sample is ever taken without the URL of {kind}"
+            found = self._found(node, ("type",))
+            self._report.error(found, "metrics.address", message, value="", harmless=self._logged)
 
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
