@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.dsl import gang, group, node
@@ -52,6 +53,26 @@ def test_each_session_is_decided_again_from_a_checkpoint_and_the_tail(batch: int
                 again = decided_again(history, session, state)
                 assert again == session.plan, f"seed {seed}, session {session.session}, checkpoint {middle}"
         assert folded(log, state, len(log)).dump() == history.state.dump(), f"seed {seed}, checkpoint {middle}"
+
+
+def words_of(state: ClusterState) -> bytes:
+    """What waits for what, each reason's quantities in the order in which they are told."""
+    return msgspec.json.encode({key: state.waiting[key] for key in sorted(state.waiting)})
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_a_state_that_lived_is_the_one_read_back_in_every_byte_and_word(batch: int) -> None:
+    """What a session decided is folded as it is; from the log it comes decoded."""
+    told = 0
+    for seed in range(batch, CLUSTERS, BATCHES):
+        history, again = History(seed), ClusterState()
+        for _ in history.live(CYCLES):
+            for event in history.log[again.sequence :]:
+                again.apply(again.sequence + 1, ev.decode_event(ev.encode_event(event)))
+            assert again.dump() == history.state.dump(), f"seed {seed}, event {again.sequence}"
+            assert words_of(again) == words_of(history.state), f"seed {seed}, event {again.sequence}"
+            told += sum(len(each.detail) > 1 for known in again.waiting.values() for each in known)
+    assert told
 
 
 def test_a_resource_that_is_nowhere_any_more_changes_no_plan() -> None:

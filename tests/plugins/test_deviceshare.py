@@ -90,6 +90,14 @@ def bound(*objects: Any, conf: str) -> dict[str, Manifest]:
     }
 
 
+def test_annotations_of_a_bind_are_by_key_as_they_are_read_back() -> None:
+    (marks,) = bound(
+        gpus("n", card("a")), group("g"), vpod("p", group="g", number=1, memory=1000), conf=config()
+    ).values()
+    assert len(marks) > 1
+    assert list(marks) == sorted(marks)
+
+
 def chosen(*objects: Any, conf: str) -> dict[str, str]:
     """The cards that the pods bound in one cycle get."""
     return {name: annotations[IDS] for name, annotations in bound(*objects, conf=conf).items()}

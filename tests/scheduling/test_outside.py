@@ -243,7 +243,7 @@ def test_a_configuration_loses_its_passwords_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "metrics: {type: elasticsearch, elasticsearch.password: s3cret, interval: 5s}",
+        "metrics: {type: elasticsearch, address: 'http://e:9200', elasticsearch.password: s3cret, interval: 5s}",
         "metrics: {'elasticsearch.password': 's3cret'}",
         'metrics:\n  "elasticsearch.password": "s3cret"',
     ],

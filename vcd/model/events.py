@@ -6,6 +6,7 @@ and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import msgspec
@@ -253,6 +254,12 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
         return decoder.decode(data)
     except (UnicodeDecodeError, RecursionError) as error:  # the two that it lets through
         raise msgspec.DecodeError(str(error)) from error
+
+
+def by_key(texts: Mapping[str, str]) -> dict[str, str]:
+    """As a decoded event has it: by key. What a plan holds is in this order, so that words made of it are the same
+    before it was in the log and afterwards."""
+    return dict(sorted(texts.items()))
 
 
 def encode_plan(plan: Plan) -> bytes:

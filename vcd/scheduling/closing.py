@@ -118,7 +118,7 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
         # zero where the queue shows it, also of a resource that nothing has any more: the columns may have forgotten it
         amounts = {**dict.fromkeys(known or (), 0), **amounts}
         if amounts != known:
-            yield ev.QueueUsage(queue.name, {name: format_resource(name, value) for name, value in amounts.items()})
+            yield ev.QueueUsage(queue.name, {name: format_resource(name, amounts[name]) for name in sorted(amounts)})
 
 
 def _by_queue(session: Session, per_job: Ints) -> Ints:
@@ -150,7 +150,7 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
         name = session.queue_name_of(record)
         if name not in session.queues:
             refusal = session.why_no_queue(name)
-            now[key] = (ev.Waiting(key, "queue", "", refusal.reason, detail=dict(refusal.detail)),)
+            now[key] = (ev.Waiting(key, "queue", "", refusal.reason, detail=ev.by_key(refusal.detail)),)
     for key in sorted(now.keys() | snapshot.waiting.keys()):
         reasons = now.get(key, ())
         if reasons != snapshot.waiting.get(key, ()):

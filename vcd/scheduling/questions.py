@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vcd.model.events import VolumeChoice
+from vcd.model.events import VolumeChoice, by_key
 from vcd.scheduling import guard
 from vcd.scheduling.leave import Leave
 from vcd.scheduling.order import ordered_tasks
@@ -246,7 +246,9 @@ class Questions:
 
     def bind_annotations(self, task: Task, row: int) -> dict[str, str]:
         """What a task's pod gets as annotations with its bind to the node it was placed on."""
-        return {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
+        return by_key(
+            {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
+        )
 
 
 def leave_of_tier(

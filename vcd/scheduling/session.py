@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.codec import BadObject, Foreign
-from vcd.model.events import Waiting
+from vcd.model.events import Waiting, by_key
 from vcd.model.objects import Object, PriorityClass
 from vcd.model.quantity import format_resource
 from vcd.model.status import (
@@ -377,7 +377,8 @@ class Session(Questions):
                 job.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
                 return
         pods = () if task is None else (task.key,)
-        job.why.append(Waiting(job.key, gate, source, refusal.reason, nodes, len(pods), pods, dict(refusal.detail)))
+        detail = by_key(refusal.detail)
+        job.why.append(Waiting(job.key, gate, source, refusal.reason, nodes, len(pods), pods, detail))
 
     def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
         """Integers in the order of the session's resources as quantities by name, zeros left out."""
