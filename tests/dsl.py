@@ -25,6 +25,17 @@ Manifest = dict[str, Any]
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 NOW_NS = int(NOW.timestamp()) * 1_000_000_000
 BARE = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
+BY_QUEUE = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+  - name: capacity
+"""
+"""A configuration in which queues have what their specs state."""
 
 
 def quantities(amounts: dict[str, Any]) -> dict[str, str]:

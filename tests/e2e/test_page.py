@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,10 @@ async def test_a_scheduler_shows_what_it_decides(tmp_path: Path) -> None:
         assert [job["key"] for job in overview["jobs"]] == ["default/gang"]
 
 
-async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
+@asynccontextmanager
+async def shown_elsewhere(folder: Path) -> AsyncIterator[tuple[Cluster, Daemon, str]]:
+    """A replica that decided something and may ask about tokens, and its page, which other machines reach, too."""
+    async with Cluster(folder) as cluster:
         cluster.add_nodes(1)
         daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
         page = await page_of(daemon)
@@ -53,6 +57,11 @@ async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(
         cluster.may("create", "authentication.k8s.io", "tokenreviews")
         cluster.may("create", "authorization.k8s.io", "subjectaccessreviews")
         cluster.server.tokens |= {"token-of-a-reader": "reader", "token-of-a-job": "job"}  # type: ignore[operator]
+        yield cluster, daemon, page
+
+
+async def test_elsewhere_a_token_is_asked_for_of_somebody_who_may_read_the_page(tmp_path: Path) -> None:
+    async with shown_elsewhere(tmp_path) as (cluster, _, page):
         cluster.server.permit = lambda spec: (
             spec["user"] == "reader"
             and spec["groups"] == ["system:authenticated"]
@@ -80,14 +89,7 @@ async def test_a_taken_address_costs_the_page_and_nothing_else(tmp_path: Path) -
 
 
 async def test_who_guesses_tokens_is_put_off_and_troubles_nobody_else(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        daemon = await cluster.started("a", f"--view-address=0.0.0.0:{free_port()}")
-        page = await page_of(daemon)
-        await cluster.until_bound(cluster.submit("gang", 1))
-        cluster.may("create", "authentication.k8s.io", "tokenreviews")
-        cluster.may("create", "authorization.k8s.io", "subjectaccessreviews")
-        cluster.server.tokens["token-of-a-reader"] = "reader"  # type: ignore[index]
+    async with shown_elsewhere(tmp_path) as (cluster, daemon, page):
         assert (await asked(f"{page}/api/head", Authorization="Bearer token-of-a-reader"))[0] == 200
         answers = await asyncio.gather(
             *(asked(f"{page}/api/head", Authorization=f"Bearer guess-{number}") for number in range(100))

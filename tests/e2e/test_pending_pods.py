@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.dsl import BY_QUEUE
 from tests.e2e.cluster import QUEUES, Cluster, Obj, node, pod, until
 
 
@@ -33,24 +34,12 @@ async def test_every_pod_of_a_gang_that_waits_is_unschedulable_with_the_real_rea
         await until(lambda: all(scheduled(cluster, name)["status"] == "True" for name in names))
 
 
-CONF = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
-
-
 @pytest.mark.parametrize("flags, reason", [((), "WaitingForQueue"), (("--unschedulable=all",), "Unschedulable")])
 async def test_a_pod_that_nodes_could_not_help_asks_for_none(
     tmp_path: Path, flags: tuple[str, ...], reason: str
 ) -> None:
     """Quota that a queue states; a pod behind somebody's gate keeps what the API server says of it."""
-    (tmp_path / "conf").write_text(CONF)
+    (tmp_path / "conf").write_text(BY_QUEUE)
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1, 8)
         cluster.store.create(QUEUES, {"kind": "Queue", "metadata": {"name": "q"}, "spec": {"capability": {"cpu": "2"}}})

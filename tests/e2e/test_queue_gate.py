@@ -7,21 +7,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from tests.dsl import BY_QUEUE
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, pod, until
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
-CONF = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
 
 
 def gated(cluster: Cluster, name: str, size: int, *others: str) -> list[str]:
@@ -60,7 +51,7 @@ def lifts(path: Path) -> list[tuple[str, str]]:
 
 async def started(cluster: Cluster, folder: Path, name: str = "a") -> Path:
     file = folder / "scheduler.conf"
-    file.write_text(CONF)
+    file.write_text(BY_QUEUE)
     daemon = await cluster.started(name, f"--scheduler-conf={file}")
     return daemon.log
 

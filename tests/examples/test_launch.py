@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from vcd.scheduling.arguments import Argument, ArgumentError, parse_arguments
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "launch"
 NOON, NIGHT = "2026-11-21T12:00:00Z", "2026-11-21T23:30:00Z"
@@ -163,4 +165,17 @@ def test_the_arguments_of_the_page_are_checked(ranked: Path) -> None:
 def test_python_on_the_page_is_python() -> None:
     for block in blocks("python"):
         compile(block, "extending.md", "exec")
-    assert len(blocks("python")) == 6
+    assert len(blocks("python")) == 7
+
+
+def test_the_pages_arguments_are_read_as_it_says() -> None:
+    (block,) = (block for block in blocks("python") if block.startswith("arguments = "))
+    found: dict[str, Any] = {"Argument": Argument}
+    exec(block, found)
+    given = {"rank.url": "http://r", "rank.cache": False, "rank.strict": True, "rank.tiers": [{"label": "a"}]}
+    values = parse_arguments(found["arguments"], given)
+    assert [(item["label"], item["rank"]) for item in values["rank.tiers"]] == [("a", 0)]
+    told = [str(notice) for notice in values.notices]
+    assert told == ["rank.cache has no effect: they are always kept", "rank.strict: new nodes stay empty"]
+    with pytest.raises(ArgumentError, match=r"rank\.url"):
+        parse_arguments(found["arguments"], {})

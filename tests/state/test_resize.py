@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, group, node, planned, pod, quantities, queue
+from tests.dsl import BY_QUEUE, Manifest, gang, group, node, planned, pod, quantities, queue
 from tests.world import World
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.objects import Pod
@@ -14,16 +14,6 @@ from vcd.state.cluster import ClusterState
 
 INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 DEFERRED = {**INFEASIBLE, "reason": "Deferred"}
-CONF = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
 
 
 def status_of(actual: Manifest | None, allocated: Manifest | None = None, name: str = "c") -> Manifest:
@@ -52,7 +42,9 @@ def resized(
 def room_left(*old: Manifest, resource: str, room: int) -> int:
     """How many pods of one unit still fit beside ``old``."""
     amounts = {"cpu": 100, "memory": 100, resource: room}
-    result = planned(node("n", **amounts), group("old"), *old, gang("new", room, members=1, **{resource: 1}), conf=CONF)
+    result = planned(
+        node("n", **amounts), group("old"), *old, gang("new", room, members=1, **{resource: 1}), conf=BY_QUEUE
+    )
     return len(result.binds)
 
 
@@ -110,13 +102,15 @@ def test_a_pod_with_requests_as_a_whole_is_counted_with_the_largest_of_these() -
 def test_a_queue_holds_what_its_pods_are_counted_with() -> None:
     one = resized("a", status_of({"cpu": 3}, {"cpu": 3}), cpu=1)
     objects = [node("n"), queue("q", capability={"cpu": "4"}), group("old", queue="q"), one]
-    result = planned(*objects, gang("new", 2, members=1, cpu=1, queue="q"), conf=CONF)
+    result = planned(*objects, gang("new", 2, members=1, cpu=1, queue="q"), conf=BY_QUEUE)
     assert len(result.binds) == 1
 
 
 def test_room_comes_back_when_the_resize_is_done() -> None:
     before, after = ({"cpu": 6}, {"cpu": 6}), ({"cpu": 2}, {"cpu": 2})
-    world = World(node("n"), group("old"), resized("a", status_of(*before), cpu=2), gang("new", 1, cpu=4), conf=CONF)
+    world = World(
+        node("n"), group("old"), resized("a", status_of(*before), cpu=2), gang("new", 1, cpu=4), conf=BY_QUEUE
+    )
     world.cycle()
     assert world.placed("new") == {}
     world.put(resized("a", status_of(*after), cpu=2))
@@ -126,7 +120,7 @@ def test_room_comes_back_when_the_resize_is_done() -> None:
 
 
 def test_a_checkpoint_and_the_rest_are_the_whole() -> None:
-    world = World(node("n"), group("old"), resized("a", status_of({"cpu": 6}, {"cpu": 6}), cpu=2), conf=CONF)
+    world = World(node("n"), group("old"), resized("a", status_of({"cpu": 6}, {"cpu": 6}), cpu=2), conf=BY_QUEUE)
     loaded = ClusterState.load(world.state.dump())
     assert loaded.dump() == world.state.dump()
     assert [shape.requests["cpu"] for shape in loaded.shapes.values if shape] == [6000]
@@ -146,5 +140,5 @@ def test_what_the_kubelet_repeats_of_the_spec_is_not_kept() -> None:
 
 
 def test_a_status_that_cannot_be_read_sets_the_pod_aside_with_its_name() -> None:
-    result = planned(node("n"), group("old"), resized("a", status_of({"cpu": "x"}, {"cpu": 1}), cpu=2), conf=CONF)
+    result = planned(node("n"), group("old"), resized("a", status_of({"cpu": "x"}, {"cpu": 1}), cpu=2), conf=BY_QUEUE)
     assert list(result.set_aside) == ["Pod default/a"]
