@@ -194,7 +194,7 @@ async def test_what_never_starts_says_why(tmp_path: Path) -> None:
     ]
     assert (
         "  never starts in 2 of 2 runs, since it waits at predicate for huge-0: "
-        "a pod of the group is larger than any node (needs cpu 9, largest node cpu 8);" in "\n".join(found.lines())
+        "a pod of the group is larger than any node (largest node cpu 8, needs cpu 9);" in "\n".join(found.lines())
     )
 
 
