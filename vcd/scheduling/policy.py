@@ -423,7 +423,7 @@ class _Reading:
         if "type" in given and "address" not in given and kind in _ADDRESSED:
             message = f"missing: no sample is ever taken without the URL of {kind}"
             found = self._found(node, ("type",))
-            self._report.error(found, "metrics.address", message, value="", harmless=self._logged)
+            self._report.warn(found, "metrics.address", message)
 
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
