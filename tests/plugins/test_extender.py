@@ -658,6 +658,23 @@ def test_nobody_is_evicted_for_a_placement_that_it_refuses(action: str) -> None:
         assert told.requests("allocateFunc")
 
 
+def test_reclaim_tries_the_next_node_where_a_placement_is_refused() -> None:
+    """As Volcano does: the first node's pods stay, the second one's go."""
+    queues = [queue("q"), queue("other", weight=1)]
+    victims = gang("v", 4, members=1, cpu=4, on=["n0", "n0", "n1", "n1"], queue="other")
+    objects = [node("n0", cpu=8), node("n1", cpu=8), *queues, *victims, *gang("g", 2, members=1, queue="q", cpu=4)]
+
+    def answer(request: Json) -> Json:
+        task = request["task"]
+        return {"errorMessage": "no license"} if (task["Name"], task["NodeName"]) == ("g-0", "n0") else {}
+
+    before = ("priority", "gang", "predicates", "proportion")
+    session, _ = decided({"allocateFunc": answer}, objects, before=before, actions="enqueue, reclaim")
+    operations = [op for statement in session.statements for op in statement.operations()]
+    assert [(op.key, op.node) for op in operations if op.verb == "pipeline"] == [("default/g-0", "n1")]
+    assert [op.node for op in operations if op.verb == "evict"] == ["n1"]
+
+
 def test_a_reverse_that_it_refuses_is_made_all_the_same() -> None:
     session, told = decided({"deallocateFunc": {"errorMessage": "no"}}, node("n", cpu=1), gang("g", 2, cpu=1))
     assert (len(told.asked), int(session.nodes.usage.used.sum())) == (1, 0)

@@ -72,13 +72,16 @@ class ReclaimAction(Action):
             statement.pipeline(task, vacant)
             return
         save_point = statement.save()
+        refused: list[int] = []
         while nodes:
             offered = room.offered(task, nodes[-1])
             if offered and room.free(statement, task, nodes[-1], offered) is not None:
-                if not statement.pipeline(task, nodes[-1]):
-                    statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
-                return
+                if statement.pipeline(task, nodes[-1]):
+                    break
+                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                refused.append(nodes[-1])
             nodes.pop()
+        nodes.extend(reversed(refused))  # others of its kind may be let in
 
 
 def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]:
