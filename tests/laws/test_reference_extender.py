@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.laws.plans import without
+from tests.laws.plans import without_effect
 from tests.laws.test_reference import blocks
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase
-from tests.reference.extended import extended_case
+from tests.reference.extended import VICTIMS, extended_case
 from tests.reference.extender import KIND, Server
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -44,27 +44,45 @@ class Answering(OneByOne):
             points = {n["Name"]: server.points(job, n["Name"], len(n["Tasks"] or ())) for n in asked["nodes"]}
             return {"nodeScore": points}
         if verb == "jobEnqueueable":
-            return {"status": server.vote(f"{asked['job']['Namespace']}/{asked['job']['Name']}")}
+            return {"status": server.vote(_key(asked["job"]))}
         if verb == "jobReady":
-            return {"status": server.ready(f"{asked['job']['Namespace']}/{asked['job']['Name']}")}
+            return {"status": server.ready(_key(asked["job"]))}
+        if verb in ("preemptable", "reclaimable"):
+            evictor, uids = _key(asked["evictor"]), [one["UID"] for one in asked["evictees"]]
+            victims = [{"UID": uid} for uid in uids if server.names(verb, evictor, uid)]
+            return {"status": int(server.has_a_say(verb, evictor)), "victims": victims}
+        if verb == "allocateFunc":
+            refused = server.forbids(_key(asked["task"]), asked["task"]["NodeName"])
+            return {"errorMessage": "refused" if refused else ""}
+        server.admitted += verb == "jobEnqueued"
         return {"overused": server.overused(asked["queue"]["Name"])} if verb == "queueOverused" else {}
 
 
+def _key(told: Any) -> str:
+    return f"{told['Namespace']}/{told['Name']}"
+
+
 def planned(case: RandomCase) -> dict[str, dict[str, str]]:
-    """The fast core's binds and pipelined pods."""
+    """The fast core's binds, evictions and pipelined pods."""
     policy = read_policy(case.conf)
     answers = Answering(Server(next(one for one in case.objects if one["kind"] == KIND)))
     state = state_of([one for one in case.objects if one["kind"] != KIND], kinds=kinds_read(policy))
     now = int(NOW.timestamp()) * 10**9
     plan = plan_of(run(SnapshotMaker(state).snapshot(), policy, now, 0, outside=answers))
     operations = [operation for statement in plan.statements for operation in statement.operations]
-    return {verb: {one.key: one.node for one in operations if one.verb == verb} for verb in ("bind", "pipeline")}
+    return {
+        verb: {one.key: one.node for one in operations if one.verb == verb} for verb in ("bind", "evict", "pipeline")
+    }
 
 
 def wrong(case: RandomCase) -> dict[str, Any]:
     """What the two decide differently."""
     slow, fast = decide(case.objects, case.conf, NOW), planned(case)
-    pairs = {"binds": (slow.binds, fast["bind"]), "pipelined": (slow.pipelined, fast["pipeline"])}
+    pairs: dict[str, tuple[Any, Any]] = {
+        "binds": (slow.binds, fast["bind"]),
+        "evictions": (slow.evictions, sorted(fast["evict"])),
+        "pipelined": (slow.pipelined, fast["pipeline"]),
+    }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
@@ -74,8 +92,15 @@ def test_the_fast_core_asks_an_extender_as_the_reference(block: range) -> None:
 
 
 def test_the_answers_matter() -> None:
-    """That the comparison is about something: without the plugin many clusters come out otherwise."""
-    cases = [extended_case(seed) for seed in range(100)]
+    """That the comparison is about something: without its answer to each question some clusters differ."""
+    points = ("predicate", "nodeOrder", "jobEnqueueable", "jobEnqueued", "overused", "jobReady", *VICTIMS)
+    assert without_effect(extended_case, [("extender", point) for point in points], range(300)) == {}
+
+
+def test_refused_placements_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the comparison is about something: were no placement refused, some clusters would come out otherwise."""
+    cases = [extended_case(seed) for seed in range(80)]
     results = [decide(case.objects, case.conf, NOW) for case in cases]
-    others = [decide(case.objects, without(case.conf, "extender"), NOW) for case in cases]
-    assert sum(one.binds != other.binds for one, other in zip(results, others, strict=True)) >= 25
+    monkeypatch.setattr(Server, "forbids", lambda *_: False)
+    others = [decide(case.objects, case.conf, NOW) for case in cases]
+    assert sum(one != other for one, other in zip(results, others, strict=True)) >= 4

@@ -67,7 +67,7 @@ def allocate(session: Session) -> None:
     placed = any(job.having("Allocated", "Pipelined", "Binding") for job in session.cluster.jobs.values())
     if session.pains and not placed:
         for name, jobs in everybody.items():
-            for job in session.jobs_in_order(jobs):
+            for job in session.jobs_in_order([job for job in jobs if job.failed_roles]):
                 if not session.overused(session.cluster.queues[name]):
                     _second_round(session, session.cluster.queues[name], job)
 
@@ -163,8 +163,7 @@ def _backfill(session: Session, job: Job, task: Task) -> bool:
     if not nodes:
         job.fit_errors[task.key] = reasons
         return False
-    session.place(task, session.best(task, nodes), "Allocated")
-    return True
+    return session.place(task, session.best(task, nodes), "Allocated")
 
 
 def _allocate_job(session: Session, queue: Queue, job: Job, tasks: list[Task]) -> Statement | None:
@@ -194,7 +193,7 @@ def _allocate_job(session: Session, queue: Queue, job: Job, tasks: list[Task]) -
 
 
 def _try(session: Session, job: Job, task: Task, statement: Statement) -> bool:
-    """Place a task on its best node, now or once it has room; whether there is one."""
+    """Place a task on its best node, now or once it has room; whether there is one, though the placement be refused."""
     nodes, reasons = _candidates(session, task)
     if not nodes:
         job.fit_errors[task.key] = reasons

@@ -39,6 +39,9 @@ class RandomCase:
 class Maker:
     """Draws one case. `chance` decides which features it has at all, `often` how often one of them is used."""
 
+    flags = tuple(sorted(FLAGS.values()))
+    """The keys that turn an extension point off."""
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.objects: list[Manifest] = []
@@ -449,7 +452,8 @@ class Maker:
     def plugin_lines(self, name: str) -> list[str]:
         lines = [f"  - name: {name}"]
         if self.uses("flags", 0.3):
-            lines.append(f"    {FLAGS[self.pick(FLAGS)]}: {self.pick(('true', 'false', 'false'))}")
+            keys = self.random.sample(self.flags, self.random.randint(1, 3))
+            lines += [f"    {key}: {self.pick(('true', 'false', 'false'))}" for key in keys]
         arguments = self.arguments(name)
         if arguments:
             lines += ["    arguments:", *[f"      {key}: {value}" for key, value in arguments.items()]]

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reference.clusters import Maker, Manifest, RandomCase
+from tests.reference.config import EVICTION_FLAGS, FLAGS
 
 PROTECTING = ("conformance", "pdb", "cdp")
+_OFF = ("volumes", "spread", "gates", "loose", "quota", "closed", "full", "terminating", "zones")
+_APART = ("selectors", "affinity", "taints", "ports", "init", "gpu", "besteffort", "namespaces", "roles")
+"""What keeps pods from nodes, or tells them apart otherwise than by size."""
 
 
 class CrowdedMaker(Maker):
     """Draws one case: nodes full of running groups, and groups of other priorities that wait."""
+
+    flags = tuple(sorted({**FLAGS, **EVICTION_FLAGS}.values()))
+    contests = 0.0
+    """In how many cases it is about who of many has to go."""
+    contested = False
+    """Whether this is one of them: one or two large nodes full of small pods, and nothing else."""
 
     def plugins(self) -> list[str]:
         found = ["priority", "gang", "predicates"]
@@ -30,8 +40,7 @@ class CrowdedMaker(Maker):
         return super().arguments(name)
 
     def make(self) -> list[Manifest]:
-        off = ("volumes", "spread", "gates", "loose", "quota", "closed", "full", "flags", "terminating", "zones")
-        self.has.update(dict.fromkeys(off, False), crowded=True, priorities=True)
+        self.begin()
         self.make_namespaces()
         self.make_nodes()
         self.make_classes()
@@ -49,32 +58,62 @@ class CrowdedMaker(Maker):
                 one["spec"]["priorityClassName"] = "high"
         return self.objects
 
+    def begin(self) -> None:
+        """Decide what there is at all."""
+        self.has.update(dict.fromkeys(_OFF, False), crowded=True, priorities=True)
+        self.contested = self.often(self.contests)
+        if self.contested:
+            self.has.update(dict.fromkeys(_APART, False))
+
+    def container(self, number: int) -> Manifest:
+        container = super().container(number)
+        if self.contested:
+            requests = {"cpu": self.pick(("500m", "1", "1", "2")), "memory": self.pick(("512Mi", "1Gi", "2Gi"))}
+            container["resources"] = {"requests": requests}
+        return container
+
+    def make_nodes(self) -> None:
+        super().make_nodes()
+        if self.contested:
+            kept = self.pick((1, 1, 2))
+            self.nodes = self.nodes[:kept]
+            self.objects = [
+                one for one in self.objects if one["kind"] != "Node" or one["metadata"]["name"] in self.nodes
+            ]
+            for one in self.objects:
+                if one["kind"] == "Node":
+                    one["status"]["allocatable"].update(cpu="8", memory="12Gi", pods="110")
+                    one["status"]["capacity"] = dict(one["status"]["allocatable"])
+
     def make_running(self, name: str, queues: list[str]) -> None:
-        """A group whose pods run, one after the other on the nodes, some with a cool-down or protected."""
+        """A group whose pods run, some with a cool-down or protected."""
         size = self.random.randint(1, 4)
+        namespace = "kube-system" if self.contested and self.often(0.1) else "default"
         spec = {"minMember": self.random.randint(0, size), "queue": self.pick(queues)}
         spec["priorityClassName"] = self.pick(("low", "low", "low", "high"))
-        meta = {"name": name, "namespace": "default", "creationTimestamp": self.time()}
+        meta = {"name": name, "namespace": namespace, "creationTimestamp": self.time()}
         self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=spec, status={"phase": "Running"})
         for index in range(size):
-            pod_spec = {**self.pod_spec("default"), "nodeName": self.pick(self.nodes), "schedulerName": "volcano"}
+            pod_spec = {**self.pod_spec(namespace), "nodeName": self.pick(self.nodes), "schedulerName": "volcano"}
             if self.often(0.5):
                 pod_spec["priority"] = self.pick((0, 10, 1000))
-            if self.often(0.1):
+            if self.often(0.2 if self.contested else 0.1):
                 pod_spec["priorityClassName"] = "system-node-critical"
             marks = {"scheduling.k8s.io/group-name": name}
-            if self.often(0.2):
+            if self.often(0.35 if self.contested else 0.2):
                 marks["volcano.sh/cooldown-time"] = self.pick(("1h", "100000h", "x"))
             if self.often(0.1):
                 marks["volcano.sh/preemptable"] = self.pick(("false", "true"))
             pod_meta = {
                 "name": f"{name}-{index}",
-                "namespace": "default",
-                "uid": f"default-{name}-{index}",
+                "namespace": namespace,
+                "uid": f"{namespace}-{name}-{index}",
                 "creationTimestamp": self.time(),
                 "annotations": marks,
                 "labels": {"app": self.pick(("web", "db", "cache"))},
             }
+            if self.contested and self.often(0.05):  # asked to go five seconds ago, or much longer
+                pod_meta["deletionTimestamp"] = self.pick(("2026-11-21T08:00:25Z", "2026-11-21T07:59:00Z"))
             placed = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
             self.add("v1", "Pod", pod_meta, spec=pod_spec, status={"phase": "Running", "conditions": [placed]})
 

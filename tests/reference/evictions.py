@@ -63,7 +63,9 @@ def leave(session: Session, point: str, asker: Task, tasks: list[Task]) -> Leave
         on = [one.name for one in tier if one.name in session.points.get(point, {}) and point not in one.off]
         if not on:
             continue
-        answers = [session.points[point][name](asker) for name in on]
+        answers = [answer for name in on if (answer := session.points[point][name](asker)) is not None]
+        if not answers:
+            continue
         others = [
             one.name
             for each in session.configuration.tiers
@@ -301,12 +303,14 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task, may:
         vacant, _ = session.feasible(task, session.node_order)
         if vacant:
             idle = [node for node in vacant if task.request.fits(node.idle)]
-            statement.pipeline(task, session.best(task, idle or vacant))
-            return True
+            return statement.pipeline(task, session.best(task, idle or vacant))
+    start = len(statement.steps)
     for node in session.ranked(task, session.node_order):
         if _free(session, queue, statement, task, node, may):
-            statement.pipeline(task, node)
-            return True
+            placed = statement.pipeline(task, node)
+            if not placed:
+                statement.undo(start)
+            return placed
     return False
 
 

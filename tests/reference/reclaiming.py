@@ -7,21 +7,23 @@ from typing import Any
 
 from tests.reference.clusters import GPU, Manifest, RandomCase
 from tests.reference.crowded import PROTECTING, CrowdedMaker
-from tests.reference.model import pod_requests
+from tests.reference.model import GROUP_KEYS, pod_requests
 from tests.reference.values import quantity
 
-SHARING = ("proportion", "proportion", "capacity", "capacity tree", "capacity tree", "drf tree")
+SHARING = ("proportion", "proportion", "capacity", *["capacity tree"] * 3, "drf tree")
 
 
 class ReclaimMaker(CrowdedMaker):
     """Draws one case: nodes full of running groups of some queues, and groups of others that wait."""
 
+    contests = 0.6
     shares = ""
     """What divides the cluster among queues."""
 
     def plugins(self) -> list[str]:
         found = ["priority", "gang", "predicates", self.shares.partition(" ")[0]]
-        found += [name for name in (*PROTECTING, "binpack", "nodeorder") if self.often(0.3)]
+        found += [name for name in PROTECTING if self.often(0.5 if self.contested else 0.3)]
+        found += [name for name in ("binpack", "nodeorder") if self.often(0.3)]
         if self.shares != "drf tree" and self.often(0.3):
             found.append("drf")
         if self.often(0.2):
@@ -33,8 +35,13 @@ class ReclaimMaker(CrowdedMaker):
         lines = super().plugin_lines(name)
         if self.shares == f"{name} tree":
             lines.insert(1, "    enableHierarchy: true")
-        if self.often(0.04):
-            lines.insert(1, f"    {self.pick(('enableReclaimable', 'enablePreemptive', 'enableJobStarving'))}: false")
+        if name == "proportion" and self.often(0.3):  # then what it says of preemptive stands alone
+            off = ("enableReclaimable", "enabledAllocatable", "enabledOverused")
+            lines = [
+                lines[0],
+                *(f"    {key}: false" for key in off),
+                *(one for one in lines[1:] if ": false" not in one),
+            ]
         return lines
 
     def actions(self) -> str:
@@ -44,21 +51,23 @@ class ReclaimMaker(CrowdedMaker):
 
     def arguments(self, name: str) -> dict[str, Any]:
         if self.shares == "capacity tree" and name == "capacity":
-            return {"ancestorReclaimLevel": self.random.randint(0, 2)}
+            return {"ancestorReclaimLevel": self.pick((0, 0, 1, 2))}
         return super().arguments(name)
 
     def make_queues(self) -> list[str]:
         self.has["quota"] = False
         self.shares = self.pick(SHARING)
-        names = [f"q{i}" for i in range(self.random.randint(2, 4))]
+        names = [f"q{i}" for i in range(self.random.randint(3 if self.contested else 2, 4))]
         version = "scheduling.volcano.sh/v1beta1"
         for name in names:
             spec: dict[str, Any] = {"weight": self.random.randint(1, 4)}
-            if self.often(0.7):
-                spec["deserved"] = self.amounts(1, 9)
-            if self.often(0.2):
+            asks = self.contested and name == names[-1]
+            if asks or self.often(0.5 if self.contested else 0.7):
+                few = (0, self.pick((1, 1, 3))) if self.contested else (1, 9)
+                spec["deserved"] = self.amounts(*((6, 9) if asks else few))
+            if self.often(0.1 if self.contested else 0.2):
                 spec["guarantee"] = {"resource": self.amounts(1, 3)}
-            if self.often(0.2):
+            if self.often(0.05 if self.contested else 0.2):
                 spec["capability"] = {"cpu": str(self.random.randint(3, 12))}
             if self.often(0.2):
                 spec["priority"] = self.random.randint(0, 2)
@@ -89,11 +98,15 @@ class ReclaimMaker(CrowdedMaker):
         """Parents, one of them often below the other, mostly with room for what their children are due."""
         version = "scheduling.volcano.sh/v1beta1"
         self.add(version, "Queue", {"name": "root"}, spec={"weight": 1}, status={"state": "Open"})
-        parents = ["dep0", "dep1", "dep2"][: self.random.randint(1, 3)]
+        plain = self.contested and self.often(0.7)
+        parents = ["dep0", "dep1", "dep2"][: 2 if plain else self.random.randint(1, 3)]
         for number, name in enumerate(parents):
-            spec: dict[str, Any] = {"weight": 1, "parent": self.pick(["root", *parents[:number]])}
+            spec: dict[str, Any] = {"weight": 1, "parent": "root" if plain else self.pick(["root", *parents[:number]])}
             room = 400 // 4**number
             spec["deserved"] = {"cpu": str(room), "memory": f"{room}Gi", GPU: str(room)}
+            if plain:
+                self.add(version, "Queue", {"name": name}, spec=spec, status={"state": "Open"})
+                continue
             if self.often(0.6):
                 spec["deserved"] = {"cpu": str(self.random.randint(8, 30)), "memory": f"{room}Gi", GPU: str(room)}
             spec["guarantee"] = {"resource": {"cpu": str(self.pick((0, 0, 4, 8)))}}
@@ -102,25 +115,26 @@ class ReclaimMaker(CrowdedMaker):
             self.add(version, "Queue", {"name": name}, spec=spec, status={"state": "Open"})
         for queue in self.objects:
             if queue["kind"] == "Queue" and queue["metadata"]["name"] in names:
-                queue["spec"]["parent"] = self.pick([*parents, "root"])
+                beside = queue["metadata"]["name"] in (names[0], names[-1])
+                queue["spec"]["parent"] = parents[not beside] if plain else self.pick([*parents, "root"])
                 if self.often(0.8):
                     queue["spec"].pop("guarantee", None)
 
     def make(self) -> list[Manifest]:
-        off = ("volumes", "spread", "gates", "loose", "quota", "closed", "full", "flags", "terminating", "zones")
-        self.has.update(dict.fromkeys(off, False), crowded=True, priorities=True)
+        self.begin()
         for name in ("selectors", "affinity", "taints", "ports"):
             self.has[name] = self.has[name] and self.often(0.4)
         self.make_namespaces()
         self.make_nodes()
         self.make_classes()
         queues = self.make_queues()
-        greedy = queues[: self.random.randint(1, len(queues) - 1)]
+        greedy = queues[:-1] if self.contested else queues[: self.random.randint(1, len(queues) - 1)]
+        asking = queues[-1:] if self.contested else queues[1:]
         for number in range(self.random.randint(6, 12)):
             self.make_running(f"r{number}", greedy if self.often(0.8) else queues)
         for number in range(self.random.randint(1, 3)):
-            self.make_job(number, queues[1:] if self.often(0.8) else queues)
-        for number in range(self.random.randint(0, 2)):
+            self.make_job(number, asking if self.often(0.8) else queues)
+        for number in range(self.random.randint(*((1, 3) if self.contested else (0, 2)))):
             self.make_budget(number)
         self.fit()
         for one in self.objects:
@@ -145,6 +159,10 @@ class ReclaimMaker(CrowdedMaker):
                 spec["minMember"] = self.random.randint(0, 1) if runs else self.pick((1, 1, 2))
             if kind == "PodGroup" and one["metadata"]["name"][0] == "j" and spec.get("minResources"):
                 spec["minResources"] = {"cpu": "1"}
+            if self.contested and kind == "PodGroup" and one["status"]["phase"] == "Pending" and self.often(0.7):
+                one["status"]["phase"] = "Inqueue"
+            if self.contested and kind == "Pod" and "nodeName" not in spec:
+                spec["containers"][0]["resources"]["requests"]["cpu"] = self.pick(("1", "2", "3", "4"))
             if kind == "Pod" and spec.get("nodeName") in left:
                 asks = [pod_requests(one, use_status=False).get(name, Fraction(0)) for name in ("cpu", "memory")]
                 free = left[spec["nodeName"]]
@@ -152,7 +170,8 @@ class ReclaimMaker(CrowdedMaker):
                     continue
                 left[spec["nodeName"]] = [has - wants for wants, has in zip(asks, free, strict=True)]
             kept.append(one)
-        self.objects = kept
+        groups = {(one["metadata"].get("annotations") or {}).get(GROUP_KEYS[0]) for one in kept if one["kind"] == "Pod"}
+        self.objects = [one for one in kept if one["kind"] != "PodGroup" or one["metadata"]["name"] in groups]
 
 
 def reclaim_case(seed: int) -> RandomCase:

@@ -271,10 +271,12 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task) -> N
             idle = [node for node in vacant if task.request.fits(node.idle)]
             statement.pipeline(task, session.best(task, idle or vacant))
             return
+    start = len(statement.steps)
     for node in session.node_order:
         if _free(session, queue, statement, task, node):
-            statement.pipeline(task, node)
-            return
+            if statement.pipeline(task, node):
+                return
+            statement.undo(start)
 
 
 def _free(session: Session, queue: Queue, statement: Statement, task: Task, node: Node) -> bool:

@@ -33,7 +33,8 @@ class Session:
             judge_sizes(cluster)
             judge_gates(cluster)
         self.points: dict[str, dict[str, Callable[..., Any]]] = {}
-        self.handlers: list[tuple[Callable[[Task], None], Callable[[Task], None]]] = []
+        self.handlers: list[tuple[Callable[[Task], bool | None], Callable[[Task], None]]] = []
+        """What is told of each placement, and may refuse it, and of each that is taken back."""
         self.closers: list[Callable[[], None]] = []
         self.binds: dict[str, str] = {}
         self.bind_annotations: dict[str, dict[str, str]] = {}
@@ -191,11 +192,14 @@ class Session:
 
     # -- changes ----------------------------------------------------------
 
-    def place(self, task: Task, node: Node, status: str) -> None:
+    def place(self, task: Task, node: Node, status: str) -> bool:
+        """Put a task on a node; False, with all as it was, where somebody who is told of it refuses it."""
         task.status, task.node = status, node.name
         node.add(task)
-        for allocate, _ in self.handlers:
-            allocate(task)
+        refused = [allocate(task) for allocate, _ in self.handlers]
+        if any(refused):
+            self.displace(task)
+        return not any(refused)
 
     def displace(self, task: Task) -> None:
         task.status = "Pending"
@@ -240,15 +244,17 @@ class Statement:
         self.steps: list[tuple[Task, str]] = []
         """Each task with the status that it had before."""
 
-    def allocate(self, task: Task, node: Node) -> None:
-        self._place(task, node, "Allocated")
+    def allocate(self, task: Task, node: Node) -> bool:
+        return self._place(task, node, "Allocated")
 
-    def pipeline(self, task: Task, node: Node) -> None:
-        self._place(task, node, "Pipelined")
+    def pipeline(self, task: Task, node: Node) -> bool:
+        return self._place(task, node, "Pipelined")
 
-    def _place(self, task: Task, node: Node, status: str) -> None:
-        self.steps.append((task, task.status))
-        self.session.place(task, node, status)
+    def _place(self, task: Task, node: Node, status: str) -> bool:
+        placed = self.session.place(task, node, status)
+        if placed:
+            self.steps.append((task, "Pending"))
+        return placed
 
     def evict(self, task: Task) -> None:
         self.steps.append((task, task.status))

@@ -15,6 +15,7 @@ RECENT = ("2026-11-21T07:59:30Z", "2026-11-21T07:57:00Z", "2026-11-21T08:00:10Z"
 class ShuffleMaker(ReclaimMaker):
     """Draws one case: some nodes in revocable zones, whose windows are open or not at eight in the morning."""
 
+    contests = 0.0
     hunts = False
     """Whether it is about preemption: one queue, and those who wait are not preemptable."""
 
