@@ -666,6 +666,18 @@ def test_cpu_and_memory_that_are_leaving_are_waited_for_too() -> None:
     assert list(world.placed("new")) == ["new-0"]
 
 
+def test_where_the_quota_holds_nobody_only_who_leaves_with_the_same_card_is_waited_for() -> None:
+    """enabledAllocatable false: what lacks of card B, or of cpu, is nobody's who is leaving with card A."""
+    off = card_conf(actions="allocate").replace(
+        "name: capacity-card", "name: capacity-card\n    enabledAllocatable: false"
+    )
+    nodes, quota = [carded("a", A, 4), carded("b", B, 4)], card_queue("q", {A: 1, B: 1}, capability={"cpu": 1})
+    held = users("held", 1, B, on=["b"], cpu=1)
+    world = World(nodes, quota, leaving("old", "a", gpu=1), held, users("new", 1, B, cpu=1), conf=off)
+    world.rest()
+    assert world.placed("new") == {"new-0": "b"}
+
+
 def test_what_a_preemption_frees_is_bound_only_when_it_is_free() -> None:
     """Whoever asks next; and nobody else goes meanwhile."""
     tiers = conf("priority", "conformance", "predicates", "capacity-card", actions="allocate, preempt")
@@ -698,9 +710,9 @@ def test_an_eviction_that_is_taken_back_leaves_nothing() -> None:
     account = plugin_of(session, CapacityCardPlugin)._queues[queue_of(session, "q").index]
     statement = Statement(session, "preempt", job_of(session, "run"))
     statement.evict(task_of(session, "run-0"), "")
-    assert (account.left(A), account.left_now(A), account.basic_leaving[0]) == (2000, 1000, 1000)
+    assert (account.left(A), account.leaving, account.basic_leaving[0]) == (2000, {A: 1000}, 1000)
     statement.discard()
-    assert (account.left(A), account.left_now(A), account.leaves()) == (1000, 1000, False)
+    assert (account.left(A), account.leaves()) == (1000, False)
 
 
 # --- order ------------------------------------------------------------------------------------------------------------

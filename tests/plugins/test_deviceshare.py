@@ -103,6 +103,17 @@ def chosen(*objects: Any, conf: str) -> dict[str, str]:
     return {name: annotations[IDS] for name, annotations in bound(*objects, conf=conf).items()}
 
 
+def test_without_its_test_of_nodes_a_placement_without_a_card_is_refused() -> None:
+    """As in Volcano: no node is left out or rated for its cards, and who gets none is not bound."""
+    on = config(weight=9, policy="binpack")
+    off = on.replace("name: deviceshare", "name: deviceshare\n    enablePredicate: false")
+    small, large = gpus("a", card("A", 8000)), gpus("b", card("B", 16000))
+    assert bound(small, large, vpod("p", memory=10000), conf=off) == {}
+    assert chosen(small, large, vpod("p", memory=6000), conf=off) == {"p": "A,NVIDIA,6000,0:"}
+    assert bound(small, large, vpod("p", memory=6000, cores=101), conf=off) == {}
+    assert session_after(small, vpod("p", memory=6000), conf=off).evaluator.scores == ()
+
+
 # --- room on cards ------------------------------------------------------------------------------------------------
 
 

@@ -312,6 +312,16 @@ def test_pods_of_one_session_get_cpus_of_their_own() -> None:
     assert written(*numa("n", 4), group("g"), *pods) == {"p0": "0-1", "p1": "2-3"}
 
 
+def test_without_its_test_of_nodes_it_rates_and_hands_out_nothing() -> None:
+    """As in Volcano, where both follow from what the test found."""
+    off = config(weight=5).replace("name: numa-aware", "name: numa-aware\n    enablePredicate: false")
+    for text, marks in ((off, {}), (config(weight=5), {CPUS: "0-1"})):
+        session = session_after(*numa("n", 4), guaranteed("p", 2, policy="best-effort"), conf=text)
+        (statement,) = plan_of(session).statements
+        assert [dict(operation.annotations) for operation in statement.operations] == [marks]
+        assert ("numa-aware" in {score.name for score in session.evaluator.scores}) == bool(marks)
+
+
 def test_a_placement_taken_back_frees_them() -> None:
     session = opened(*numa("n", 4), guaranteed("p", 3, policy="best-effort"), guaranteed("q", 3, policy="best-effort"))
     statement = Statement(session, "allocate", pending(session, "p").job)

@@ -101,6 +101,19 @@ def test_pods_whose_group_is_gone_count_against_their_queue_until_they_are_gone(
     assert len(world.placed("new")) == 3
 
 
+def test_pods_in_phase_unknown_count_against_no_queue(case: Case) -> None:
+    """As in Volcano, where they are not allocated: whatever divides the cluster, they hold room on their node only."""
+    lost = [{**one, "status": {"phase": "Unknown"}} if one["kind"] == "Pod" else one for one in _full(case)]
+    for old, placed in ((_full(case), 0), (lost, 3)):
+        world = World(*case.queues, case.node, old, of_case(case, "new", 4), conf=case.conf)
+        world.rest()
+        assert len(world.placed("new")) == placed
+
+
+def _full(case: Case) -> list[Manifest]:
+    return of_case(case, "old", 3, on=["n", "n", "n"])
+
+
 def test_a_siblings_orphans_count_against_their_parent() -> None:
     case = hierarchical()
     world = World(*case.queues, case.node, of_case(case, "old", 2, on=["n", "n"]), conf=case.conf)

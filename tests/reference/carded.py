@@ -34,8 +34,10 @@ class CardMaker(Maker):
         return super().arguments(name)
 
     def plugin_lines(self, name: str) -> list[str]:
-        """As of others, but that the quota itself is not turned off."""
-        return [line for line in super().plugin_lines(name) if name != "capacity-card" or "Allocatable" not in line]
+        lines = super().plugin_lines(name)
+        if name == "capacity-card" and not any("Allocatable" in line for line in lines) and self.often(0.05):
+            lines.insert(1, "    enabledAllocatable: false")  # the quota holds nobody at its gate
+        return lines
 
     def make(self) -> list[Manifest]:
         self.has.update(dict.fromkeys(("selectors", "volumes", "spread", "affinity", "taints"), False), gpu=True)

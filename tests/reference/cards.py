@@ -373,12 +373,16 @@ def deviceshare(session: Session, arguments: Arguments) -> None:
         plans = {node.name: best(task, node) for node in nodes}
         return {name: weight * int((plan[1] if plan else 0) + 0.5) for name, plan in plans.items()}
 
-    def allocate(task: Task) -> None:
-        if task.key not in cards.holders and cards.wants(task):
-            plan = cards.plan(task, task.node, later=task.status == "Pipelined")
-            if plan is not None:
-                time = cards.now if task.status == "Allocated" and plan[0] else None
-                cards.holders[task.key] = Holder(task, task.node, plan[0], time)
+    def allocate(task: Task) -> bool:
+        """Hand out cards; refuses a placement for which there are none."""
+        if task.key in cards.holders or not cards.wants(task):
+            return False
+        plan = cards.plan(task, task.node, later=task.status == "Pipelined")
+        if plan is None:
+            return True
+        time = cards.now if task.status == "Allocated" and plan[0] else None
+        cards.holders[task.key] = Holder(task, task.node, plan[0], time)
+        return False
 
     def deallocate(task: Task) -> None:
         if not task.evicted:
@@ -404,5 +408,5 @@ def deviceshare(session: Session, arguments: Arguments) -> None:
     session.register("predicate", "deviceshare", predicate)
     session.register("bindAnnotations", "deviceshare", annotations)
     session.register("kind", "deviceshare", kind)
-    if weight > 0:
+    if weight > 0 and "predicate" not in session.option("deviceshare").off:
         session.register("nodeOrder", "deviceshare", score)

@@ -158,7 +158,10 @@ def own_cpus(task: Task) -> list[int] | None:
 
 
 def numa_aware(session: Session, arguments: Arguments) -> None:
-    """Pods with CPUs of their own go where the topology manager admits them."""
+    """Pods with CPUs of their own go where the topology manager admits them; what is scored and handed out is what the
+    test of the node found."""
+    if "predicate" in session.option("numa-aware").off:
+        return
     weight = arguments.integer("weight", 1)
     found = {meta(one)["name"]: Machine(one) for one in session.cluster.all("Numatopology")}
     machines = {name: machine for name, machine in found.items() if name in session.cluster.nodes}

@@ -48,8 +48,10 @@ class MachineMaker(Maker):
         return super().arguments(name)
 
     def plugin_lines(self, name: str) -> list[str]:
-        lines = super().plugin_lines(name)  # whether CPUs count without the test of them is nobody's question
-        return [line for line in lines if name != "numa-aware" or "enablePredicate" not in line]
+        lines = super().plugin_lines(name)
+        if name == "numa-aware" and not any("enablePredicate" in line for line in lines) and self.often(0.05):
+            lines.insert(1, "    enablePredicate: false")
+        return lines
 
     def make_nodes(self) -> None:
         super().make_nodes()

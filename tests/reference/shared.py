@@ -54,8 +54,10 @@ class SharedMaker(Maker):
         return found
 
     def plugin_lines(self, name: str) -> list[str]:
-        lines = super().plugin_lines(name)  # whether cards count without the test of them is nobody's question
-        return [line for line in lines if name != "deviceshare" or "enablePredicate" not in line]
+        lines = super().plugin_lines(name)
+        if name == "deviceshare" and not any("enablePredicate" in line for line in lines) and self.often(0.05):
+            lines.insert(1, "    enablePredicate: false")
+        return lines
 
     def arguments(self, name: str) -> dict[str, Any]:
         if name != "deviceshare":

@@ -88,9 +88,10 @@ class Account:
         """What of a card's quota is not used."""
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
 
-    def left_now(self, card: str) -> int:
-        """What of a card's quota nobody holds, not even who is leaving."""
-        return self.left(card) - self.leaving.get(card, 0)
+    def waits_for_card(self, card: str, amount: int) -> bool:
+        """Whether so much of a card's quota is there only once who is leaving has gone."""
+        leaving = self.leaving.get(card, 0)
+        return leaving > 0 and self.left(card) - leaving < amount
 
     def leaves(self) -> bool:
         """Whether pods are leaving that hold some of this."""
@@ -99,7 +100,7 @@ class Account:
     def waits_for_basic(self, asked: Iterable[int]) -> bool:
         """Whether cpu or memory is there only once who is leaving has gone."""
         rows = zip(asked, self.basic_allocated, self.basic_leaving, self.limit, strict=True)
-        return any(amount > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
+        return any(amount > 0 < leaving and have + leaving + amount > may for amount, have, leaving, may in rows)
 
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not

@@ -55,7 +55,7 @@ class QuotaFreed(Predicate):
         else:
             at_once = np.ones(len(usage), np.bool_)
             for ask in request.asks:
-                short = tuple([card for card in ask.names if account.left_now(card) < ask.amount])
+                short = tuple([card for card in ask.names if account.waits_for_card(card, ask.amount)])
                 if short:
                     at_once &= ~self._cards.mask(ask.resource, short, False)
         if at_once.all():

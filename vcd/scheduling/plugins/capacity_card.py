@@ -67,7 +67,7 @@ class CapacityCardPlugin(Plugin):
     - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
       ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
       its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to
-      others only when they are gone.
+      others only when they are gone. A pod in phase Unknown counts against no queue, as with the other quotas.
     - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
       come first, then those with the smaller share, the largest allocated/deserved.
 

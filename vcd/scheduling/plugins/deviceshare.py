@@ -71,6 +71,9 @@ class DeviceSharePlugin(Plugin):
     their times, so each has one of its own; see NodeLockEnable for one pod at a time. MIG needs the geometries of
     the device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
 
+    With ``enablePredicate: false`` no node is left out or rated for its cards, and a placement for which its node has
+    none is refused.
+
     Ascend vNPU is not supported. With one of its switches, pods that ask for virtual NPUs (``huawei.com/npu-core``; the
     resources that the ConfigMap's vnpus name) wait, since their device plugin would not know which they got. Source:
     Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
@@ -333,9 +336,9 @@ class DeviceSharePlugin(Plugin):
                 yield OneAtATime(self)
 
     def node_order(self) -> Iterable[Score]:
-        """The score, where it has a weight."""
+        """The score, where it has a weight, and the test of cards is on that it rates."""
         weight: int = self.values["deviceshare.ScheduleWeight"]
-        if self.active and weight > 0:
+        if self.active and weight > 0 and self.flags.get("enablePredicate", True):
             yield CardScore(self, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
@@ -370,21 +373,22 @@ class DeviceSharePlugin(Plugin):
 
     # --- what happens in a trial --------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """A task gets cards, now or when they are free; or its eviction is taken back."""
+    def on_allocate(self, task: Task, row: int) -> Refusal | None:
+        """A task gets cards, now or when they are free, or no place; or its eviction is taken back."""
         if not self.active:
-            return
+            return None
         held = self._holdings.get(task.row)
         if held is not None:
             self._return(held)
-            return
+            return None
         ask = self.ask_of(task)
         if ask is None:
-            return
+            requests = self._requested(task.shape)
+            return Refusal(requests) if isinstance(requests, str) else None
         waiting = task.status == TaskStatus.PIPELINED
         plan = self._fitting(ask).plan(row, later=waiting)
         if plan is None:
-            return
+            return Refusal(SharedCards.reason)
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
         time = None if waiting or not plan.pieces else self.handing.next(row)
@@ -394,6 +398,7 @@ class DeviceSharePlugin(Plugin):
         self._holdings[task.row] = held
         self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
         self._count(held, 1)
+        return None
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A task is evicted, and its cards are free later; or its placement is taken back."""

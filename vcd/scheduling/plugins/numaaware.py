@@ -133,7 +133,8 @@ class NumaAwarePlugin(Plugin):
     The CPUs are written to the pod with its bind (``volcano.sh/numa-cpus``) and are kept for it until the
     Numatopology's podAllocations name it or, where the exporter lists no pods, until so many are missing from the free
     ones; where the kubelet gave some of them to others, as many others are kept.
-    CPUs are the only resource with hints, so merging them is taking the best one. Source: Volcano
+    CPUs are the only resource with hints, so merging them is taking the best one. With ``enablePredicate: false`` it
+    does nothing: what it scores and hands out is what the test of the node found. Source: Volcano
     ``plugins/numaaware``, design/numa-aware.md.
     """
 
@@ -152,8 +153,10 @@ class NumaAwarePlugin(Plugin):
         self._held: dict[int, tuple[int, int]] = {}
         self._log: list[int] = []
         self._topologies = self._read_topologies(session)
+        self._on = self.flags.get("enablePredicate", True)
         self._active = [
-            isinstance(topology, NodeTopology) and topology.topology_policy != NONE for topology in self._topologies
+            self._on and isinstance(topology, NodeTopology) and topology.topology_policy != NONE
+            for topology in self._topologies
         ]
         self._free = [topology.free if isinstance(topology, NodeTopology) else 0 for topology in self._topologies]
         self._keep_for_coming(session)
@@ -299,7 +302,7 @@ class NumaAwarePlugin(Plugin):
     def batch_node_order(self) -> Iterable[Score]:
         """The score, unless its weight is 0."""
         weight: int = self.values["weight"]
-        if weight:
+        if weight and self._on:
             yield NumaSpread(self, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
