@@ -139,6 +139,14 @@ def test_a_pod_is_not_left_for_good_because_another_of_its_role_found_no_node(co
     assert planned(node("n"), group("g", members=1), of_one_role(9, 2), conf=conf).binds == {"default/p-1": "n"}
 
 
+def test_those_passed_over_come_in_the_order_that_all_pods_of_the_job_have() -> None:
+    """By age, since one of them has no number in its name, though those that are left have one."""
+    role = {"volcano.sh/task-spec": "worker"}
+    asks = (("big", 9), ("g-p-1", 2), ("g-p-0", 2))
+    pods = [pod(name, group="g", cpu=cpu, annotations=role, created=i) for i, (name, cpu) in enumerate(asks)]
+    assert planned(node("n", cpu=3), group("g", members=1), pods, conf=BARE).binds == {"default/g-p-1": "n"}
+
+
 def test_a_gang_is_made_up_of_those_of_a_role_that_find_room() -> None:
     result = planned(node("n"), group("g", members=2, minTaskMember={"worker": 2}), of_one_role(9, 2, 9, 3), conf=BARE)
     assert result.binds == {"default/p-1": "n", "default/p-3": "n"}

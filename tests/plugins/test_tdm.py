@@ -166,6 +166,16 @@ def test_pods_of_one_shape_are_told_apart_by_their_annotation() -> None:
     assert list(result.binds) == ["default/revocable-0"]
 
 
+def test_a_pod_that_may_not_be_there_does_not_speak_for_its_twin_that_may() -> None:
+    """Both are of one role and shape, and differ in the annotation only: one that fails is no reason to pass the other
+    over."""
+    role = {"volcano.sh/task-spec": "worker"}
+    first = pod("g-0", group="g", annotations=role, created=1, cpu=1)
+    second = pod("g-1", group="g", annotations={**role, PREEMPTABLE: "true"}, created=2, cpu=1)
+    plan = planned(node("n", labels={ZONE: "rz1"}), group("g"), first, second, conf=configured())
+    assert plan.binds == {"default/g-1": "n"}
+
+
 def test_no_eviction_helps_in_a_closed_zone() -> None:
     session = asking(annotations={ZONE: "*"})
     task = task_of(session, "p")

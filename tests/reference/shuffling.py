@@ -17,12 +17,14 @@ class ShuffleMaker(ReclaimMaker):
 
     contests = 0.0
     hunts = False
-    """Whether it is about preemption: one queue, and those who wait are not preemptable."""
+    """Whether it is about preemption: one queue, and those who wait are not preemptable,"""
+    places = False
+    """or about who gets the room that there is, and on which nodes: few run, many wait."""
 
     def plugins(self) -> list[str]:
         found = ["priority", "gang", "predicates", "tdm"]
         found += [name for name in (*PROTECTING, "binpack", "nodeorder", "drf") if self.often(0.3)]
-        if self.hunts or self.often(0.3):
+        if self.hunts or self.places or self.often(0.3):
             found.remove(self.pick(("gang", "gang", "priority", "predicates")))
         self.random.shuffle(found)
         return found
@@ -34,6 +36,8 @@ class ShuffleMaker(ReclaimMaker):
         return lines
 
     def actions(self) -> str:
+        if self.places:
+            return self.pick(("allocate", "allocate, shuffle", "allocate, backfill"))
         if self.hunts:
             return self.pick(("allocate, preempt", "preempt, shuffle"))
         return self.pick(("shuffle", "allocate, shuffle", "shuffle, allocate", "allocate, preempt, shuffle"))
@@ -48,25 +52,43 @@ class ShuffleMaker(ReclaimMaker):
         return found
 
     def make(self) -> list[Manifest]:
-        self.hunts = self.often(0.5)
-        objects = super().make()
-        thin = not self.hunts and self.often(0.5)
-        if thin:
-            objects = [one for one in objects if not one.get("spec", {}).get("nodeName") or self.often(0.3)]
-        for one in objects:
+        self.places = self.often(0.3)
+        self.hunts = not self.places and self.often(0.6)
+        super().make()
+        if self.places:
+            self.make_newcomers()
+        if self.places or (not self.hunts and self.often(0.4)):
+            stay = 0.15 if self.places else 0.3
+            self.objects = [one for one in self.objects if "nodeName" not in one.get("spec", ()) or self.often(stay)]
+        for one in self.objects:
             kind, meta = one["kind"], one["metadata"]
             if kind == "Node" and self.often(0.6):
-                meta["labels"]["volcano.sh/revocable-zone"] = self.pick((*ZONES[:2], *ZONES))
+                meta["labels"]["volcano.sh/revocable-zone"] = self.pick(
+                    ZONES[:2] if self.places else (*ZONES[:2], *ZONES)
+                )
             elif kind == "PodGroup":
                 self.dress_group(one)
             elif kind == "Pod":
                 self.dress_pod(one)
-        return objects
+        return self.objects
+
+    def make_newcomers(self) -> None:
+        """More groups that wait, of any size."""
+        start = len(self.objects)
+        for number in range(3, self.random.randint(5, 7)):
+            self.make_job(number, ["q0"])
+        for one in self.objects[start:]:
+            if one["kind"] == "PodGroup":
+                one["status"]["phase"] = "Inqueue"
+            else:
+                one["status"].pop("nominatedNodeName", None)
 
     def dress_group(self, group: Manifest) -> None:
         meta = group["metadata"]
         if self.hunts:
             group["spec"]["queue"] = "q0"
+        if (self.hunts or self.places) and meta["name"].startswith("j"):
+            group["spec"]["minMember"] = self.random.randint(1, 3)
         marks = meta.setdefault("annotations", {})
         if self.often(0.4):
             (marks if self.often(0.7) else meta.setdefault("labels", {}))["volcano.sh/preemptable"] = self.pick(
@@ -81,7 +103,7 @@ class ShuffleMaker(ReclaimMaker):
     def dress_pod(self, pod: Manifest) -> None:
         meta = pod["metadata"]
         marks = meta.setdefault("annotations", {})
-        if self.often(0.1 if self.hunts else 0.4):
+        if self.often(0.1 if self.hunts else 0.7 if self.places else 0.4):
             marks["volcano.sh/revocable-zone"] = self.pick(("*", "*", "east"))
         if self.hunts and not pod["spec"].get("nodeName"):
             marks["volcano.sh/preemptable"] = self.pick(("true", "false", "false", "false"))

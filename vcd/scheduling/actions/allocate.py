@@ -120,8 +120,9 @@ class AllocateAction(Action):
         kinds, failed = session.evaluator.likeness(tasks), set(session.evaluator.likeness(job.failed))
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
-        left = [task for kind, task in zip(kinds, tasks, strict=True) if kind not in failed]
-        return sorted(ordered_tasks(session, left), key=lambda task: not job.misses(task.role))
+        left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}
+        ordered = ordered_tasks(session, tasks) if left else []  # the order that they had in the first round
+        return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 
     def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = Statement(session, self.name, job)

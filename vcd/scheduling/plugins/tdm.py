@@ -145,7 +145,7 @@ class MayBeRevoked(Predicate):
 
     name = "RevocableZonePermitted"
     reason = "node(s) in a revocable zone, which the pod does not permit (annotation volcano.sh/preemptable)"
-    depends = Depends.TIME  # what applies is part of a table's key; the pod's annotations are not
+    depends = Depends.TIME
     unresolvable = True
 
     def __init__(self, zones: _Zones) -> None:
@@ -153,6 +153,10 @@ class MayBeRevoked(Predicate):
 
     def applies(self, task: Task) -> bool:
         return not uses_zones(task.pod)
+
+    def kind_of(self, task: Task) -> bool:
+        """That it applies: pods of one shape and labels may differ in the annotation."""
+        return True
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._passes, usage)
