@@ -11,8 +11,9 @@ from tests.laws.test_reference import blocks, differences
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.clusters import RandomCase
-from tests.reference.cpus import GIVEN
+from tests.reference.cpus import GIVEN, own_cpus
 from tests.reference.machines import machine_case
+from tests.reference.model import build
 
 
 def wrong(case: RandomCase) -> dict[str, Any]:
@@ -36,3 +37,11 @@ def test_the_machines_matter() -> None:
     others = [decide(case.objects, without(case.conf, "numa-aware"), NOW) for case in cases]
     assert sum(one.binds != other.binds for one, other in zip(results, others, strict=True)) >= 30
     assert sum(GIVEN in marks for result in results for marks in result.annotations.values()) >= 50
+
+
+def test_limits_make_some_pods_guaranteed_and_others_not() -> None:
+    """That the comparison is about something: many pods state limits that do not make them Guaranteed."""
+    tasks = [task for seed in range(60) for task in build(machine_case(seed).objects).tasks.values()]
+    limited = [task for task in tasks if any("limits" in one["resources"] for one in task.spec["containers"])]
+    assert sum(own_cpus(task) is None for task in limited) >= 50
+    assert sum(own_cpus(task) is not None for task in limited) >= 200

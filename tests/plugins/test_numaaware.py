@@ -244,6 +244,13 @@ def test_limits_of_the_pod_as_a_whole_make_it_guaranteed() -> None:
     assert nodes_for(*numa("n", 4, free="0-1"), ask) == set()
 
 
+@pytest.mark.parametrize("stated", [{"requests": {"cpu": "2"}}, {"limits": {"cpu": "2"}}])
+def test_resources_of_the_pod_as_a_whole_decide_where_it_states_any(stated: Manifest) -> None:
+    """Its containers' limits make it Guaranteed no more, as in Kubernetes: the kubelet gives it no CPUs of its own."""
+    assert written(*numa("n", 4), guaranteed("p", 2, spec={"resources": stated})) == {"p": None}
+    assert written(*numa("n", 4), guaranteed("p", 2)) == {"p": "0-1"}
+
+
 def test_a_fraction_of_a_cpu_is_not_exclusive() -> None:
     cluster = numa("n", 4, free="0")
     assert nodes_for(*cluster, guaranteed("p", "2500m", policy="best-effort")) == {"n"}

@@ -150,8 +150,12 @@ def own_cpus(task: Task) -> list[int] | None:
         limits = quantities(resources.get("limits"))
         return {**limits, **quantities(resources.get("requests"))}, limits
 
-    for container in [*containers, *(spec.get("initContainers") or [])]:
-        requests, limits = amounts(container)
+    whole = spec.get("resources") or {}
+    stating = (
+        [spec] if whole.get("requests") or whole.get("limits") else containers + (spec.get("initContainers") or [])
+    )
+    for one in stating:
+        requests, limits = amounts(one)
         if any(not limits.get(name) or requests[name] != limits[name] for name in (CPU, MEMORY)):
             return None
     return [int(asks) if (asks := amounts(one)[0][CPU]).denominator == 1 else 0 for one in containers]

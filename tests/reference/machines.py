@@ -131,7 +131,22 @@ class MachineMaker(Maker):
         if self.often(0.9):
             amounts = {"cpu": self.pick(("1", "1", "2", "2", "3", "4", "1500m")), "memory": "1Gi"}
             container["resources"] = {"requests": amounts, "limits": dict(amounts)}
+            if self.often(0.08):
+                container["resources"] = {"limits": dict(amounts)}
+            elif self.often(0.08):
+                amounts[self.pick(("cpu", "memory"))] = "500m"
+            elif self.often(0.04):
+                del container["resources"]["limits"]["memory"]
         return container
+
+    def pod_spec(self, namespace: str) -> Manifest:
+        """Seldom with resources of the pod as a whole."""
+        spec = super().pod_spec(namespace)
+        if self.often(0.1):
+            whole = {"cpu": self.pick(("2", "4")), "memory": "2Gi"}
+            limits = self.pick((whole, whole, {**whole, "cpu": "5"}, {"cpu": whole["cpu"]}, {}))
+            spec["resources"] = {"requests": whole, "limits": dict(limits)}
+        return spec
 
 
 def machine_case(seed: int) -> RandomCase:

@@ -356,7 +356,8 @@ def pod_requests(
     spec, statuses = pod.get("spec") or {}, _container_statuses(pod) if use_status else {}
 
     def asked(container: dict[str, Any], with_status: bool) -> Quantities:
-        own = quantities((container.get("resources") or {}).get("requests"))
+        resources = container.get("resources") or {}
+        own = quantities({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
         status = statuses.get(str(container.get("name"))) if with_status else None
         if status and status.get("resources") is not None:
             lists = [quantities(status["resources"].get("requests")), quantities(status.get("allocatedResources"))]

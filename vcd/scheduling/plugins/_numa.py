@@ -299,8 +299,9 @@ def exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
 
 
 def is_guaranteed(spec: PodSpec) -> bool:
-    """Whether a pod's limits of cpu and memory are all there and equal its requests. Raises QuantityError."""
-    if spec.resources is not None and spec.resources.limits:
+    """Whether a pod's limits of cpu and memory are all there and equal its requests; those of the pod as a whole, where
+    it states any. Raises QuantityError."""
+    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         return _is_guaranteed(spec.resources.requests, spec.resources.limits)
     containers = (*spec.init_containers, *spec.containers)
     return bool(containers) and all(_is_guaranteed(c.resources.requests, c.resources.limits) for c in containers)
