@@ -100,7 +100,7 @@ class Account:
     def waits_for_basic(self, asked: Iterable[int]) -> bool:
         """Whether cpu or memory is there only once who is leaving has gone."""
         rows = zip(asked, self.basic_allocated, self.basic_leaving, self.limit, strict=True)
-        return any(amount > 0 < leaving and have + leaving + amount > may for amount, have, leaving, may in rows)
+        return any(min(amount, leaving) > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
 
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
