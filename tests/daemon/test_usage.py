@@ -161,6 +161,16 @@ async def test_index_and_host_name_field_are_configured(told: Answering) -> None
     assert "Authorization" not in request.headers
 
 
+async def test_a_number_beyond_all_bounds_is_told_of(told: Answering) -> None:
+    poller = await made()
+    poller.settings = {"type": "elasticsearch", "address": told.url}
+    buckets = [{"key": "a", "cpu": {"value": 10**400}, "mem": {"value": 0.5}}]
+    told.answer = lambda _: (200, json.dumps({"aggregations": {"nodes": {"buckets": buckets}}}).encode())
+    with capture_logs() as logs:
+        assert await poller.once() == []
+    assert "no buckets of nodes" in str(logs)
+
+
 # --- by way of the API server -----------------------------------------------------------------------------------------
 
 
@@ -269,6 +279,15 @@ async def test_a_time_that_cannot_be_read_makes_a_node_unknown(told: Answering) 
     assert list(poller.samples[0]) == ["a"]
 
 
+@pytest.mark.parametrize("stated", ["9999-12-31T23:59:59Z", "ahead"])
+async def test_what_a_clock_that_is_ahead_measured_is_as_old_as_the_sample(told: Answering, stated: str) -> None:
+    """It would count as fresh for as long as that clock is ahead, however long nobody measured anything."""
+    item = {**measured("a", -3600, **HALF), **({} if stated == "ahead" else {"timestamp": stated})}
+    told.answer = lambda _: (200, json.dumps({"items": [item]}).encode())
+    poller = await polled_through(told, "metrics_server")
+    assert poller.samples == [{"a": NodeUsage(50.0, 50.0)}]
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +306,7 @@ def empty(_: Request) -> tuple[int, bytes]:
         (lambda _: (200, b'{"status": "success", "data": {"resultType": "scalar", "result": [1, "1"]}}'), "no vector"),
         (empty, "knows no node's usage"),
         (prometheus(vector({"x": "1"}), vector({"x": "1"})), "knows no node's usage"),
+        (prometheus(vector({"a": 10**400}), vector({"a": "1"})), "knows no node's usage"),
         (lambda _: (200, b"x" * ((32 << 20) + 1)), "more than"),
     ],
 )

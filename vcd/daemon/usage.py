@@ -133,6 +133,7 @@ class UsagePoller:
             if not usage:
                 raise UsageFailed("it knows no node's usage; samples are matched with nodes by name")
             now = self._clock.wall()
+            usage = {name: each if each.at <= now else NodeUsage(each.cpu, each.memory) for name, each in usage.items()}
             if not any(each.is_fresh(now) for each in usage.values()):
                 raise UsageFailed(f"all that it knows was measured more than {format_duration(FRESH)} ago")
             event = answered(Samples(now, source, usage))
@@ -321,7 +322,7 @@ async def _query(server: _Server, query: str) -> Percent:
     for each in result:
         try:
             instance, value = each["metric"]["instance"], float(each["value"][1])
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             continue
         if isinstance(instance, str):
             found.setdefault(instance.rpartition(":")[0] or instance, value)
@@ -364,7 +365,7 @@ async def _from_elasticsearch(
                 part = bucket[field]["value"]
                 if isinstance(part, int | float):
                     result[bucket["key"]] = 100.0 * part
-    except (LookupError, TypeError) as error:
+    except (LookupError, TypeError, OverflowError) as error:
         raise UsageFailed("Elasticsearch answered no buckets of nodes") from error
     return cpu, memory
 
