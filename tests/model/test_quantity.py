@@ -237,13 +237,14 @@ def test_an_amount_beyond_int64_is_not_written(format_amount: object) -> None:
         ("memory", "1Ki", 1024),
         ("memory", "1500m", 2),
         ("pods", "110", 110),
-        ("ephemeral-storage", "1Ki", 1024_000),
-        ("hugepages-2Mi", "4Mi", 4 * 2**20 * 1000),
+        ("ephemeral-storage", "1Ki", 1024),
+        ("ephemeral-storage", "28Ti", 28 * 2**40),
+        ("hugepages-2Mi", "4Mi", 4 * 2**20),
         ("nvidia.com/gpu", "8", 8000),
         ("attachable-volumes-csi-x", "25", 25000),
     ],
 )
-def test_each_resource_is_counted_in_volcanos_unit(name: str, text: str, value: int) -> None:
+def test_bytes_and_pods_are_counted_whole_and_all_else_in_thousandths(name: str, text: str, value: int) -> None:
     assert resource_value(name, text) == value
 
 

@@ -26,7 +26,8 @@ from vcd.daemon.waiting import Labels, WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided
-from vcd.model.requests import MEMORY, PODS, names_in_order
+from vcd.model.quantity import per_unit
+from vcd.model.requests import names_in_order
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
@@ -696,10 +697,7 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
 def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[tuple[str], float]:
     """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
     names = session.snapshot.resources
-    return {
-        (name,): amount / (1 if name in (MEMORY, PODS) else 1000)
-        for name, amount in zip(names, amounts.tolist(), strict=True)
-    }
+    return {(name,): amount / per_unit(name) for name, amount in zip(names, amounts.tolist(), strict=True)}
 
 
 def _victims(plan: Plan, stale: Mapping[int, str]) -> int:

@@ -58,15 +58,33 @@ def parse_units(text: str | int | float, *, allow_negative: bool = False) -> int
 
 
 def resource_value(resource_name: str, text: str | int | float) -> int:
-    """Amount of a resource in the unit that the scheduler counts it in, as Volcano's ``NewResource`` has it.
+    """Amount of a resource in the unit that the scheduler counts it in: a thousandth, or a whole one (``per_unit``).
 
-    ``memory`` in bytes, ``pods`` in pods; cpu, ephemeral-storage and every scalar resource in milli-units.
     Raises QuantityError, naming the resource, for what is negative, malformed or beyond int64.
     """
     try:
-        return _parse(text, _scale_of(resource_name), False)
+        return _parse(text, _UNITS_SCALE if per_unit(resource_name) == 1 else _MILLI_SCALE, False)
     except QuantityError as error:
         raise QuantityError(f"{resource_name}: {error}") from None
+
+
+def per_unit(resource_name: str) -> int:
+    """How many of what a resource is counted in make one of it: 1 for bytes and pods, 1000 for all else.
+
+    Volcano counts ephemeral-storage and huge pages in thousandths of a byte, in floats: the disks of a large cluster
+    are beyond int64 in these.
+    """
+    return 1 if resource_name in ("memory", "pods") or is_disk_or_huge_pages(resource_name) else 1000
+
+
+def to_volcanos_unit(resource_name: str) -> int:
+    """By what an amount is multiplied to be one of Volcano's ``NewResource``, for who reads Volcano's numbers."""
+    return 1000 if is_disk_or_huge_pages(resource_name) else 1
+
+
+def is_disk_or_huge_pages(resource_name: str) -> bool:
+    """Whether a resource other than memory is bytes."""
+    return resource_name == "ephemeral-storage" or resource_name.startswith("hugepages-")
 
 
 def is_scalar_resource(resource_name: str) -> bool:
@@ -109,15 +127,10 @@ def format_units(value: int, binary: bool = True) -> str:
 def format_resource(resource_name: str, value: int) -> str:
     """Canonical text of an amount in the unit of ``resource_value``, which reads it back to the same amount.
 
-    Memory, and storage and huge pages where they are whole bytes, are written with binary suffixes.
+    Bytes are written with binary suffixes.
     """
-    if resource_name == "memory":
-        return format_units(value)
-    if resource_name == "pods":
-        return format_units(value, binary=False)
-    counts_bytes = resource_name == "ephemeral-storage" or resource_name.startswith("hugepages-")
-    if counts_bytes and value % 1000 == 0:
-        return format_units(value // 1000)
+    if per_unit(resource_name) == 1:
+        return format_units(value, binary=resource_name != "pods")
     return format_milli(value)
 
 
@@ -174,10 +187,6 @@ def _scaled_up(amount: int, power: int) -> int:
     if power >= 0:
         return amount * int(10**power)
     return -(-amount // int(10**-power))
-
-
-def _scale_of(resource_name: str) -> int:
-    return _UNITS_SCALE if resource_name in ("memory", "pods") else _MILLI_SCALE
 
 
 def _format_decimal(value: int, exponent: int) -> str:

@@ -1,7 +1,7 @@
 """What a pod asks for and what a node has, as integers by resource name.
 
-Units are those of ``vcd.model.quantity.resource_value``: cpu and scalars in thousandths, memory in bytes, pods in
-whole pods. Source: Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
+Units are those of ``vcd.model.quantity.resource_value``: cpu and scalars in thousandths, bytes and pods whole.
+Source: Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OVERSUBSCRIPTION = {CPU: "volcano.sh/oversubscription-cpu", MEMORY: "volcano.sh
 
 
 LARGEST = 2**53
-"""What one pod may ask for, or one node have, of a resource: more could not be summed up exactly."""
+"""What a pod or group may ask for, and what of a node counts, of a resource: more could not be summed up exactly."""
 
 
 def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
@@ -220,7 +220,7 @@ def _score_request(spec: PodSpec, name: str, default: int) -> int:
 
 
 def node_allocatable(node: Node) -> dict[str, int]:
-    """What pods may use of a node, oversubscription included. Raises QuantityError."""
+    """What pods may use of a node, oversubscription included, from 0 to LARGEST. Raises QuantityError."""
     values = resource_values(node.status.allocatable or node.status.capacity)
     for name, annotation in _OVERSUBSCRIPTION.items():
         text = node.metadata.annotations.get(annotation)
@@ -229,7 +229,7 @@ def node_allocatable(node: Node) -> dict[str, int]:
                 values[name] = values.get(name, 0) + int(float(text))
             except (ValueError, OverflowError) as error:
                 raise QuantityError(f"annotation {annotation}: {text!r} is not a number") from error
-    return within_bounds(values)
+    return {name: min(max(value, 0), LARGEST) for name, value in values.items()}
 
 
 def names_in_order(requests: Iterable[str]) -> list[str]:

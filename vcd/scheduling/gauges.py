@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
+from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY
 
 
@@ -30,4 +31,4 @@ def resource_gauges(prefix: str, queue: str, resources: Sequence[str], values: I
         elif name == MEMORY:
             yield Gauge(f"{prefix}_memory_bytes", (label,), value)
         else:
-            yield Gauge(f"{prefix}_scalar_resources", (label, ("resource", name)), value)
+            yield Gauge(f"{prefix}_scalar_resources", (label, ("resource", name)), value * to_volcanos_unit(name))

@@ -316,7 +316,7 @@ class Job:
 class NodeView:
     """One node, for who looks at nodes one by one: names in place of columns.
 
-    Quantities are whole numbers by resource name (cpu and scalars in thousandths, memory in bytes, pods in pods).
+    Quantities are whole numbers by resource name (cpu and scalars in thousandths, bytes and pods whole).
     All is read when it is asked for, and shows the node as it is at that moment. ``usage`` is where it is read from,
     the session's own unless given, and ``column`` the node's column there.
     """

@@ -12,7 +12,14 @@ from vcd.model.codec import BadObject
 from vcd.model.events import VolumeChoice
 from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import is_best_effort, node_allocatable, pod_requests, resource_values, score_requests
+from vcd.model.requests import (
+    is_best_effort,
+    node_allocatable,
+    pod_requests,
+    resource_values,
+    score_requests,
+    within_bounds,
+)
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.unsupported import demands_of_group, demands_of_pod, wishes_of_group, wishes_of_queue
 
@@ -108,7 +115,7 @@ class GroupRecord:
         """Raises BadObject for a quantity or time that cannot be read."""
         stated = group.spec.min_resources
         try:
-            minimum = None if stated is None else resource_values(stated)
+            minimum = None if stated is None else within_bounds(resource_values(stated))
             created = seconds_of(group.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
             raise BadObject("PodGroup", group.key, f"spec.minResources or creationTimestamp: {error}") from error

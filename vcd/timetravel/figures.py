@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from vcd.model.quantity import format_resource
+from vcd.model.quantity import format_resource, to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.session import Session
@@ -33,7 +33,7 @@ _RESOURCE_OF = {"_milli_cpu": CPU, "_memory_bytes": MEMORY, "_scalar_resources":
 
 class QueueFigures(msgspec.Struct, omit_defaults=True):
     """One queue. ``amounts`` holds, by the names of ``SERIES``, whole numbers by resource: cpu and scalars in
-    thousandths, memory in bytes, cards by model. A series that no plugin counts is not there; a resource that is not
+    thousandths, bytes as such, cards by model. A series that no plugin counts is not there; a resource that is not
     there is without limit in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is what the queue's
     plugin orders by (None: none does).
     """
@@ -105,4 +105,5 @@ def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
                 if (figures.name, series) not in fresh:
                     fresh.add((figures.name, series))
                     figures.amounts[series] = {}
-                figures.amounts[series][resource or labels["resource"]] = round(gauge.value)
+                name = resource or labels["resource"]
+                figures.amounts[series][name] = round(gauge.value / to_volcanos_unit(name))

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from vcd.model.objects import Object, Pod, PodGroup, Quantities
-from vcd.model.quantity import QuantityError
+from vcd.model.quantity import QuantityError, to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, PODS, resource_values
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.arguments import parse_duration
@@ -196,7 +196,7 @@ class Wire:
         return {
             "MilliCPU": values.pop(CPU, 0),
             "Memory": values.pop(MEMORY, 0),
-            "ScalarResources": values or None,
+            "ScalarResources": {name: value * to_volcanos_unit(name) for name, value in values.items()} or None,
             "MaxTaskNum": values.get(PODS, 0),
         }
 
@@ -276,7 +276,7 @@ class Wire:
         amounts = dict(zip(self._session.nodes.resources, (int(value) for value in values), strict=True))
         kept = dict(zip(amounts, there, strict=True)) if there is not None else {}
         scalars = {
-            name: amount
+            name: amount * to_volcanos_unit(name)
             for name, amount in amounts.items()
             if name not in (CPU, MEMORY) and (amount or kept.get(name, False))
         }

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcd.model.quantity import to_volcanos_unit
+from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.nodes import Ints, Usage
 from vcd.scheduling.plugin import Scores
@@ -198,10 +200,10 @@ class _Filling:
 
 
 def _load(task: Task) -> float:
-    """What a task asks for in one number: a thousandth of a unit counts as much as a mebibyte."""
-    cpu, memory, *scalars = task.amounts
-    load: float = cpu + memory / _MIB + sum(scalars)
-    return load
+    """What a task asks for in one number: a thousandth of a unit counts as much as a mebibyte of memory."""
+    asked = dict(task.shape.requests)
+    cpu, memory = asked.pop(CPU, 0), asked.pop(MEMORY, 0)
+    return cpu + memory / _MIB + sum(amount * to_volcanos_unit(name) for name, amount in asked.items())
 
 
 class JobTopology:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from vcd.model.quantity import per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugin import Depends, Mask, Predicate
 
@@ -27,7 +28,7 @@ class Rate(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A rate as exact fractions: milli-cores, and bytes, for a thousandth of a unit."""
+    """A rate as exact fractions: milli-cores, and bytes, for what the resource is counted in."""
 
     name: str
     column: int
@@ -53,7 +54,10 @@ class Proportional(Predicate):
         self._cpu, self._memory = columns[CPU], columns[MEMORY]
         self._parts = [
             _Part(
-                name, columns[name], _exact(rates[name].cores), _exact(rates[name].gigabytes) * Fraction(_BYTES, 1000)
+                name,
+                columns[name],
+                _exact(rates[name].cores) * Fraction(1000, per_unit(name)),
+                _exact(rates[name].gigabytes) * Fraction(_BYTES, per_unit(name)),
             )
             for name in sorted(rates)
             if name in columns

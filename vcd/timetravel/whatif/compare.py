@@ -233,7 +233,7 @@ def _room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
 def run_of(name: str, what: str, measure: Measure) -> Run:
     """A measured run as plain values."""
     jobs = sorted(measure.jobs.values(), key=lambda job: job.key)
-    whole = 1000  # scalars are counted in thousandths
+    whole = 1000  # cards are counted in thousandths
     until = measure.busy_until
     courses = {
         "waiting": _points(measure.waiting, until),

@@ -12,8 +12,8 @@ import numpy as np
 
 from vcd.model.objects import Guarantee
 from vcd.model.objects import Queue as QueueObject
-from vcd.model.quantity import format_resource
-from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
+from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_quota
 from vcd.scheduling.session import Session
@@ -61,11 +61,9 @@ class Dial:
 
 def _unit_of(resource: str) -> int:
     """A whole unit of a resource: a cpu, a Mi of what counts bytes, a pod, a card."""
-    if resource == MEMORY:
+    if resource == MEMORY or is_disk_or_huge_pages(resource):
         return _MIB
-    if resource == "ephemeral-storage" or resource.startswith("hugepages-"):
-        return _MIB * MILLI
-    return 1 if resource == PODS else MILLI
+    return per_unit(resource)
 
 
 @dataclass(frozen=True)
