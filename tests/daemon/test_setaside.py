@@ -46,8 +46,8 @@ def f() -> Fixture:
     return Fixture()
 
 
-def put(name: str, amount: str, **given: Any) -> ev.ObjectPut:
-    made = pod(name, requests={"memory": amount})
+def put(name: str, amount: str, on: str = "", **given: Any) -> ev.ObjectPut:
+    made = pod(name, on=on, requests={"memory": amount})
     made["metadata"].update(given)
     kind, obj, _ = from_manifest(defaulted(made))
     return ev.ObjectPut(kind, obj.key, "", encode_payload(obj))
@@ -61,6 +61,12 @@ def test_one_that_changes_otherwise_is_told_of_once(f: Fixture) -> None:
     ((key, uid, message),) = f.conditions
     assert (key, uid) == ("default/bad", "uid-default-bad")
     assert "memory" in message
+
+
+def test_a_pod_on_a_node_gets_an_event_and_is_not_said_to_wait(f: Fixture) -> None:
+    f.happen(put("bad", "16Pi", on="n"))
+    assert [key for _, key, _ in f.recorded] == ["default/bad"]
+    assert f.conditions == []
 
 
 def test_one_that_cannot_be_decoded_is_told_of_once(f: Fixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.world import World
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
+from vcd.state.snapshot import SnapshotMaker
 
 INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 DEFERRED = {**INFEASIBLE, "reason": "Deferred"}
@@ -142,3 +144,29 @@ def test_what_the_kubelet_repeats_of_the_spec_is_not_kept() -> None:
 def test_a_status_that_cannot_be_read_sets_the_pod_aside_with_its_name() -> None:
     result = planned(node("n"), group("old"), resized("a", status_of({"cpu": "x"}, {"cpu": 1}), cpu=2), conf=BY_QUEUE)
     assert list(result.set_aside) == ["Pod default/a"]
+
+
+@pytest.mark.parametrize("amount", ["9E", "9007199254741", "1e30"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_running_pod_that_asks_for_more_than_can_be_counted_gives_no_room_away(amount: str, restarted: bool) -> None:
+    """Whoever owns a pod may ask so in place. It was set aside, and its room was given to others."""
+    owned = resized("a", status_of({"cpu": 6}, {"cpu": 6}), cpu=6)
+    asks = copy.deepcopy(owned)
+    asks["spec"]["containers"][0]["resources"]["requests"]["cpu"] = amount
+    world = World([node("n", cpu=8), group("old"), owned], conf=BY_QUEUE)
+    world.put(asks)
+    if restarted:
+        world.state = ClusterState.load(world.state.dump())
+        world.maker = SnapshotMaker(world.state)
+    world.put(*gang("new", 3, members=1, cpu=2))
+    assert world.cycle().statements == ()
+    assert list(world.state.bad) == [("Pod", "default/a")]
+    refused = {**asks, "status": {**asks["status"], "conditions": [INFEASIBLE]}}
+    world.put(refused)
+    assert len(world.cycle().statements) == 1
+    assert world.state.bad == {}
+
+
+def test_a_pod_on_no_node_that_cannot_be_counted_is_set_aside() -> None:
+    result = planned(node("n"), gang("g", 1, cpu="9E"), gang("h", 1, cpu=1))
+    assert (result.binds, list(result.set_aside)) == ({"default/h-0": "n"}, ["Pod default/g-0"])

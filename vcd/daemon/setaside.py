@@ -50,9 +50,9 @@ class SetAside:
             self._tell_owner(kind, key, told)
 
     def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
-        """An Event, and on a pod the condition, naming field and value."""
+        """An Event, and on a pod that is on no node the condition, naming field and value."""
         self._recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
-        if kind == "Pod" and told.uid:
+        if kind == "Pod" and told.uid and self._state.pod(key) is None:
             condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
             self._conditions.submit_pod_condition(key, told.uid, condition)
 

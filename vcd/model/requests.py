@@ -20,7 +20,7 @@ from vcd.model.objects import (
     Quantities,
     ResourceRequirements,
 )
-from vcd.model.quantity import QuantityError, is_scalar_resource, resource_value
+from vcd.model.quantity import QuantityError, format_resource, is_scalar_resource, resource_value
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -144,6 +144,59 @@ def _in_force(wanted: ResourceRequirements, status: ContainerStatus, never: bool
             if name not in largest or values.get(name, 0) > resource_values({name: largest[name]}).get(name, 0):
                 largest[name] = text
     return msgspec.structs.replace(wanted, requests=largest)
+
+
+def countable(pod: Pod) -> Pod:
+    """The pod with the most that can be counted in place of each amount that cannot be read, or is larger.
+
+    For a pod that is on a node: whoever may resize it may ask for any amount, and it holds its room all the same.
+    """
+    spec, status = pod.spec, pod.status
+    most = LARGEST // (len(spec.containers) + len(spec.init_containers) + 2)  # with overhead, and the pod as a whole
+
+    def cut(quantities: Quantities) -> Quantities:
+        return {name: _cut(name, text, most) for name, text in quantities.items()}
+
+    def cut_in(found: ResourceRequirements) -> ResourceRequirements:
+        return msgspec.structs.replace(found, requests=cut(found.requests))
+
+    def cut_of(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(msgspec.structs.replace(each, resources=cut_in(each.resources)) for each in containers)
+
+    def cut_shown(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+        return tuple(
+            msgspec.structs.replace(
+                each,
+                resources=None if each.resources is None else cut_in(each.resources),
+                allocated_resources=cut(each.allocated_resources),
+            )
+            for each in statuses
+        )
+
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(
+            spec,
+            containers=cut_of(spec.containers),
+            init_containers=cut_of(spec.init_containers),
+            resources=None if spec.resources is None else cut_in(spec.resources),
+            overhead=cut(spec.overhead),
+        ),
+        status=msgspec.structs.replace(
+            status,
+            container_statuses=cut_shown(status.container_statuses),
+            init_container_statuses=cut_shown(status.init_container_statuses),
+            resources=None if status.resources is None else cut_in(status.resources),
+            allocated_resources=cut(status.allocated_resources),
+        ),
+    )
+
+
+def _cut(name: str, text: str | int | float, most: int) -> str | int | float:
+    try:
+        return text if not is_counted(name) or resource_value(name, text) <= most else format_resource(name, most)
+    except QuantityError:
+        return format_resource(name, most)
 
 
 def without_echo(pod: Pod) -> PodStatus:

@@ -13,7 +13,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, payload_digest
 from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupStatus, PodSpec, Queue
 from vcd.model.quantity import QuantityError
-from vcd.model.requests import counted_spec
+from vcd.model.requests import countable, counted_spec
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import Dump, Frozen, on_node
 from vcd.state.interning import Interner, Rows
@@ -237,7 +237,13 @@ class ClusterState:
             shape = self._shape(spec, None if counted is pod.spec else counted)
             created = seconds_of(pod.metadata.creation_timestamp)
         except (QuantityError, ValueError) as error:
-            raise BadObject("Pod", key, f"resources or creationTimestamp: {error}") from error
+            bad = BadObject("Pod", key, f"resources or creationTimestamp: {error}")
+            cut = countable(pod)
+            if not pod.spec.node_name or cut == pod:
+                raise bad from error
+            self._put_pod(key, cut)  # nobody gets its room, whatever it asks for
+            self.bad["Pod", key] = str(bad)
+            return
         meta = pod.metadata
         group = meta.annotations.get(GROUP_ANNOTATION)
         job_key = f"{meta.namespace}/{group}" if group else ""
