@@ -48,6 +48,7 @@ WORKLOADS: dict[str, tuple[Manifest, int, int]] = {
     "batch Job": (workload("Job", "batch/v1", parallelism=3, template=TEMPLATE), 3, 1),
     "Deployment": (workload("Deployment", "apps/v1", replicas=2, template=TEMPLATE), 2, 1),
     "ReplicaSet": (workload("ReplicaSet", "apps/v1", replicas=3, template=TEMPLATE), 3, 1),
+    "ReplicationController": (workload("ReplicationController", "v1", replicas=2, template=TEMPLATE), 2, 1),
     "StatefulSet": (workload("StatefulSet", "apps/v1", template=TEMPLATE), 1, 1),
     "CronJob": (workload("CronJob", "batch/v1", jobTemplate={"spec": {"parallelism": 2, "template": TEMPLATE}}), 2, 1),
     "Volcano CronJob": (workload("CronJob", VOLCANO, jobTemplate={"spec": volcano()["spec"]}), 4, 3),

@@ -65,7 +65,7 @@ def plan(
     Every pending pod is taken as this scheduler's. An object that cannot be used is named on standard error, and
     the others are planned; so is what plugins find wrong with one, such as a queue whose quota cannot be read.
 
-    Workloads (Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs) are planned by the pods that they make, unless
+    Workloads (Deployments, sets of pods, Jobs, CronJobs) are planned by the pods that they make, unless
     these are given. What is passed over is named, and so are fields of PodGroups, Queues and Volcano Jobs that there
     are none of.
 

@@ -19,8 +19,8 @@ from vcd.model.requests import pod_requests
 from vcd.state.records import PREEMPTABLE, TASK_SPEC
 
 READ = (
-    "a Pod, a PodGroup, a Volcano Job, a batch/v1 Job, a Deployment, a ReplicaSet, a StatefulSet, a CronJob (of either"
-    " Job)"
+    "a Pod, a PodGroup, a Volcano Job, a batch/v1 Job, a Deployment, a ReplicaSet, a ReplicationController, a"
+    " StatefulSet, a CronJob (of either Job)"
 )
 """What is understood, in words."""
 JOB_NAME = "volcano.sh/job-name"
@@ -102,7 +102,7 @@ class JobSpec(msgspec.Struct, rename="camel"):
 
 
 class _WorkloadSpec(msgspec.Struct, rename="camel"):
-    """What counts pods in a Deployment, a ReplicaSet, a StatefulSet or a batch Job."""
+    """What counts pods in a set of pods or a batch Job."""
 
     template: _Template = _Template()
     replicas: int | None = None
@@ -338,7 +338,7 @@ def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
 
 
 def _replicated(manifest: Manifest, found: Work) -> None:
-    """The pods of a Deployment, a ReplicaSet or a StatefulSet."""
+    """The pods of a Deployment, or of any set of pods."""
     spec = _spec(manifest, _WorkloadSpec)
     if spec.volume_claim_templates:
         found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
@@ -423,6 +423,7 @@ _EXPANSIONS = {
         for kind in ("Deployment", "ReplicaSet", "StatefulSet")
         for group in ("apps", "")  # what states no version is taken for what is read
     },
+    ("ReplicationController", ""): _replicated,
     ("CronJob", "batch"): _cron_job,
     ("CronJob", "batch.volcano.sh"): _cron_job,
 }
