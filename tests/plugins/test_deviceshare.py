@@ -800,7 +800,10 @@ def test_the_configuration_names_resources_and_the_factor() -> None:
     assert placed_ids(session, "p", "q") == ["A[group2-0],NVIDIA,600,0:", "A[group2-1],NVIDIA,600,0:"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "nvidia: 5", "nvidia: {knownMigGeometries: [5, {models: x}]}"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "nvidia: 5", "nvidia: {knownMigGeometries: [5, {models: x}]}", "since: 2026-02-30", "a: " + "[" * 4000],
+)
 def test_a_configuration_that_cannot_be_read_knows_no_geometry(text: str) -> None:
     assert placed_ids(with_config(text, mig("A"), vpod("p", memory=1)), "p") == ["A,NVIDIA,1,0:"]
 

@@ -87,7 +87,7 @@ def device_config(text: str | None) -> DeviceConfig:
     """The configuration of a ``device-config.yaml``; what it lacks, or what cannot be read of it, has its default."""
     try:
         loaded = yaml.safe_load(text) if text else None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that there is not, lists in lists without end
         loaded = None
     default = DeviceConfig()
     if not isinstance(loaded, dict):
