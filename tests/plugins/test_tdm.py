@@ -423,6 +423,15 @@ def test_a_strict_gang_leaves_a_closed_zone_as_a_whole(place: Any, size: int, pl
     assert sorted(result.evictions) == [f"default/g-{number}" for number in range(size)]
 
 
+@pytest.mark.parametrize("done", [1, 2])
+def test_of_a_strict_gang_of_which_some_have_succeeded_the_others_leave(done: int) -> None:
+    manifests = zoned("g", 4)
+    for manifest in manifests[1 : 1 + done]:
+        manifest["status"]["phase"] = "Succeeded"
+    result = planned(*nodes(), manifests, conf=under("gang"))
+    assert sorted(result.evictions) == [f"default/g-{number}" for number in range(done, 4)]
+
+
 def test_what_a_gang_has_beyond_its_minimum_goes_first_and_one_by_one() -> None:
     manifests = marked("g", 4, {}, members=2, on=["n5"] * 4, cpu="100m")
     assert len(planned(*nodes(), manifests, conf=under("gang")).evictions) == 1

@@ -34,7 +34,7 @@ class _Wholes(Surplus):
         waits = job.waiting_count and (
             job.waiting_count + job.ready_count + job.pending_best_effort >= job.min_available
         )
-        return not waits and self._going[job.key] >= job.ready_count
+        return not waits and self._going[job.key] >= job.ready_count - len(job.having("Succeeded"))
 
 
 def _protection(session: Session, going: list[Task]) -> list[Allowance]:

@@ -179,7 +179,8 @@ class _WholeOrNone(_Surplus):
         if job.waiting_count > 0 and job.is_pipelined():
             return False  # it is about to be whole
         ready = job.ready_count
-        return self.left(job) == 1 or self._named[job.index] >= ready or ready < job.min_available
+        placed = ready - job.counts[TaskStatus.SUCCEEDED]
+        return self.left(job) == 1 or self._named[job.index] >= placed or ready < job.min_available
 
 
 def _too_few(groups: SubGroups) -> dict[str, str]:
