@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from tests.dsl import gang, group, node, planned, pod, priority_class, queue
+from tests.dsl import gang, node, planned, pod, priority_class, queue
 from tests.laws.accounts import Accounts
 from tests.laws.returning import Returning
 
@@ -121,15 +122,31 @@ def test_of_any_resource(resource: str) -> None:
     assert "default/late-0" in result.pipelined
 
 
-def test_a_node_counts_once_a_pod_of_ours_tolerates_it() -> None:
-    """With the tainted node in, all of it can be had, and everybody is within a share of it."""
-    tolerant = pod(
-        "t", group="t", on="control", cpu=1, spec={"tolerations": [{"key": TAINT["key"], "operator": "Exists"}]}
-    )
-    nodes = [node("control", cpu=8, taints=[TAINT]), *workers(4)]
-    own = [group("t", queue="q1", members=0, phase="Running"), tolerant]
-    result = planned(*nodes, *own, *borrowed("w0", "w1", "w2", "w3"), conf=DEFAULT)
-    assert result.evictions == []
+TOLERANT = {"tolerations": [{"key": TAINT["key"], "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize("conf", [DEFAULT, FIRST_TIER], ids=["default tiers", "in the first tier"])
+@pytest.mark.parametrize("team", ["q1", "ml"])
+@pytest.mark.parametrize("pods", [1, 3])
+def test_nodes_that_only_others_may_use_are_no_room_of_those_that_may_not(conf: str, team: str, pods: int) -> None:
+    """A large tainted node, which some pods of ours tolerate, is no part of what the waiting pod can have."""
+    large = [queue("ml"), node("large", cpu=16, gpu=8, taints=[TAINT])]
+    theirs = gang("t", pods, queue=team, members=0, on=["large"], cpu=1, gpu=1, phase="Running", spec=TOLERANT)
+    world = Returning(*large, theirs, *workers(4), *borrowed("w0", "w1", "w2", "w3"), conf=conf)
+    world.cycles(6)
+    assert "j3-0" in world.placed()
+    assert list(world.evictions.values()) == [1]
+    assert "t-0" in world.placed()
+
+
+def test_who_tolerates_a_node_has_the_room_there() -> None:
+    """Two of the three that wait find it; the third is above what its queue deserves of all of it, and nobody goes."""
+    nodes = [node("large", cpu=2, taints=[TAINT]), *workers(4)]
+    late = gang("late", 3, members=0, queue="q4", cpu=1, spec=TOLERANT, created=9)
+    world = Returning(*nodes, queue("q4"), *borrowed("w0", "w1", "w2", "w3", waiting=0), late, conf=DEFAULT)
+    world.cycles(6)
+    assert [world.placed().get(f"late-{number}") for number in range(3)] == ["large", "large", None]
+    assert world.evicted == []
 
 
 def test_the_reason_names_the_veto_and_the_queues_that_it_keeps() -> None:
@@ -145,9 +162,12 @@ def test_the_reason_names_the_veto_and_the_queues_that_it_keeps() -> None:
 
 
 class Borrowed(Returning):
-    """Queues of different weights, whose jobs hold what can be had and need none of it, until one comes late."""
+    """Queues of different weights, whose jobs hold what can be had and need none of it, until one comes late.
 
-    def __init__(self, seed: int) -> None:
+    ``beside`` are objects of others, of which none of these queues' pods can have anything.
+    """
+
+    def __init__(self, seed: int, beside: Iterable[Any] = ()) -> None:
         rng = random.Random(seed)
         self.size = rng.choice((1, 1, 2))
         count = rng.randint(2, 6)
@@ -175,7 +195,7 @@ class Borrowed(Returning):
                 )
         for number in range(rng.randint(1, 3)):
             objects += gang(f"late{number}", 1, queue="late", cpu=self.size, created=99)
-        super().__init__(objects, conf=rng.choice((DEFAULT, FIRST_TIER)), renames=rng.random() < 0.4)
+        super().__init__(objects, *beside, conf=rng.choice((DEFAULT, FIRST_TIER)), renames=rng.random() < 0.4)
 
     def pods_of(self) -> dict[str, tuple[int, int]]:
         """Of each queue, how many pods there are and how many have a place."""
@@ -183,7 +203,7 @@ class Borrowed(Returning):
         accounts = Accounts(self.state)
         for key, each in accounts.pods.items():
             name = each.metadata.annotations.get("scheduling.k8s.io/group-name")
-            if name is not None:
+            if name is not None and name != "train":
                 of = accounts.groups[f"default/{name}"].group.spec.queue
                 pods, placed = counts.get(of, (0, 0))
                 counts[of] = pods + 1, placed + bool(accounts.node_of[key])
@@ -205,12 +225,30 @@ class Borrowed(Returning):
         return parts
 
 
+def large_nodes(seed: int) -> list[Any]:
+    """Tainted nodes of which a queue of its own has some, and may want more."""
+    rng = random.Random(-1 - seed)
+    names = [f"large{number}" for number in range(rng.randint(1, 3))]
+    on = [name for name in names for _ in range(rng.randint(0, 3))]
+    count = max(1, len(on) + rng.choice((0, 0, 1, 9)))
+    return [
+        queue("ml", weight=rng.randint(1, 3)),
+        *[node(name, cpu=rng.randint(4, 16), gpu=3, taints=[TAINT]) for name in names],
+        gang("train", count, members=0, queue="ml", on=on, cpu=1, gpu=1, phase="Running", spec=TOLERANT),
+    ]
+
+
+@pytest.mark.parametrize(
+    "beside", [lambda seed: [], large_nodes], ids=["all", "beside nodes that others alone may use"]
+)
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.start}-{block.stop - 1}")
-def test_no_queue_starves_within_its_part_while_another_holds_more_than_its_own(block: range) -> None:
+def test_no_queue_starves_within_its_part_while_another_holds_more_than_its_own(
+    block: range, beside: Callable[[int], list[Any]]
+) -> None:
     """Pods of one size; what is evicted comes back, and nobody is evicted twice."""
     reclaimed = 0
     for seed in block:
-        world = Borrowed(seed)
+        world = Borrowed(seed, beside(seed))
         world.cycles(8)
         before = world.evictions.total()
         world.cycles(3)

@@ -196,8 +196,18 @@ def proportion(session: Session, arguments: Arguments) -> None:
         if job.min_resources is not None:
             _reserve(shares[job.queue], job, job.min_request)
 
-    def divided(total: Resource) -> dict[str, Resource]:
-        fresh = {name: replace(attr, deserved=Resource()) for name, attr in shares.items()}
+    def divided(total: Resource, has: dict[str, Resource], wants: dict[str, Resource]) -> dict[str, Resource]:
+        """What queues get of a total that leaves out what they have and want elsewhere."""
+        fresh = {
+            name: replace(
+                attr,
+                deserved=Resource(),
+                request=attr.request.clone().sub(has[name]).sub(wants[name]),
+                real_capability=_less(attr.real_capability, has[name]),
+                guarantee=attr.guarantee.minus_floor(has[name]),
+            )
+            for name, attr in shares.items()
+        }
         _divide(fresh, total)
         return {name: attr.deserved for name, attr in fresh.items()}
 
@@ -253,6 +263,12 @@ def _shares(session: Session, everything: Resource) -> dict[str, _Share]:
             _reserve(attr, job, job.outstanding())
         attr.elastic.add(job.allocated.minus_floor(job.min_request))
     return shares
+
+
+def _less(limit: Resource, has: Resource) -> Resource:
+    """A limit beside what is had; a scalar that it does not name is unlimited."""
+    scalars = None if limit.scalars is None else {name: v - has.get(name) for name, v in limit.scalars.items()}
+    return Resource(limit.cpu - has.cpu, limit.memory - has.memory, scalars)
 
 
 def _reserve(attr: _Share, job: Job, amount: Resource) -> None:

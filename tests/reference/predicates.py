@@ -68,7 +68,9 @@ def predicates(session: Session, arguments: Arguments) -> None:
 
     session.register("prePredicate", "predicates", pre_predicate)
     session.register("predicate", "predicates", predicate)
+    admitting = [one for one in stable if one is not _node_affinity]
     session.register("suits", "predicates", lambda task, node: all(one(task, node) is None for one in stable))
+    session.register("admits", "predicates", lambda task, node: all(one(task, node) is None for one in admitting))
 
 
 # -- node ---------------------------------------------------------------------

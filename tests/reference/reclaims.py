@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.reference import evictions
 from tests.reference.evictions import Allowance, Each
-from tests.reference.model import Job, Node, Queue, Task, total
+from tests.reference.model import ALLOCATED, Job, Node, Queue, Task, total
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, PODS, Resource
 
@@ -32,9 +32,8 @@ def _register(session: Session, plugin: str, ask: Callable[[Task], Allowance]) -
 class _AbovePart(Allowance):
     """Tasks of queues while these hold more of anything than their part."""
 
-    def __init__(self, session: Session, shares: dict[str, _Share], parts: dict[str, Resource]) -> None:
-        self._session, self._parts = session, parts
-        self._held = {name: attr.allocated.clone() for name, attr in shares.items()}
+    def __init__(self, session: Session, held: dict[str, Resource], parts: dict[str, Resource]) -> None:
+        self._session, self._held, self._parts = session, held, parts
 
     def _queue(self, task: Task) -> str:
         return self._session.cluster.jobs[task.job].queue
@@ -47,45 +46,103 @@ class _AbovePart(Allowance):
 
 
 def proportion(
-    session: Session, shares: dict[str, _Share], divide: Callable[[Resource], dict[str, Resource]], everything: Resource
+    session: Session,
+    shares: dict[str, _Share],
+    divide: Callable[[Resource, dict[str, Resource], dict[str, Resource]], dict[str, Resource]],
+    everything: Resource,
 ) -> None:
-    """Queues give what they hold above their part of what our pods can have, to those that stay within theirs."""
-    known: dict[str, Resource] = {}
+    """Queues give what they hold above their part of what our pods can have, to those that stay within theirs. What
+    counts is what they have and want on other nodes than those that others of our pods can have and the asker cannot.
+    """
+    known: dict[frozenset[str], dict[str, Resource]] = {}
 
-    def parts() -> dict[str, Resource]:
-        if not known:
-            reachable = _reachable(session, total(attr.allocated for _, attr in sorted(shares.items())))
+    def elsewhere(beyond: frozenset[str]) -> dict[str, Resource]:
+        """What each queue holds on some nodes."""
+        found = {name: Resource() for name in shares}
+        for job in session.cluster.jobs.values():
+            for task in job.having(*ALLOCATED, "Pipelined"):
+                if task.node in beyond:
+                    found[job.queue].add(task.request)
+        return found
+
+    def parts(beyond: frozenset[str]) -> dict[str, Resource]:
+        if beyond not in known:
+            has = elsewhere(beyond)
+            held = total(attr.allocated.clone().sub(has[name]) for name, attr in sorted(shares.items()))
+            reachable = _reachable(session, held, beyond)
             reachable.limit_to(everything, missing_is_unlimited=False)
-            for name, part in divide(reachable).items():
-                known[name] = part.limit_to(shares[name].deserved, missing_is_unlimited=False)
-        return known
+            known[beyond] = {
+                name: part.limit_to(shares[name].deserved.minus_floor(has[name]), missing_is_unlimited=False)
+                for name, part in divide(reachable, has, _wanted_elsewhere(session, beyond, list(shares))).items()
+            }
+        return known[beyond]
 
     def ask(asker: Task) -> Allowance:
-        queue = session.cluster.jobs[asker.job].queue
-        part, held = parts()[queue], shares[queue].allocated
+        queue, beyond = session.cluster.jobs[asker.job].queue, _beyond(session, asker)
+        found, has = parts(beyond), elsewhere(beyond)
+        held = {name: attr.allocated.clone().sub(has[name]) for name, attr in shares.items()}
         for name in asker.request.names():
-            if name != PODS and held.get(name) + asker.request.get(name) >= part.get(name) + TOLERANCE:
+            if name != PODS and held[queue].get(name) + asker.request.get(name) >= found[queue].get(name) + TOLERANCE:
                 return Each(lambda _: False)
-        return _AbovePart(session, shares, parts())
+        return _AbovePart(session, held, found)
 
     _register(session, "proportion", ask)
 
 
-def _reachable(session: Session, held: Resource) -> Resource:
-    """What our pods hold, and of each node that takes one of them what is free or being freed, in whole multiples of
-    the largest amount that measures all their requests."""
+def _suits(session: Session) -> Callable[[Task, Node], bool]:
+    return session.points.get("suits", {}).get("predicates", lambda task, node: True)
+
+
+def _ours(session: Session) -> list[Task]:
     tasks = [task for job in session.cluster.jobs.values() for task in job.tasks]
-    ours = [task for task in tasks if task.status not in ("Succeeded", "Failed")]
-    suits = session.points.get("suits", {}).get("predicates", lambda task, node: True)
+    return [task for task in tasks if task.status not in ("Succeeded", "Failed")]
+
+
+def _beyond(session: Session, asker: Task) -> frozenset[str]:
+    """The nodes that take others of our pods, and not the asker by a taint, or since they are cordoned."""
+    suits, ours = _suits(session), _ours(session)
+    admits = session.points.get("admits", {}).get("predicates", lambda task, node: True)
+    return frozenset(
+        name
+        for name, node in session.cluster.nodes.items()
+        if not admits(asker, node) and any(suits(task, node) for task in ours)
+    )
+
+
+def _takes(session: Session, task: Task, beyond: frozenset[str]) -> bool:
+    """Whether a task has a node other than some, with any of all that it asks for."""
+    suits = _suits(session)
+    return any(
+        suits(task, node) and all(node.allocatable.get(asked) > 0 for asked in task.request.names())
+        for name, node in session.cluster.nodes.items()
+        if name not in beyond
+    )
+
+
+def _wanted_elsewhere(session: Session, beyond: frozenset[str], queues: list[str]) -> dict[str, Resource]:
+    """What each queue's pods ask for that no other node takes."""
+    found = {name: Resource() for name in queues}
+    for job in session.cluster.jobs.values() if beyond else ():
+        for task in job.having("Pending"):
+            if not _takes(session, task, beyond):
+                found[job.queue].add(task.request)
+    return found
+
+
+def _reachable(session: Session, held: Resource, beyond: frozenset[str]) -> Resource:
+    """What our pods hold, and of each node that takes one of them, but for some, what is free or being freed, in whole
+    multiples of the largest amount that measures the requests of all that have a node there."""
+    ours, suits = _ours(session), _suits(session)
+    sizes = [task for task in ours if not beyond or _takes(session, task, beyond)]
     found = held.clone()
-    for node in session.cluster.nodes.values():
-        if not any(suits(task, node) for task in ours):
+    for name, node in session.cluster.nodes.items():
+        if name in beyond or not any(suits(task, node) for task in ours):
             continue
         room = node.future_idle
-        for name in (CPU, MEMORY, *(room.scalars or {})):
-            free = int(max(room.get(name), 0))
-            grain = math.gcd(*(int(task.request.get(name)) for task in ours))
-            _add(found, name, free - free % grain if grain else free)
+        for resource in (CPU, MEMORY, *(room.scalars or {})):
+            free = int(max(room.get(resource), 0))
+            grain = math.gcd(*(int(task.request.get(resource)) for task in sizes))
+            _add(found, resource, free - free % grain if grain else free)
     return found
 
 

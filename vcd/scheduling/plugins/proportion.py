@@ -8,19 +8,21 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import Phase
+from vcd.model.status import ALLOCATED_STATUSES, Phase
 from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
-from vcd.scheduling.plugins._reachable import reachable
+from vcd.scheduling.plugin import Allowance, Mask, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.plugins._reachable import Reach
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
+from vcd.state.records import Shape
 
 Amounts = npt.NDArray[np.float64]
 
 TOLERANCE = 0.1
 """Amounts closer than this are equal (Volcano ``api.minResource``)."""
 UNLIMITED = float("inf")
+_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 
 
 class _Share:
@@ -60,6 +62,18 @@ class _Share:
         self.guarantee: Amounts
 
 
+class _Pool:
+    """All nodes but those ``beyond`` a pod, which others of ours can have and it cannot (None: there are none): what
+    each queue holds there, and its part of what can be had of them."""
+
+    __slots__ = ("beyond", "held", "parts")
+
+    def __init__(self, beyond: Mask | None, held: dict[int, list[int]], parts: dict[int, list[float]]) -> None:
+        self.beyond = beyond
+        self.held = held
+        self.parts = parts
+
+
 class ProportionPlugin(Plugin):
     """Divides the cluster among the queues that have jobs.
 
@@ -72,7 +86,8 @@ class ProportionPlugin(Plugin):
       inqueue leaves out groups of lower priority than the one that asks (docs/differences.md);
     - a queue's part is what it deserves of what our pods can have: without what others' pods hold, nodes that none of
       ours tolerates, and what is left of nodes by requests of one size; tasks of queues above their part may be
-      reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own.
+      reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own. For a
+      task that does not tolerate nodes which others of ours do, all of this is counted without those.
 
     Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
     """
@@ -98,6 +113,10 @@ class ProportionPlugin(Plugin):
             self._shares[index].deserved = deserved
         for account in self._shares.values():
             self._update_share(account)
+        self._moved: dict[int, tuple[Task, int, int]] = {}
+        """Tasks that were placed (1) or evicted (-1) in this session, and on which node, by their rows."""
+        self._pools: dict[bytes, _Pool] = {}
+        self._pool_of_shape: dict[Shape, _Pool] = {}
         self._kept: dict[int, set[str]] = {}
         """Queues that kept tasks from a job that would reclaim, by the job's index."""
 
@@ -148,9 +167,11 @@ class ProportionPlugin(Plugin):
 
     # --- deserved ---------------------------------------------------------------------------------------------------
 
-    def _divided(self, total: Amounts) -> dict[int, Amounts]:
+    def _divided(self, total: Amounts, has: Ints | None = None, wants: Ints | None = None) -> dict[int, Amounts]:
         """What each queue gets of a total: rounds of remaining x weight / total weight until all are satisfied or
-        nothing remains."""
+        nothing remains. What queues have and want elsewhere is not divided."""
+        none = np.zeros((len(self._session.queue_list), self._width), np.int64)
+        has, wants = none if has is None else has, none if wants is None else wants
         remaining = total
         parts = {index: np.zeros(self._width) for index in self._shares}
         satisfied: set[int] = set()
@@ -164,9 +185,10 @@ class ProportionPlugin(Plugin):
             for index, account in unsatisfied.items():
                 old = parts[index]
                 grown = old + remaining * (account.weight / weights)
-                grown = np.minimum(np.minimum(grown, account.real_capability), account.request)
-                part = parts[index] = np.maximum(grown, account.guarantee)
-                if bool(np.all(account.request < part + TOLERANCE)) or bool(np.all(part == old)):
+                request = account.request - has[index] - wants[index]
+                grown = np.minimum(np.minimum(grown, account.real_capability - has[index]), request)
+                part = parts[index] = np.maximum(grown, np.maximum(account.guarantee - has[index], 0))
+                if bool(np.all(request < part + TOLERANCE)) or bool(np.all(part == old)):
                     satisfied.add(index)
                 gained += np.maximum(part - old, 0)
                 lost += np.maximum(old - part, 0)
@@ -175,14 +197,48 @@ class ProportionPlugin(Plugin):
                 return parts
 
     @cached_property
-    def _parts(self) -> dict[int, list[float]]:
-        """What each queue deserves of what our pods can have: what it keeps when others reclaim, and may reclaim."""
-        held = np.sum([account.allocated for account in self._shares.values()], axis=0)
-        total = np.minimum(reachable(self._session, held), self._total)
-        return {
-            index: np.minimum(part, self._shares[index].deserved).tolist()
-            for index, part in self._divided(total).items()
+    def _reach(self) -> Reach:
+        return Reach(self._session)
+
+    def _pool(self, task: Task) -> _Pool:
+        """What queues keep when this task would reclaim, and what its own may reclaim up to."""
+        pool = self._pool_of_shape.get(task.shape)
+        if pool is None:
+            beyond = self._reach.beyond(task)
+            key = b"" if beyond is None else beyond.tobytes()
+            pool = self._pools.get(key) or self._pools.setdefault(key, self._pool_without(beyond))
+            self._pool_of_shape[task.shape] = pool
+        return pool
+
+    def _pool_without(self, beyond: Mask | None) -> _Pool:
+        nodes = np.ones(len(self._session.nodes), np.bool_) if beyond is None else ~beyond
+        has, wants = np.zeros((2, len(self._session.queue_list), self._width), np.int64)
+        if beyond is not None:
+            self._count_elsewhere(beyond, has, wants)
+        held = np.array([account.allocated for account in self._shares.values()], np.int64).reshape(-1, self._width)
+        held -= has[list(self._shares)]
+        total = np.minimum(self._reach.total(held.sum(axis=0), nodes), self._total)
+        parts = {
+            index: np.minimum(part, np.maximum(self._shares[index].deserved - has[index], 0)).tolist()
+            for index, part in self._divided(total, has, wants).items()
         }
+        if beyond is None:
+            return _Pool(None, {index: account.allocated for index, account in self._shares.items()}, parts)
+        return _Pool(beyond, dict(zip(self._shares, held.tolist(), strict=True)), parts)
+
+    def _count_elsewhere(self, nodes: Mask, has: Ints, wants: Ints) -> None:
+        """Add up, by queue, what is held on some nodes, and what is wanted by pods that no other node takes."""
+        session = self._session
+        tasks, queues = session.snapshot.tasks, session.queue_of_row
+        there = np.isin(tasks.status, _ALLOCATED) & (tasks.node >= 0) & (queues >= 0) & nodes[tasks.node]
+        never_here = self._reach.stays_out(~nodes)
+        for rows, sums in ((there, has), (never_here, wants)):
+            np.add.at(sums, queues[rows], session.requests[tasks.shape[rows]])
+        for task, row, sign in self._moved.values():
+            if nodes[row]:
+                has[task.job.queue.index] += sign * task.request
+                if never_here[task.row]:
+                    wants[task.job.queue.index] -= sign * task.request
 
     def _is_empty(self, amounts: Amounts) -> bool:
         return all(amount < TOLERANCE for column, amount in enumerate(amounts) if column != self._pods)
@@ -288,28 +344,36 @@ class ProportionPlugin(Plugin):
 
         Nobody, for a task with which its own queue would hold more than its part.
         """
-        index = reclaimer.job.queue.index
-        allocated, part = self._shares[index].allocated, self._parts[index]
+        index, pool = reclaimer.job.queue.index, self._pool(reclaimer)
+        held, part = pool.held[index], pool.parts[index]
         kept = self._kept.setdefault(reclaimer.job.index, set())
         for column, amount in enumerate(reclaimer.amounts):
-            if amount and column != self._pods and allocated[column] + amount >= part[column] + TOLERANCE:
+            if amount and column != self._pods and held[column] + amount >= part[column] + TOLERANCE:
                 kept.update([task.job.queue.name for task in tasks])
                 return []
-        return _AbovePart(self._shares, self._parts, kept)
+        return _AbovePart(pool, kept)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more."""
-        self._add(task, 1)
+        self._add(task, row, 1)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue holds less."""
-        self._add(task, -1)
+        self._add(task, row, -1)
 
-    def _add(self, task: Task, sign: int) -> None:
-        account = self._shares[task.job.queue.index]
+    def _add(self, task: Task, row: int, sign: int) -> None:
+        if self._moved.pop(task.row, None) is None:  # else it is as it was
+            self._moved[task.row] = task, row, sign
+        index = task.job.queue.index
+        account = self._shares[index]
         allocated = account.allocated
         for column, amount in enumerate(task.amounts):
             allocated[column] += sign * amount
+        for pool in self._pools.values():
+            if pool.beyond is not None and not pool.beyond[row]:
+                held = pool.held[index]
+                for column, amount in enumerate(task.amounts):
+                    held[column] += sign * amount
         self._update_share(account)
 
     def close(self, session: Session) -> None:
@@ -349,16 +413,15 @@ class _AbovePart(Allowance):
     """Tasks of queues that hold more than their part of anything, each that goes leaving its queue less. ``kept`` gets
     the names of those whose tasks stay."""
 
-    def __init__(self, shares: dict[int, _Share], parts: dict[int, list[float]], kept: set[str]) -> None:
-        self._shares = shares
-        self._parts = parts
+    def __init__(self, pool: _Pool, kept: set[str]) -> None:
+        self._pool = pool
         self._kept = kept
         self._left: dict[int, list[int]] = {}
 
     def permits(self, task: Task) -> bool:
         index = task.job.queue.index
-        allocated = self._left.get(index, self._shares[index].allocated)
-        for have, part in zip(allocated, self._parts[index], strict=True):
+        held = self._left.get(index, self._pool.held[index])
+        for have, part in zip(held, self._pool.parts[index], strict=True):
             if have >= part + TOLERANCE:
                 return True
         self._kept.add(task.job.queue.name)
@@ -366,5 +429,5 @@ class _AbovePart(Allowance):
 
     def spend(self, task: Task) -> None:
         index = task.job.queue.index
-        allocated = self._left.get(index, self._shares[index].allocated)
-        self._left[index] = [have - amount for have, amount in zip(allocated, task.amounts, strict=True)]
+        held = self._left.get(index, self._pool.held[index])
+        self._left[index] = [have - amount for have, amount in zip(held, task.amounts, strict=True)]
