@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.dsl import gang, group, node, planned, pod
@@ -85,6 +87,27 @@ def test_a_gang_with_a_best_effort_pod_is_bound_whole(actions: str) -> None:
     pods = [pod("a", group="g", cpu=2), pod("b", group="g", cpu=2), pod("c", group="g")]
     result = planned(node("n", cpu=4), group("g", members=3), pods, conf=BETWEEN.format(actions=actions))
     assert sorted(result.binds) == ["default/a", "default/b", "default/c"]
+
+
+@pytest.mark.parametrize("actions", ORDERS)
+@pytest.mark.parametrize("gate", ["example.com/wait", "scheduling.volcano.sh/queue-allocation-gate"])
+@pytest.mark.parametrize("roles", [{}, {"minTaskMember": {"worker": 2, "launcher": 1}}], ids=["minimum", "roles"])
+def test_a_gang_is_not_bound_without_a_best_effort_pod_that_a_gate_holds(
+    actions: str, gate: str, roles: dict[str, Any]
+) -> None:
+    """It is bound whole once the gate is gone."""
+    workers = [pod(f"w{i}", group="g", cpu=1, annotations={"volcano.sh/task-spec": "worker"}) for i in range(2)]
+    marks = {"volcano.sh/task-spec": "launcher"}
+    held = pod("l", group="g", annotations=marks, spec={"schedulingGates": [{"name": gate}]})
+    conf = BETWEEN.format(actions=actions)
+    world = Answering(node("n", cpu=4), group("g", members=3, **roles), *workers, held, conf=conf)
+    world.cycle()
+    world.cycle()
+    assert world.placed() == {}
+    assert "a scheduling gate holds the pod" in world.reasons("g")
+    world.put(pod("l", group="g", annotations=marks))
+    world.rest()
+    assert sorted(world.placed()) == ["l", "w0", "w1"]
 
 
 def test_a_gang_is_whole_in_the_second_session_where_backfill_comes_first() -> None:

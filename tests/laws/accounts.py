@@ -110,7 +110,7 @@ class Accounts:
     # --- gangs ------------------------------------------------------------------------------------------------------
 
     def short_of(self, group: str) -> int:
-        """How many members a group misses to its minimum; pending best-effort ones need no room."""
+        """How many members a group misses to its minimum; pending best-effort ones that nothing holds need no room."""
         have = 0
         for key, pod in self.pods.items():
             if self.group_of(key) != group:
@@ -119,6 +119,6 @@ class Accounts:
                 have += 1
             elif pod.status.phase in ("Failed", "Unknown") or pod.metadata.deletion_timestamp:
                 continue
-            elif self.node_of[key] or is_best_effort(pod_requests(pod.spec)):
+            elif self.node_of[key] or (is_best_effort(pod_requests(pod.spec)) and not pod.spec.scheduling_gates):
                 have += 1
         return self.groups[group].group.spec.min_member - have

@@ -229,7 +229,7 @@ def _goes_on(job: Job) -> bool:
     if not job.checks_roles:
         left = sum(1 for task in job.having("Pending") if task.role not in job.failed_roles)
         return job.ready_count + left >= job.min_available
-    placed = job.having(*ALLOCATED, "Succeeded") + [t for t in job.having("Pending") if t.best_effort]
+    placed = job.having(*ALLOCATED, "Succeeded") + [t for t in job.having("Pending") if t.needs_no_room]
     for role in job.failed_roles:
         minimum = job.task_minima.get(role, 0)
         if minimum and sum(1 for task in placed if task.role == role) < minimum:

@@ -277,7 +277,7 @@ def make_wait(session: Session, job: Job, statement: Statement, take: Callable[[
 
 def misses(job: Job, role: str) -> bool:
     """Whether a role has fewer than its minimum, where that counts."""
-    placed = job.having(*READY) + [task for task in job.having("Pending") if task.best_effort]
+    placed = job.having(*READY) + [task for task in job.having("Pending") if task.needs_no_room]
     return job.checks_roles and sum(task.role == role for task in placed) < job.task_minima.get(role, 0)
 
 

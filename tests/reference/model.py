@@ -78,6 +78,8 @@ class Task:
     best_effort: bool
     too_large: bool = False
     waits_in_vain: bool = False
+    needs_no_room: bool = False
+    """Whether it counts as ready while it is pending: it asks for nothing, and no gate holds it."""
     evicted: bool = False
 
     @property
@@ -146,7 +148,7 @@ class Job:
 
     @property
     def pending_best_effort(self) -> int:
-        return sum(task.best_effort for task in self.having("Pending"))
+        return sum(task.needs_no_room for task in self.having("Pending"))
 
     @property
     def waiting_count(self) -> int:
@@ -280,9 +282,11 @@ class Cluster:
 
 
 def judge_gates(cluster: Cluster) -> None:
-    """Mark pending pods at the queue's gate that do not ask for it to be lifted."""
+    """Mark pending pods at the queue's gate that do not ask for it to be lifted; who asks for nothing needs no room
+    unless a gate holds it."""
     for job in cluster.jobs.values():
         for task in job.having("Pending"):
+            task.needs_no_room = task.best_effort and not task.gated
             task.waits_in_vain = task.gated and annotations_of(task.pod).get(QUEUE_GATE) != "true"
 
 
@@ -464,6 +468,7 @@ def _task(pod: Manifest) -> Task:
         gated=bool(gates),
         gated_by_queue_only=len(gates) == 1 and gates[0].get("name") == QUEUE_GATE,
         best_effort=request.is_empty(),
+        needs_no_room=request.is_empty(),
     )
 
 

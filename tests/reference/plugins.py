@@ -33,7 +33,7 @@ def gang(session: Session, arguments: Arguments) -> None:
     def enough_of_each_role(job: Job, *statuses: str) -> bool:
         if not job.checks_roles:
             return True
-        placed = job.having(*statuses) + [task for task in job.having("Pending") if task.best_effort]
+        placed = job.having(*statuses) + [task for task in job.having("Pending") if task.needs_no_room]
         return all(sum(t.role == role for t in placed) >= least for role, least in job.task_minima.items())
 
     def ready(job: Job) -> bool:

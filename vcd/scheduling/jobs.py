@@ -66,7 +66,7 @@ class JobColumns:
         self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
         rows = np.flatnonzero(member)[status == _S.PENDING]  # few beside those that run
         job, shape = session.job_of_row[rows], tasks.shape[rows]
-        best_effort = session.shape_flags(lambda shape: shape.best_effort and not shape.unsupported)[shape]
+        best_effort = session.shape_flags(_needs_no_room)[shape]
         too_large = session.nodes.too_large(session.requests)[shape]
         held_back = too_large | waiting_in_vain(session, rows)
         self._too_large_pending = np.bincount(job[too_large], minlength=count)
@@ -117,6 +117,11 @@ def _is_of_volcano_job(group: PodGroup) -> bool:
     it: others, such as Spark's, write what all of their pods together need."""
     owners = group.metadata.owner_references
     return any(owner.kind == "Job" and owner.api_version.startswith(_VOLCANO_JOBS) for owner in owners)
+
+
+def _needs_no_room(shape: Shape) -> bool:
+    """Whether pending tasks of a shape count as ready: they ask for nothing, and nothing holds them."""
+    return shape.best_effort and not (shape.unsupported or shape.spec.scheduling_gates)
 
 
 def has_gate(shape: Shape) -> bool:

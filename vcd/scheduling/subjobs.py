@@ -78,7 +78,7 @@ class SubJob:
         self.priority = task.priority if not self.tasks else max(self.priority, task.priority)
         self.tasks.append(task)
         self.counts[task.status] += 1
-        self.best_effort_pending += task.best_effort and task.status == _PENDING and not task.unsupported
+        self.best_effort_pending += task.best_effort and task.status == _PENDING and not task.gated
 
     @property
     def ready_count(self) -> int:

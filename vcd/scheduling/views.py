@@ -232,13 +232,13 @@ class Job:
         return self.has_roles and self.min_available >= self.role_total
 
     def role_counts(self) -> dict[str, list[int]]:
-        """Tasks by role and status; one more entry counts pending best-effort tasks that are supported."""
+        """Tasks by role and status; one more entry counts pending best-effort tasks that nothing holds."""
         if self._roles is None:
             self._roles = {}
             for task in self.tasks():
                 counts = self._roles.setdefault(task.role, [0] * (STATUSES + 1))
                 counts[task.status] += 1
-                counts[STATUSES] += task.status == _S.PENDING and task.best_effort and not task.unsupported
+                counts[STATUSES] += task.status == _S.PENDING and task.best_effort and not task.gated
         return self._roles
 
     def roles_reach(self, statuses: Sequence[int], best_effort: bool) -> bool:
