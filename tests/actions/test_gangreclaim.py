@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.actions.test_reclaim import job, two_queues
-from tests.dsl import Manifest, node, planned, queue
+from tests.dsl import Manifest, node, planned, pod, queue
 from vcd.api import PlanResult
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.plugins.proportion import ProportionPlugin
@@ -156,3 +156,36 @@ def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None
     waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
     plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=f"{CONF}{SPARE}")
     assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]
+
+
+CAPACITY = CONF.replace("proportion", "capacity")
+TREE = CAPACITY.replace("name: capacity", "name: capacity\n    enableHierarchy: true")
+
+
+@pytest.mark.parametrize("rest", [{}, {"memory": 1}], ids=["nothing", "only memory"])
+def test_a_job_goes_as_a_whole_though_one_of_its_pods_holds_nothing_of_what_is_asked_for(rest: dict[str, int]) -> None:
+    old = [*job("a", "old", 2, members=2, on=["n1"], cpu=8)[:-1], pod("a-1", group="a", on="n1", **rest)]
+    queues = two_queues(deserved={"cpu": "4"})
+    assert evictions(*queues, node("n1"), old, job("b", "new", cpu=4), conf=CAPACITY) == ["a-0", "a-1"]
+
+
+def test_pods_that_hold_nothing_make_place_where_a_node_takes_no_more_pods() -> None:
+    old = job("a", "old", 3, on=["n1"] * 3)
+    assert evictions(*two_queues(), node("n1", pods=3), old, job("b", "new", cpu=1), conf=CAPACITY) == ["a-0"]
+
+
+@pytest.mark.parametrize("ahead", ["gated", "placed"])
+def test_a_full_parent_is_judged_by_what_the_gang_asks_for_now(ahead: str) -> None:
+    """Four of the parent's six cpu are asked for; two more wait at a gate, or got their place in this session."""
+    queues = [queue("root"), queue("old"), queue("p", capability={"cpu": "6"}, deserved={"cpu": "6"})]
+    queues.append(queue("new", parent="p", deserved={"cpu": "6"}))
+    new = job("b", "new", 3, cpu=2)
+    nodes = [node("n1", cpu=8)]
+    if ahead == "gated":
+        new[-1]["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    else:
+        nodes.append(node("n2", cpu=2))
+    conf = TREE.replace("name: gang", "name: gang\n    enableJobStarving: false")
+    plan = reclaimed(*queues, *nodes, job("a", "old", 8, on=["n1"] * 8, cpu=1), new, conf=conf)
+    assert len(plan.evictions) == 4
+    assert len(plan.pipelined) == 2

@@ -500,13 +500,13 @@ def test_where_the_node_has_room_all_that_is_asked_for_counts() -> None:
 
 def test_a_gang_reclaims_by_the_same_rules() -> None:
     session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 6, running=6), wants("q2", 2))
-    context = EvictionContext("gangreclaim", job_of(session, "q2"))
+    context = EvictionContext("gangreclaim", job_of(session, "q2"), tuple(tasks_of(session, *names("q2", 2))))
     assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, *names("q1", 6))) == ["q1-0", "q1-1"]
 
 
 def test_whom_a_gang_preempts_is_not_for_capacity_to_say() -> None:
     session = opened(deserves("q1", 9), wants("q1", 3, running=2))
-    context = EvictionContext("gangpreempt", job_of(session, "q1"))
+    context = EvictionContext("gangpreempt", job_of(session, "q1"), tuple(tasks_of(session, "q1-2")))
     assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, "q1-0", "q1-1")) == ["q1-0", "q1-1"]
 
 

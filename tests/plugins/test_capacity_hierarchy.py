@@ -565,7 +565,7 @@ def test_a_gang_minds_the_level_too() -> None:
         *[wants("a", 6, running=6), wants("b", 2)],
         level=1,
     )
-    context = EvictionContext("gangreclaim", job_of(session, "b"))
+    context = EvictionContext("gangreclaim", job_of(session, "b"), tuple(tasks_of(session, *names("b", 2))))
     assert let_go(plugin(session), "unified_evictable", context, tasks_of(session, *names("a", 6))) == []
 
 

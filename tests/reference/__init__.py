@@ -14,6 +14,7 @@ from tests.reference import (
     evictions,
     extender,
     fits,
+    gangs,
     jobs,
     plugins,
     predicates,
@@ -60,6 +61,8 @@ ACTIONS = {
     "preempt": evictions.preempt,
     "reclaim": reclaims.reclaim,
     "shuffle": shuffles.shuffle,
+    "gangpreempt": gangs.gangpreempt,
+    "gangreclaim": gangs.gangreclaim,
 }
 
 

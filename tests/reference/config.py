@@ -42,7 +42,7 @@ EVICTION_FLAGS = {
     "preemptive": "enablePreemptive",
     "victimTasks": "enabledVictim",
 }
-ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle")
+ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim")
 PLUGINS = (
     "priority",
     "gang",

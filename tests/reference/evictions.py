@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cmp_to_key
 
 from tests.reference import labels as lb
@@ -18,6 +19,8 @@ SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
 COOLDOWN = "volcano.sh/cooldown-time"
 SETTLING = datetime.timedelta(seconds=10)
 SHARE_DELTA = 0.000001
+GANGS = "unifiedEvictable"
+"""The point at which plugins are asked for a whole gang instead of a task."""
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 
@@ -56,8 +59,19 @@ class Leave:
         return True
 
 
-def leave(session: Session, point: str, asker: Task, tasks: list[Task]) -> Leave:
-    """Who may go for a task: the first tier that lets anybody go decides; nobody whom another one protects."""
+@dataclass
+class Gang:
+    """A job that asks for room for several of its tasks together, from its own queue or from others."""
+
+    job: str
+    priority: int
+    reclaims: bool
+    request: Resource
+
+
+def leave(session: Session, point: str, asker: Task | Gang, tasks: list[Task]) -> Leave:
+    """Who may go for a task or a gang: the first tier that lets anybody go decides, and nobody goes whom another one
+    protects."""
     protecting = {**session.points.get("unprotected", {}), **session.points.get(f"unprotected {point}", {})}
     for tier in session.configuration.tiers:
         on = [one.name for one in tier if one.name in session.points.get(point, {}) and point not in one.off]
@@ -94,7 +108,11 @@ def priority(session: Session) -> None:
 
         return Each(may)
 
+    def lower_jobs(gang: Gang) -> Allowance:
+        return Each(lambda task: gang.reclaims or session.cluster.jobs[task.job].priority < gang.priority)
+
     session.register("preemptable", "priority", lower)
+    session.register(GANGS, "priority", lower_jobs)
     session.register("jobStarving", "priority", lambda job: job.ready_count + job.waiting_count < len(job.tasks))
 
 
@@ -124,6 +142,8 @@ def gang(session: Session) -> None:
     for point in ("preemptable", "reclaimable"):
         session.register(point, "gang", lambda _: Surplus(session, whole=False))
     session.register("unprotected", "gang", lambda _: Surplus(session, whole=True))
+    for point in (GANGS, f"unprotected {GANGS}"):
+        session.register(point, "gang", lambda _: Allowance())
     session.register("jobStarving", "gang", lambda job: job.ready_count + job.waiting_count < job.min_available)
 
 
@@ -133,7 +153,7 @@ def conformance(session: Session, arguments: Arguments) -> None:
     def may(task: Task) -> bool:
         return task.namespace != "kube-system" and task.spec.get("priorityClassName") not in SYSTEM_CLASSES
 
-    for point in ("preemptable", "reclaimable", "unprotected"):
+    for point in ("preemptable", "reclaimable", GANGS, "unprotected"):
         session.register(point, "conformance", lambda _: Each(may))
 
 
@@ -152,7 +172,7 @@ def cdp(session: Session, arguments: Arguments) -> None:
                 return placed + datetime.timedelta(microseconds=cooldown // 1000) <= session.now
         return True
 
-    for point in ("preemptable", "reclaimable", "unprotected"):
+    for point in ("preemptable", "reclaimable", GANGS, "unprotected"):
         session.register(point, "cdp", lambda _: Each(may))
 
 
@@ -203,7 +223,7 @@ class Budgets(Allowance):
 
 
 def pdb(session: Session, arguments: Arguments) -> None:
-    for point in ("preemptable", "reclaimable", "unprotected"):
+    for point in ("preemptable", "reclaimable", GANGS, "unprotected"):
         session.register(point, "pdb", lambda _: Budgets(session))
 
 

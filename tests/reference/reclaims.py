@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tests.reference import evictions
-from tests.reference.evictions import Allowance, Each
+from tests.reference.evictions import GANGS, Allowance, Each, Gang
 from tests.reference.model import ALLOCATED, Job, Node, Queue, Task, total
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, PODS, Resource
@@ -162,7 +162,7 @@ class _Borrowed(Allowance):
     """Tasks that hold some of what the asker lacks, of queues that hold more of it than they deserve, down to what they
     and those above them are guaranteed."""
 
-    def __init__(self, session: Session, accounts: dict[str, _Account], asker: Task, level: int) -> None:
+    def __init__(self, session: Session, accounts: dict[str, _Account], asker: Task | Gang, level: int) -> None:
         self._session, self._asker, self._level = session, asker, level
         self._accounts = accounts
         self._mine = accounts[session.cluster.jobs[asker.job].queue]
@@ -173,14 +173,15 @@ class _Borrowed(Allowance):
         asks = self._asker.request
         return any(account.allocated.get(n) + asks.get(n) > account.limit(n) for n in asks.names())
 
-    def _lacks(self, node: Node) -> list[str]:
-        asks, room = self._asker.request, node.future_idle
+    def _helps(self, asker: Task, task: Task) -> bool:
+        """Whether a task holds some of what its node lacks for the asker."""
+        asks, room = asker.request, self._session.cluster.nodes[task.node].future_idle
         short = [n for n in dict.fromkeys((CPU, MEMORY, *asks.names())) if asks.get(n) > room.get(n)]
-        return short or [name for name in asks.names() if name != PODS]
+        return any(task.request.get(name) > 0 for name in short or [name for name in asks.names() if name != PODS])
 
     def permits(self, task: Task) -> bool:
         holds = task.request
-        if not any(holds.get(name) > 0 for name in self._lacks(self._session.cluster.nodes[task.node])):
+        if isinstance(self._asker, Task) and not self._helps(self._asker, task):
             return False
         account = self._accounts[self._session.cluster.jobs[task.job].queue]
         if self._full is not None and self._full not in account.chain():
@@ -242,7 +243,7 @@ class _Borrowed(Allowance):
             self._left[account.name].sub(task.request)
 
 
-def deserves_some(account: _Account, task: Task) -> bool:
+def deserves_some(account: _Account, task: Task | Gang) -> bool:
     return any(account.deserved.get(name, 0) > 0 for name in task.request.names())
 
 
@@ -275,7 +276,13 @@ def capacity(session: Session, accounts: dict[str, _Account], level: int, refuse
 
     session.register("preemptive", "capacity", preemptive)
     session.register("victimQueueOrder", "capacity", nearer)
+
+    def borrowed_for_gang(gang: Gang) -> Allowance:
+        return _Borrowed(session, accounts, gang, level) if gang.reclaims else Allowance()
+
     _register(session, "capacity", lambda asker: _Borrowed(session, accounts, asker, level))
+    for point in (GANGS, f"unprotected {GANGS}"):
+        session.register(point, "capacity", borrowed_for_gang)
 
 
 # -- the action -------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,10 +33,17 @@ May = Callable[["Task"], bool]
 
 @dataclass(frozen=True)
 class EvictionContext:
-    """For whom whole gangs are asked: the action's name and the job."""
+    """For whom whole gangs are asked: the action's name, the job, and those of its tasks that want room."""
 
     kind: str
     job: Job
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def wanted(self) -> Ints:
+        """What the tasks ask for together."""
+        total: Ints = np.sum([task.request for task in self.tasks], axis=0)
+        return total
 
 
 class PlacedTasks:

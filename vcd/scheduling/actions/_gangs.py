@@ -105,7 +105,8 @@ class GangEvictionAction(Action):
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
         bundles = self.in_order(session, job, list(self._offered(session, job, wanted)), need)
-        for bundle in itertools.chain((None,), self._allowed(session, job, bundles, wanted)):
+        context = EvictionContext(self.name, job, tuple(tasks))
+        for bundle in itertools.chain((None,), self._allowed(session, context, bundles, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle)
                 room += bundle.freed
@@ -143,12 +144,13 @@ class GangEvictionAction(Action):
             self._evict(statement, bundle)
         _place_all(session, statement, job, tasks)
 
-    def _allowed(self, session: Session, job: Job, bundles: list[Bundle], wanted: Mask) -> Iterator[Bundle]:
+    def _allowed(
+        self, session: Session, context: EvictionContext, bundles: list[Bundle], wanted: Mask
+    ) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
 
         Where they keep some of those that a job would spare, it spares others.
         """
-        context = EvictionContext(self.name, job)
         staying: set[int] = set()
         for bundle in bundles:
             other = bundle.job

@@ -39,14 +39,15 @@ class Reclaim:
     def allowance(self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None) -> Allowance:
         """Who may go for work of ``queue`` that asks for amounts.
 
-        ``floor`` is the least room on a node that takes the task that asks; None where a whole job does.
+        ``floor`` is the least room on a node that takes the task that asks; None where a whole job does, whose victims
+        go in bundles: of these the action itself spares whose going helps nobody.
         """
         return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
 
-    def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int] | None) -> tuple[int, ...]:
+    def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
         """The resources of which a node will have too little; all that are asked for where it has enough, since then
         it is quota that must be freed."""
-        if floor is not None and node >= 0:
+        if node >= 0:
             room = self._nodes.usage.room_of(node).tolist()
             short = tuple([column for column, least in enumerate(floor) if least > room[column]])
             if short:
@@ -96,11 +97,8 @@ class _Reclaimable(Allowance):
         return self._left.get(account.queue.index, account.allocated)
 
     def permits(self, task: Task) -> bool:
-        amounts, node = task.amounts, task.node
-        columns = self._lacking.get(node)
-        if columns is None:
-            columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, self._floor)
-        if not _holds_some(amounts, columns):
+        amounts = task.amounts
+        if self._floor is not None and not self._helps(task.node, amounts, self._floor):
             return False
         account = self._reclaim.accounts[task.job.queue.index]
         if self._blocked is not None and self._blocked not in account.chain:
@@ -115,6 +113,13 @@ class _Reclaimable(Allowance):
         elif not _exceeds(account, allocated, amounts):
             return False
         return not relation.above or self._ancestors_agree(relation, amounts)
+
+    def _helps(self, node: int, amounts: tuple[int, ...], floor: Sequence[int]) -> bool:
+        """Whether a task on a node holds some of what the node lacks."""
+        columns = self._lacking.get(node)
+        if columns is None:
+            columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, floor)
+        return _holds_some(amounts, columns)
 
     def _ancestors_agree(self, relation: _Relation, amounts: tuple[int, ...]) -> bool:
         """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""

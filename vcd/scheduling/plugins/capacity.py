@@ -297,7 +297,7 @@ class CapacityPlugin(Plugin):
         """The same for gangs; whom a gang may preempt within its queue is for others to say."""
         if context is None or context.kind != "gangreclaim":
             return tasks
-        wanted = self._session.jobs.pending[context.job.index].tolist()
+        wanted = context.wanted.tolist()
         return self._reclaim.allowance(context.job.queue, wanted, None)
 
     # --- accounts ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.eviction import immune_rows, placed_tasks, who_goes
+from vcd.scheduling.eviction import EvictionContext, immune_rows, placed_tasks, who_goes
 from vcd.scheduling.leave import Leave
 from vcd.scheduling.order import index_in_name
 from vcd.scheduling.plugin import Plugin
@@ -144,8 +144,7 @@ class VictimWatcher(Plugin):
 
     def unified_evictable(self, context: Any, tasks: list[Task]) -> None:
         """Somebody is to go for a gang: bundle after bundle is asked about, in one context."""
-        job = getattr(context, "job", None)
-        if job is None:
+        if not isinstance(context, EvictionContext):
             return  # an action of somebody else's asks in its own words
         if self._gang[0] is not context:
             self._gang = (context, {})
@@ -154,8 +153,8 @@ class VictimWatcher(Plugin):
         offers |= _offers(verdict, tasks, offers)
         watched = [task for task in tasks if task.key in self._pods]
         if watched:
-            asked = self.session.amounts(self.session.jobs.pending[job.index].tolist())
-            ask = Ask(job, None, offers, verdict.let_go, self._figures_now(), asked, {})
+            asked = self.session.amounts(context.wanted.tolist())
+            ask = Ask(context.job, None, offers, verdict.let_go, self._figures_now(), asked, {})
             self._asks.update((task.key, ask) for task in watched)
 
     def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
