@@ -21,8 +21,8 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 
-def planned(case: RandomCase) -> dict[str, dict[str, str]]:
-    """The fast core's binds and pipelined pods, the sample being in the log."""
+def plan_with_sample(case: RandomCase) -> dict[str, dict[str, str]]:
+    """The fast core's binds, pipelined and evicted pods with their nodes, the sample being in the log."""
     policy = read_policy(case.conf)
     state = state_of([one for one in case.objects if one["kind"] != KIND], kinds=kinds_read(policy))
     for one in case.objects:
@@ -31,12 +31,14 @@ def planned(case: RandomCase) -> dict[str, dict[str, str]]:
             state.apply(state.sequence + 1, answered(Samples(one["at"], "prometheus", nodes)))
     plan = plan_of(run(SnapshotMaker(state).snapshot(), policy, int(NOW.timestamp()) * 10**9, 0))
     operations = [operation for statement in plan.statements for operation in statement.operations]
-    return {verb: {one.key: one.node for one in operations if one.verb == verb} for verb in ("bind", "pipeline")}
+    return {
+        verb: {one.key: one.node for one in operations if one.verb == verb} for verb in ("bind", "pipeline", "evict")
+    }
 
 
 def wrong(case: RandomCase) -> dict[str, Any]:
     """What the two decide differently."""
-    slow, fast = decide(case.objects, case.conf, NOW), planned(case)
+    slow, fast = decide(case.objects, case.conf, NOW), plan_with_sample(case)
     pairs = {"binds": (slow.binds, fast["bind"]), "pipelined": (slow.pipelined, fast["pipeline"])}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, gang, group, node, pod, priority_class, queue, session_of
+from tests.dsl import NOW_NS, gang, group, node, pod, priority_class, quantities, queue, session_of
 from tests.plugins.opened import plugin_of, tasks_of
 from tests.world import World
 from vcd.api import read_policy
@@ -154,6 +154,25 @@ def test_of_equal_priority_the_lower_quality_of_service_goes_first() -> None:
     assert go("a-guaranteed", "b-burstable") == ["b-burstable"]
     assert go("b-burstable", "c-best-effort") == ["b-burstable", "c-best-effort"]
     assert go(*kinds) == ["b-burstable", "c-best-effort"]
+
+
+def test_a_pod_that_asks_for_cards_alone_is_best_effort() -> None:
+    """Quality of service is of cpu and memory, as Kubernetes has it."""
+    card = {"nvidia.com/gpu": 1}
+    nodes = [node(name, cpu=10, memory="100Gi", **card) for name in ("busy", "idle")]
+    pods = [pod("a", on="busy", group="g", cpu=1), pod("b", on="busy", group="g", requests=quantities(card))]
+    assert evicted(*nodes, group("g", members=0), *pods, usage={**HOT, "busy": (50.1, 10.0)}) == ["a", "b"]
+
+
+def test_a_pod_with_requests_of_its_own_but_no_limits_is_burstable() -> None:
+    """They decide in its containers' place."""
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    guaranteed = {"containers": [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]}
+    pods = [
+        pod("a", on="busy", group="g", spec=guaranteed),
+        pod("b", on="busy", group="g", spec={**guaranteed, "resources": {"requests": amounts}}),
+    ]
+    assert evicted(*PAIR, group("g", members=0), *pods, usage={**HOT, "busy": (50.1, 10.0)}) == ["b"]
 
 
 def test_what_is_leaving_already_counts_as_gone() -> None:

@@ -20,6 +20,7 @@ from tests.reference import (
     predicates,
     queues,
     quotas,
+    rebalance,
     reclaims,
     scores,
     shuffles,
@@ -53,6 +54,7 @@ PLUGINS = {
     "deviceshare": cards.deviceshare,
     "usage": usage.usage,
     "extender": extender.extender,
+    "rescheduling": rebalance.rescheduling,
 }
 ACTIONS = {
     "enqueue": actions.enqueue,

@@ -67,6 +67,7 @@ PLUGINS = (
     "deviceshare",
     "usage",
     "extender",
+    "rescheduling",
 )
 _TRUE, _FALSE = {"1", "t", "T", "true", "TRUE", "True"}, {"0", "f", "F", "false", "FALSE", "False"}
 

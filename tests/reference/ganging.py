@@ -78,7 +78,7 @@ class GangMaker(ReclaimMaker):
         spec.pop("preemptionPolicy", None)
         if self.often(0.02):
             spec["preemptionPolicy"] = "Never"
-        if self.often(0.05):
+        if self.often(0.03):
             spec["schedulingGates"] = [{"name": "example.com/wait"}]
         if self.often(0.7):
             spec.pop("affinity", None)
@@ -91,7 +91,7 @@ class GangMaker(ReclaimMaker):
             spec["priorityClassName"] = self.pick(("low", "low", "high") if runs else ("high", "high", "low"))
         spec.pop("minTaskMember", None)
         if runs:
-            spec["minMember"] = self.random.randint(0, size) if self.often(0.93) else size + 1
+            spec["minMember"] = self.pick((*range(size + 1), *range(size + 1), *[size] * 4, size + 1))
             if self.uses("roles"):
                 spec["minTaskMember"] = {role: self.random.randint(0, 1) for role in ROLES}
         elif self.often(0.5):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vcd.model.objects import Node, PriorityClass, Quantities
-from vcd.model.quantity import QuantityError, resource_value
+from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
+from vcd.model.quantity import QuantityError, parse_milli, resource_value
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.plugins._numa import is_guaranteed
@@ -183,11 +183,20 @@ def _importance(task: Task) -> tuple[Any, ...]:
     """The least important first: by priority, without one first; then by quality of service; then by name."""
     priority = task.shape.spec.priority
     try:
-        guaranteed = is_guaranteed(task.shape.spec)
+        service = _service(task.shape.spec)
     except QuantityError:
-        guaranteed = False
-    service = 2 if guaranteed else 0 if task.best_effort else 1
+        service = 1
     return (priority is not None, priority or 0, service, task.key)
+
+
+def _service(spec: PodSpec) -> int:
+    """A pod's quality of service, by cpu and memory alone: 0 for best-effort, 1 burstable, 2 guaranteed. Raises
+    QuantityError."""
+    if is_guaranteed(spec):
+        return 2
+    parts = [spec.resources or c.resources for c in (*spec.init_containers, *spec.containers)]
+    asked = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
+    return int(any(parse_milli(amount) for amount in asked))
 
 
 def _capacity(node: Node) -> tuple[int, ...]:
