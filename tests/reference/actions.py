@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.reference.evictions import misses
+from tests.reference.idle import take_back
 from tests.reference.model import ALLOCATED, Job, Node, Queue, Task
 from tests.reference.session import PredicateFailure, Session, Statement
 
@@ -28,6 +29,7 @@ def enqueue(session: Session) -> None:
 
 def allocate(session: Session) -> None:
     """Place what asks for resources, one job of one queue at a time."""
+    take_back(session, lambda _: True)
     work: dict[str, list[Task]] = {}
     waiting: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):
@@ -123,6 +125,7 @@ def _keep_promises(
 
 def backfill(session: Session) -> None:
     """Place tasks that ask for nothing, at once, wherever they may go."""
+    take_back(session, lambda task: task.best_effort)
     tasks: dict[str, list[Task]] = {}
     waiting: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):

@@ -66,6 +66,15 @@ def predicates(session: Session, arguments: Arguments) -> None:
             reasons.append("node(s) proportional resource check failed")
         return reasons
 
+    def minds(task: Task) -> bool:
+        """Whether it hangs on where other pods are; claims are not looked at."""
+        return any(
+            asks(session, task)
+            for flag, asks in (("NodePorts", _has_ports), ("PodAffinity", _has_terms), ("PodTopologySpread", _spreads))
+            if arguments.boolean(f"predicate.{flag}Enable", True)
+        )
+
+    session.register("minds", "predicates", minds)
     session.register("prePredicate", "predicates", pre_predicate)
     session.register("predicate", "predicates", predicate)
     admitting = [one for one in stable if one is not _node_affinity]
@@ -128,6 +137,10 @@ def host_ports(pod: Manifest) -> list[tuple[str, str, int]]:
         for port in ports
         if (port.get("hostPort") or 0) > 0
     ]
+
+
+def _has_ports(session: Session, task: Task) -> bool:
+    return bool(host_ports(task.pod))
 
 
 def _ports(task: Task, node: Node) -> Reason | None:
@@ -199,6 +212,14 @@ def pod_affinity(session: Session, task: Task, node: Node) -> Reason | None:
     return None
 
 
+def _has_terms(session: Session, task: Task) -> bool:
+    """Whether it has required terms, or another pod has against it."""
+    others = [other for node in session.cluster.nodes.values() for other in node.pods()]
+    against = [term for other in others for term in terms(other, "podAntiAffinity", hard=True)]
+    own = [*terms(task, "podAffinity", hard=True), *terms(task, "podAntiAffinity", hard=True)]
+    return bool(own) or any(term.matches(session, task) for term in against)
+
+
 def _has_company(session: Session, task: Task, node: Node, wanted: list[Term]) -> bool:
     """Whether pods that match all terms are in the node's domains; the first of a series may be alone."""
     if any(term.topology not in node.labels for term in wanted):
@@ -268,6 +289,10 @@ def _parse_constraints(task: Task) -> None:
         constraints(task, "DoNotSchedule")
     except lb.SelectorError as error:
         raise PredicateFailure(f"plugin PodTopologySpread pre-predicates failed {error}") from error
+
+
+def _spreads(session: Session, task: Task) -> bool:
+    return bool(constraints(task, "DoNotSchedule"))
 
 
 def topology_spread(session: Session, task: Task, node: Node) -> Reason | None:

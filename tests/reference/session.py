@@ -39,6 +39,8 @@ class Session:
         self.binds: dict[str, str] = {}
         self.bind_annotations: dict[str, dict[str, str]] = {}
         self.evicted: list[Task] = []
+        self.waiting: list[Task] = []
+        """Who waits for room, by what was committed."""
         self.assumed_volumes: dict[str, str] = {}
         self.assumed_claims: dict[str, str] = {}
         self.unschedulable: set[str] = set()
@@ -264,6 +266,8 @@ class Statement:
         for task, _ in self.steps:
             if task.status == "Allocated":
                 self.session.bind(task)
+            elif task.status == "Pipelined":
+                self.session.waiting.append(task)
         self.steps = []
 
     def discard(self) -> None:
