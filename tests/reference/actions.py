@@ -97,7 +97,7 @@ def _keep_promises(
 
     def promised(task: Task) -> bool:
         name = (task.pod.get("status") or {}).get("nominatedNodeName") or ""
-        if name not in session.cluster.nodes or task.gated or task.status != "Pending":
+        if name not in session.cluster.nodes or task.gated or task.best_effort or task.status != "Pending":
             return False
         try:
             session.pre_predicate(task)
@@ -111,6 +111,8 @@ def _keep_promises(
     }
     for queue in queues:
         for job in session.jobs_in_order(chosen[queue.name]):
+            if not any(map(promised, job.having("Pending"))):
+                continue  # those before it took the room
             tasks = work[job.key] = sorted(work[job.key], key=lambda task: not promised(task))
             goes_on = True
             while goes_on and not session.overused(queue):

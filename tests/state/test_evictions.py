@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dsl import flat, gang, group, node, pod, queue
@@ -35,9 +36,14 @@ def wait(name: str, to: str = "n1") -> ev.Operation:
 
 
 def decided(
-    *statements: tuple[ev.Operation, ...], action: str = "preempt", session: int = 1, stale: Any = (), now: int = 0
+    *statements: tuple[ev.Operation, ...],
+    action: str = "preempt",
+    session: int = 1,
+    stale: Any = (),
+    now: int = 0,
+    group: str = "default/new",
 ) -> ev.SessionDecided:
-    parts = tuple(ev.Statement("default/new", action, operations) for operations in statements)
+    parts = tuple(ev.Statement(group, action, operations) for operations in statements)
     return ev.SessionDecided(session, 0, "p", now, 0, 1, {}, ev.encode_plan(ev.Plan(statements=parts)), stale)
 
 
@@ -261,6 +267,128 @@ def test_what_was_shown_is_the_same_after_a_checkpoint(cut: int) -> None:
     folded(*events[cut:], state=loaded)
     assert loaded.dump() == whole.dump()
     assert SnapshotMaker(loaded).snapshot().nominated == SnapshotMaker(whole).snapshot().nominated
+
+
+# --- whose promise is the later -------------------------------------------------------------------------------------
+
+OLD = [put(manifest) for manifest in flat([gang("rival", 2, members=1, cpu=2)])]
+"""A group that room is made for beside ``new``."""
+RIVAL = decided((evict("old-1"), wait("rival-0")), group="default/rival", session=2)
+
+
+def rival_shown(**status: str) -> ev.ObjectPut:
+    manifest = pod("rival-0", group="rival", cpu=2)
+    manifest["status"].update(status)
+    return put(manifest)
+
+
+def turns(*events: ev.Event) -> list[str]:
+    """Whom room was made for, the last first; with a mark on those whom only the API server tells of."""
+    found = SnapshotMaker(folded(*BASE, *OLD, *events)).snapshot().turns
+    return [
+        key.partition("/")[2] + ("" if turn else "?") for key, turn in sorted(found.items(), key=lambda one: -one[1])
+    ]
+
+
+BOTH = decided((evict("old-1"), wait("rival-0")), (wait("new-0"),), group="default/rival", session=2)
+"""Room is made for rival-0, and a pod of new's group still waits for its own."""
+
+
+def with_group(decision: ev.SessionDecided, number: int, group: str) -> ev.SessionDecided:
+    """The same with another group for one of its statements."""
+    plan = ev.decode_plan(decision.plan)
+    statements = list(plan.statements)
+    statements[number] = msgspec.structs.replace(statements[number], group=group)
+    plan = msgspec.structs.replace(plan, statements=tuple(statements))
+    return msgspec.structs.replace(decision, plan=ev.encode_plan(plan))
+
+
+BESIDE = with_group(BOTH, 1, "default/new")
+ELSEWHERE = decided((evict("old-1"), wait("rival-0", "n2")), group="default/rival", session=2)
+
+
+@pytest.mark.parametrize(
+    "events, first_to_last",
+    [
+        ((ONE, BESIDE), ["rival-0", "new-0"]),
+        ((ONE, ELSEWHERE), ["rival-0", "new-0"]),
+        ((ONE, BESIDE, AT_N1), ["rival-0", "new-0"]),
+        ((ONE, BESIDE, AT_N1, rival_shown(nominatedNodeName="n1")), ["rival-0", "new-0"]),
+        ((ONE, rival_shown(nominatedNodeName="n1")), ["new-0", "rival-0?"]),
+        ((AT_N1, rival_shown(nominatedNodeName="n1")), ["new-0?", "rival-0?"]),
+        ((ONE, AT_N2, AT_N1), ["new-0"]),
+        ((ONE, AT_N1, shown(), AT_N1), ["new-0?"]),
+        ((ONE, ELSEWHERE, decided((evict("old-2"), wait("new-0")), session=3)), ["new-0", "rival-0"]),
+    ],
+    ids=[
+        "both got something",
+        "on different nodes",
+        "the earlier shown",
+        "both shown",
+        "one only shown",
+        "both only shown",
+        "shown late and out of order",
+        "withdrawn and shown again",
+        "made anew",
+    ],
+)
+def test_who_room_was_made_for_last_comes_first(events: tuple[ev.Event, ...], first_to_last: list[str]) -> None:
+    assert turns(*events) == first_to_last
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (ONE, RIVAL),
+        (AT_N1, RIVAL),
+        (ONE, AT_N1, RIVAL),
+        (ONE, RIVAL, AT_N1),
+    ],
+    ids=["decided", "only shown", "decided and shown", "shown after its end"],
+)
+def test_a_promise_ends_when_the_room_is_made_for_another_and_its_own_group_gets_nothing(
+    events: tuple[ev.Event, ...],
+) -> None:
+    assert turns(*events) == ["rival-0"]
+
+
+def test_it_ends_for_good_until_room_is_made_for_it_anew() -> None:
+    assert turns(ONE, RIVAL, ev.ObjectGone("Pod", "default/rival-0")) == []
+    assert turns(ONE, RIVAL, decided((evict("old-2"), wait("new-0", "n2")), session=3)) == ["new-0", "rival-0"]
+    assert turns(AT_N1, RIVAL, AT_N2) == ["rival-0", "new-0?"]
+
+
+def test_a_statement_that_was_dropped_ends_no_promise() -> None:
+    dropped = decided((evict("old-1"), wait("rival-0")), group="default/rival", session=2, stale=((0, "gone"),))
+    assert turns(ONE, dropped) == ["new-0"]
+
+
+def test_the_numbers_of_sessions_do_not_matter() -> None:
+    """An import of several replicas' logs gives sessions new numbers; checkpoints in it hold the former ones."""
+    late, early = (msgspec.structs.replace(each, session=number) for each, number in ((ONE, 900), (ELSEWHERE, 0)))
+    assert turns(late, early) == turns(ONE, ELSEWHERE) == ["rival-0", "new-0"]
+
+
+STORY = (ONE, AT_N1, ELSEWHERE, RIVAL, AT_N2, decided((evict("old-2"), wait("new-1")), session=4), BESIDE)
+
+
+@pytest.mark.parametrize("cut", range(len(STORY) + 1))
+def test_whose_promise_is_the_later_is_the_same_after_a_checkpoint(cut: int) -> None:
+    loaded = ClusterState.load(folded(*BASE, *OLD, *STORY[:cut]).dump())
+    whole = folded(*BASE, *OLD, *STORY)
+    folded(*STORY[cut:], state=loaded)
+    assert loaded.dump() == whole.dump()
+    assert SnapshotMaker(loaded).snapshot().turns == SnapshotMaker(whole).snapshot().turns
+
+
+def test_a_checkpoint_that_knows_of_no_turns_is_read_as_if_they_were_the_oldest() -> None:
+    fields = msgspec.msgpack.decode(folded(*BASE, *OLD, ONE).dump())
+    del fields["promises"]
+    loaded = ClusterState.load(msgspec.msgpack.encode(fields))
+    folded(ELSEWHERE, state=loaded)
+    snapshot = SnapshotMaker(loaded).snapshot()
+    assert dict(snapshot.nominated) == {"default/new-0": "n1", "default/rival-0": "n2"}
+    assert snapshot.turns["default/rival-0"] > snapshot.turns["default/new-0"] == 0
 
 
 # --- snapshots and checkpoints --------------------------------------------------------------------------------------

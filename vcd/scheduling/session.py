@@ -6,7 +6,7 @@ Jobs, queues and tasks are views made when they are first asked for; whole colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -267,6 +267,11 @@ class Session(Questions):
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""
         return self._in_order(self._pending_of.get(job, []))
+
+    def pending_rows_of(self, keys: Container[str]) -> Iterator[int]:
+        """Rows of those of the jobs' pending tasks that have one of the keys."""
+        names = self.snapshot.tasks.keys
+        return (row for rows in self._pending_of.values() for row in rows if names[row] in keys)
 
     def task_rows(self, job: int) -> list[int]:
         """Rows of all tasks of a job, in order of key."""

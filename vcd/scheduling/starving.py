@@ -48,7 +48,7 @@ def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterato
 
 def _promised(session: Session, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:
     """Those that take up the room that was made for them before anybody else can."""
-    for job in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+    for job, _ in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
         if may_take(job.queue) and not session.is_full():
             yield job
 

@@ -33,6 +33,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
     intended_annotations: dict[str, dict[str, str]] = {}
     nominated: dict[str, str] = {}
+    promises: dict[str, tuple[str, int]] = {}
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -35,6 +35,8 @@ from vcd.state.records import (
 
 _spec_key = msgspec.msgpack.Encoder(order="deterministic")
 _NOWHERE = -1
+_VOID = -1
+"""The turn of a promise that no longer holds."""
 
 
 class ClusterState:
@@ -101,6 +103,9 @@ class ClusterState:
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
         self.shown_nominations: dict[str, str] = {}
         """The same as the API server shows it (``status.nominatedNodeName``)."""
+        self.promises: dict[str, tuple[str, int]] = {}
+        """Of pods that sessions of this log made room for, or took the promise of it from: the node, and the promise's
+        turn. Each session's is higher than those before; numbers of sessions would not do, an import gives new ones."""
         self.evicted: dict[str, Evicted] = {}
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self.rounds: dict[str, int] = {}
@@ -307,6 +312,7 @@ class ClusterState:
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
             self.nominated.pop(key, None)
+            self.promises.pop(key, None)
         if old >= 0:
             self.node_names.release(old)
 
@@ -319,6 +325,18 @@ class ClusterState:
             self.shown_nominations[key] = shown
         else:
             del self.shown_nominations[key]
+            self.promises.pop(key, None)
+
+    def nominations(self) -> dict[str, tuple[str, int]]:
+        """Pods that room was made for: the node, and the turn of that promise, 0 where only the API server shows it."""
+        found: dict[str, tuple[str, int]] = {}
+        for key, node in {**self.shown_nominations, **self.nominated}.items():
+            where, turn = self.promises.get(key, ("", 0))
+            if where != node:
+                turn = 0
+            if turn != _VOID:
+                found[key] = (node, turn)
+        return found
 
     @staticmethod
     def _is_shown(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
@@ -356,6 +374,7 @@ class ClusterState:
         self.tasks.remove(key)
         self.nominated.pop(key, None)
         self.shown_nominations.pop(key, None)
+        self.promises.pop(key, None)
         self._forget_intent(key)
 
     # --- decisions ------------------------------------------------------------------------------------------------
@@ -369,13 +388,11 @@ class ClusterState:
         for number, statement in enumerate(plan.statements):
             if number in stale:
                 continue
-            evicts = any(operation.verb == "evict" for operation in statement.operations)
             for position, operation in enumerate(statement.operations):
                 yield
                 if operation.verb != "pipeline":
                     self._intend_operation(decided.session, number, position, operation)
-                elif evicts and operation.key in self.tasks.row_of:
-                    self.nominated[operation.key] = operation.node
+        self._promise(plan.statements, stale)
         self._remember_evictions(
             operation.key
             for number, statement in enumerate(plan.statements)
@@ -391,6 +408,32 @@ class ClusterState:
             if record is not None:
                 self.intended_status[status.key] = status
                 self.groups[status.key] = _with_status(record, status)
+
+    def _promise(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
+        """Note whom others are evicted for and the node where. An older promise there ends when the session had nothing
+        for its pod's group: who takes the room now did not leave any for it."""
+        made = {
+            operation.key: operation.node
+            for number, statement in enumerate(statements)
+            if number not in stale and any(operation.verb == "evict" for operation in statement.operations)
+            for operation in statement.operations
+            if operation.verb == "pipeline" and operation.key in self.tasks.row_of
+        }
+        if not made:
+            return
+        served = {
+            statement.group
+            for statement in statements
+            if any(operation.verb in ("bind", "pipeline") for operation in statement.operations)
+        }
+        turn = 1 + max([0, *(turn for _, turn in self.promises.values())])
+        jobs, nodes = self.tasks.column("job"), set(made.values())
+        for key, (node, _) in self.nominations().items():
+            job = int(jobs[self.tasks.row_of[key]])
+            if node in nodes and (job < 0 or self.job_keys[job] not in served):
+                self.promises[key] = (node, _VOID)
+        self.nominated.update(made)
+        self.promises.update({key: (node, turn) for key, node in made.items()})
 
     def _remember_evictions(self, keys: Iterable[str]) -> None:
         """Note the evicted pods of each group; of a group that had lost none also what it had."""
@@ -560,6 +603,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 nominated=dict(self.nominated),
+                promises=dict(self.promises),
                 rounds=dict(self.rounds),
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
@@ -587,6 +631,7 @@ class ClusterState:
         state.stranded = dump.stranded
         state._decided_at = dump.decided_at
         state.nominated = dump.nominated
+        state.promises = dump.promises
         state.rounds = dump.rounds
         state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}

@@ -70,7 +70,8 @@ class Snapshot:
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
     ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
     queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
-    evictions free, and the node where; ``evicted`` what groups lost to others; ``rounds`` when plugins that act in
+    evictions free, and the node where; ``turns`` say of each when that room was promised, the later the higher, 0 where
+    only the API server tells of it. ``evicted`` is what groups lost to others; ``rounds`` when plugins that act in
     rounds held their last one. ``former`` are groups that pods name and that are not there,
     with the queue that each was in, None where it was never seen.
     """
@@ -96,6 +97,7 @@ class Snapshot:
     annotations: Mapping[str, Mapping[str, str]]
     lifting: Mapping[str, str]
     nominated: Mapping[str, str]
+    turns: Mapping[str, int]
     evicted: Mapping[str, Evicted]
     rounds: Mapping[str, int]
     former: Mapping[str, str | None]
@@ -157,7 +159,7 @@ class SnapshotMaker:
         self._refresh_facts()
         facts = self._facts
         assert facts is not None
-        columns = state.tasks
+        columns, nominations = state.tasks, state.nominations()
         node_rows = np.full(len(state.node_names.values) + 1, -1, np.int32)
         for number, name in enumerate(state.node_names.values):
             if name is not None:
@@ -195,7 +197,8 @@ class SnapshotMaker:
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
             lifting=dict(state.lifting),
-            nominated={**state.shown_nominations, **state.nominated},
+            nominated={key: node for key, (node, _) in nominations.items()},
+            turns={key: turn for key, (_, turn) in nominations.items()},
             evicted=dict(state.evicted),
             rounds=dict(state.rounds),
             former=dict(state.former),

@@ -16,6 +16,7 @@ import numpy as np
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
+from vcd.scheduling.actions.allocate import AllocateAction
 from vcd.scheduling.arguments import Argument, ArgumentValues
 from vcd.scheduling.eviction import EvictionContext, fits_on, may_preempt, placed_tasks
 from vcd.scheduling.nodes import Ints
@@ -64,6 +65,7 @@ class GangEvictionAction(Action):
         these do."""
 
     def execute(self, session: Session) -> None:
+        AllocateAction.keep_promises(session)
         for job in jobs_in_turn(session, lambda queue: self.may_take(session, queue)):
             self._make_room(session, job)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from vcd.model.status import Phase, TaskStatus
@@ -15,7 +15,7 @@ from vcd.scheduling.idle import take_back
 from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.promises import is_promised, promised_jobs
+from vcd.scheduling.promises import promised_jobs, promises_of
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import Partition, SubJob, Worksheet, units
@@ -58,10 +58,41 @@ class AllocateAction(Action):
         if "enqueue" not in session.policy.actions:
             _admit_all(session)
         take_back(session, lambda _: True)
-        jobs: dict[int, list[Job]] = {}
+        jobs, tasks = self._to_place(session, session.jobs_with_pending())
+        everybody = {index: list(queued) for index, queued in jobs.items()}
+        promises_of(session).given_out = True
+        self._keep_promises(session, jobs, tasks)
+        waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
+        self._in_turn(session, waiting, tasks)
+        if not session.placements:
+            self._second_round(session, everybody)
+
+    @classmethod
+    def keep_promises(cls, session: Session) -> None:
+        """Place the jobs that others were evicted for, before an action that comes earlier gives their room away.
+
+        Whom it cannot place allocate tries again, and tells then what they wait for.
+        """
+        promises = promises_of(session)
+        if promises.given_out or cls.name not in session.policy.actions:
+            return
+        promises.given_out = True
+        told = [(job, list(job.why)) for job in promises.jobs()]
+        jobs, tasks = cls._to_place(session, promises.jobs())
+        cls._keep_promises(session, jobs, tasks)
+        for job, why in told:
+            job.why[:] = why
+            job.failed_roles.clear()
+            job.failed.clear()
+            job.hindered = False
+
+    @classmethod
+    def _to_place(cls, session: Session, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
+        """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first."""
+        queued: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
-        for job in session.jobs_with_pending():
-            wanted = self._wanted(session, job)
+        for job in jobs:
+            wanted = cls._wanted(session, job)
             if wanted:
                 partition = job.partition
                 tasks[job.index] = (
@@ -69,13 +100,8 @@ class AllocateAction(Action):
                     if partition is None
                     else Worksheet(session, partition, wanted)
                 )
-                jobs.setdefault(job.queue.index, []).append(job)
-        everybody = {index: list(queued) for index, queued in jobs.items()}
-        self._keep_promises(session, jobs, tasks)
-        waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
-        self._in_turn(session, waiting, tasks)
-        if not session.placements:
-            self._second_round(session, everybody)
+                queued.setdefault(job.queue.index, []).append(job)
+        return queued, tasks
 
     def _in_turn(self, session: Session, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
         """A job of one queue, then of the next, until nobody is left who could be placed."""
@@ -141,17 +167,20 @@ class AllocateAction(Action):
         else:
             statement.discard()
 
-    def _keep_promises(self, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
-        """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed."""
-        for job in promised_jobs(session, [job for queued in jobs.values() for job in queued]):
+    @classmethod
+    def _keep_promises(cls, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
+        """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed; those
+        that it was freed for last before those whose room went to them."""
+        turn_of = promises_of(session).turn
+        for job, turn in promised_jobs(session, [job for queued in jobs.values() for job in queued]):
             left = tasks[job.index]
             if isinstance(left, deque):
-                left = tasks[job.index] = deque(sorted(left, key=lambda task: not is_promised(session, task)))
-            goes_on = True
+                left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
+            goes_on = bool(left)
             while goes_on and session.overused(job.queue) is None and not session.is_full():
-                goes_on = self._allocate(session, job.queue, job, left) and any(is_promised(session, t) for t in left)
-            if not left:
-                jobs[job.queue.index].remove(job)
+                goes_on = cls._allocate(session, job.queue, job, left) and any(turn_of(task) == turn for task in left)
+        for queued in jobs.values():
+            queued[:] = [job for job in queued if tasks[job.index]]
 
     @staticmethod
     def _wanted(session: Session, job: Job) -> list[Task]:
@@ -165,12 +194,13 @@ class AllocateAction(Action):
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
 
-    def _allocate(self, session: Session, queue: Queue, job: Job, tasks: Left) -> bool:
+    @classmethod
+    def _allocate(cls, session: Session, queue: Queue, job: Job, tasks: Left) -> bool:
         """Place a job's tasks until it is ready; whether that was committed."""
-        statement = Statement(session, self.name, job)
+        statement = Statement(session, cls.name, job)
         if isinstance(tasks, Worksheet):
-            placed = self._place_sub_jobs(session, queue, statement, tasks)
-            ready = session.job_ready(job) and self._hold_waiting(session, statement, tasks.partition, placed)
+            placed = cls._place_sub_jobs(session, queue, statement, tasks)
+            ready = session.job_ready(job) and cls._hold_waiting(session, statement, tasks.partition, placed)
         else:
             _place_until_ready(session, queue, statement, job, tasks, session.job_ready, needs_more)
             ready = session.job_ready(job)
@@ -212,7 +242,8 @@ class AllocateAction(Action):
                 session.note(job, "gang", "", remark)
         return placed
 
-    def _hold_waiting(self, session: Session, statement: Statement, partition: Partition, placed: list[Task]) -> bool:
+    @classmethod
+    def _hold_waiting(cls, session: Session, statement: Statement, partition: Partition, placed: list[Task]) -> bool:
         """Keep what sub-jobs have that still wait for room out of what is committed: a sub-job is bound whole.
 
         Whether the job is ready without them; if not, all of it waits.
@@ -224,7 +255,7 @@ class AllocateAction(Action):
         statement.discard()
         _place_again(statement, [place for place, waits in zip(places, waiting, strict=True) if not waits])
         ready = session.job_ready(statement.job)
-        held = Statement(session, self.name, statement.job) if ready else statement
+        held = Statement(session, cls.name, statement.job) if ready else statement
         _place_again(held, [place for place, waits in zip(places, waiting, strict=True) if waits])
         partition.held.append(held)
         if ready:

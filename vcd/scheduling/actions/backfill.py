@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
-from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, is_held, place
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction, is_held, place
 from vcd.scheduling.idle import take_back
 from vcd.scheduling.jobs import has_gate
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
@@ -23,6 +23,7 @@ class BackfillAction(Action):
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
+        AllocateAction.keep_promises(session)
         take_back(session, lambda task: task.best_effort)
         for job, tasks in self._pending(session):
             if session.is_full():

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
-from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.arguments import Argument
 from vcd.scheduling.budgets import budgets_now
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
@@ -56,8 +56,9 @@ class PreemptAction(Action):
     )
 
     def execute(self, session: Session) -> None:
+        AllocateAction.keep_promises(session)
         starving = starving_jobs(session)
-        for job in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+        for job, _ in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
             if not session.is_full():
                 self._between_jobs(session, job)
         queues: PriorityQueue[Queue] = PriorityQueue(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.action import Action
-from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE
+from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
 from vcd.scheduling.session import Session
 from vcd.scheduling.starving import jobs_in_turn, make_wait
@@ -30,6 +30,7 @@ class ReclaimAction(Action):
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, session: Session) -> None:
+        AllocateAction.keep_promises(session)
         for job in jobs_in_turn(session, lambda queue: session.overused(queue) is None):
             self._reclaim(session, job)
 

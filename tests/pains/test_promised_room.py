@@ -1,0 +1,251 @@
+"""Room that evictions freed for somebody is his until he has it, whoever asks first; nobody is evicted again for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.dsl import Manifest, gang, node, priority_class, queue
+from tests.world import World
+from vcd.model import events as ev
+from vcd.model.codec import encode_payload
+
+TIERS = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: predicates
+  - name: capacity
+  - name: nodeorder
+"""
+RECLAIMS = [
+    "enqueue, allocate, reclaim",
+    "enqueue, reclaim, allocate",
+    "reclaim, backfill, allocate",
+    "preempt, reclaim, allocate, backfill",
+    "enqueue, backfill, allocate, reclaim",
+    "enqueue, allocate, gangreclaim",
+    "gangreclaim, gangpreempt, allocate, backfill",
+]
+PREEMPTS = [
+    "enqueue, allocate, preempt",
+    "preempt, allocate",
+    "reclaim, preempt, allocate",
+    "reclaim, backfill, preempt, allocate",
+    "gangreclaim, gangpreempt, allocate",
+    "allocate, gangpreempt, reclaim",
+]
+CLASSES = [priority_class("high", 1000), priority_class("low", 10)]
+
+
+class Leaving(World):
+    """A cluster in which who is evicted takes a few sessions to leave."""
+
+    def __init__(self, *objects: Manifest | Iterable[Manifest], actions: str) -> None:
+        super().__init__(CLASSES, *objects, conf=f'actions: "{actions}"{TIERS}')
+        self.going: list[str] = []
+
+    def carry_out(self) -> ev.Plan:
+        """One session: bound pods run, evicted ones begin to leave."""
+        plan = self.decide()
+        for index, statement in enumerate(plan.statements):
+            for position, operation in enumerate(statement.operations):
+                if operation.verb == "bind":
+                    self.update_pod(operation.key, node=operation.node, phase="Running")
+                elif operation.verb == "evict":
+                    self.evicted.append(operation.key)
+                    self.going.append(operation.key)
+                    self._change(operation.key, deletion_timestamp="2026-01-01T00:00:00Z")
+                if operation.verb != "pipeline":
+                    self.happen(ev.OperationDone(self.state.session, index, position, "done"))
+        return plan
+
+    def until_placed(self, stay: int) -> None:
+        """One session that evicts, ``stay`` more while nobody left yet, and some after all left."""
+        self.carry_out()
+        for _ in range(stay):
+            self.carry_out()
+        self.remove("Pod", *self.going)
+        self.going.clear()
+        for _ in range(3):
+            self.carry_out()
+
+    def show(self, name: str, where: str) -> None:
+        """The API server shows on a pod where it is nominated to."""
+        found = self.state.pod(f"default/{name}")
+        assert found is not None
+        status = msgspec.structs.replace(found.status, nominated_node_name=where)
+        found = msgspec.structs.replace(found, status=status)
+        self.happen(ev.ObjectPut("Pod", found.key, "", encode_payload(found)))
+
+    def _change(self, key: str, **meta: Any) -> None:
+        found = self.state.pod(key)
+        assert found is not None
+        found = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, **meta))
+        self.happen(ev.ObjectPut("Pod", key, "", encode_payload(found)))
+
+
+def job(name: str, size: int, *, rank: str = "", **options: Any) -> list[Manifest]:
+    group = {"priorityClassName": rank} if rank else {}
+    spec = {"priority": {"high": 1000, "low": 10, "": 0}[rank]}
+    return list(gang(name, size, group_spec=group, spec=spec, **options))
+
+
+def nominated(manifests: list[Manifest], *places: str) -> list[Manifest]:
+    for manifest, place in zip(manifests[1:], places, strict=True):
+        manifest["status"]["nominatedNodeName"] = place
+    return manifests
+
+
+def reclaiming(actions: str, size: int, *, known: bool, nodes: int = 1) -> Leaving:
+    """low holds all of the cluster; stale was nominated there long ago, hi may take it back."""
+    cpu, places = 3 // size, [f"n{number % nodes}" for number in range(size)]
+    stale = job("stale", size, queue="qa", cpu=cpu)
+    return Leaving(
+        queue("qa", deserved={"cpu": "2"}),
+        queue("qb", deserved={"cpu": "0"}),
+        queue("qc", deserved={"cpu": "3"}),
+        [node(f"n{number}", cpu=3 // nodes) for number in range(nodes)],
+        job("low", size, members=0, queue="qb", on=places, cpu=cpu),
+        nominated(stale, *places) if known else stale,
+        job("hi", size, queue="qc", cpu=cpu),
+        actions=actions,
+    )
+
+
+@pytest.mark.parametrize("stay", [0, 2])
+@pytest.mark.parametrize("size, nodes", [(1, 1), (3, 1), (3, 3)])
+@pytest.mark.parametrize("actions", RECLAIMS)
+def test_an_old_nomination_does_not_take_what_was_made_for_another(
+    actions: str, size: int, nodes: int, stay: int
+) -> None:
+    world = reclaiming(actions, size, known=True, nodes=nodes)
+    world.until_placed(stay)
+    assert world.placed().keys() == {f"hi-{number}" for number in range(size)}
+    assert sorted(world.evicted) == [f"default/low-{number}" for number in range(size)]
+
+
+@pytest.mark.parametrize("actions", RECLAIMS)
+@pytest.mark.parametrize("when", ["before hi's is shown", "after hi's is shown"])
+def test_nor_does_one_that_the_api_server_shows_only_later(actions: str, when: str) -> None:
+    world = reclaiming(actions, 1, known=False)
+    world.carry_out()
+    shown = ["stale-0", "hi-0"] if when.startswith("before") else ["hi-0", "stale-0"]
+    for name in shown:
+        world.show(name, "n0")
+        world.carry_out()
+    world.until_placed(1)
+    assert world.placed() == {"hi-0": "n0"}
+    assert world.evicted == ["default/low-0"]
+
+
+def test_who_was_promised_room_beside_another_keeps_his_promise() -> None:
+    """Two promises on one node, of different sessions, both of which its room will keep."""
+    world = Leaving(
+        node("n0", cpu=4),
+        job("old", 4, members=0, on=["n0"] * 4, cpu=1),
+        job("first", 1, cpu=2, rank="high"),
+        actions="allocate, preempt",
+    )
+    world.carry_out()
+    world.put(job("second", 1, cpu=2, rank="high", created=9))
+    world.until_placed(1)
+    assert world.placed() == {"first-0": "n0", "second-0": "n0"}
+    assert len(world.evicted) == 4
+
+
+# --- in every order of actions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stay", [0, 1, 2])
+@pytest.mark.parametrize("actions", PREEMPTS)
+def test_no_other_queue_takes_what_a_preemption_is_freeing(actions: str, stay: int) -> None:
+    """asks is first in everything, and may take what nobody has to give up; hi would have to evict another then."""
+    world = Leaving(
+        queue("mine", deserved={"cpu": "1"}, reclaimable=False),
+        queue("asks", deserved={"cpu": "2"}),
+        [node(name, cpu=2) for name in ("n0", "n1")],
+        job("low", 2, members=0, queue="mine", on=["n0", "n1"], cpu=2, rank="low"),
+        job("hi", 1, queue="mine", cpu=2, rank="high"),
+        actions=actions,
+    )
+    world.carry_out()
+    world.put(job("asks", 1, queue="asks", cpu=2, rank="high", created=-9))
+    world.until_placed(stay)
+    assert len(world.evicted) == 1
+    assert world.placed("hi").keys() == {"hi-0"}
+    assert world.placed("asks") == {}
+
+
+@pytest.mark.parametrize("stay", [0, 1])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "enqueue, backfill, allocate, preempt",
+        "backfill, preempt, allocate",
+        "preempt, backfill, allocate",
+        "backfill, allocate, gangpreempt",
+        "enqueue, allocate, backfill, preempt",
+    ],
+)
+def test_no_best_effort_pod_gets_an_evicted_pods_place(actions: str, size: int, stay: int) -> None:
+    """The node has a place for each pod that is on it, and no more."""
+    world = Leaving(
+        node("n0", cpu=size, pods=size),
+        job("low", size, members=0, on=["n0"] * size, cpu=1, rank="low"),
+        job("small", 2, members=0, rank="high", created=-9),
+        job("hi", size, cpu=1, rank="high"),
+        actions=actions,
+    )
+    world.until_placed(stay)
+    assert world.placed() == {f"hi-{number}": "n0" for number in range(size)}
+    assert sorted(world.evicted) == [f"default/low-{number}" for number in range(size)]
+
+
+@pytest.mark.parametrize("actions", ["backfill, allocate, preempt", "preempt, backfill, allocate", "reclaim, allocate"])
+def test_who_cannot_have_his_room_yet_is_told_so_once(actions: str) -> None:
+    """A gang of two, of which the room of one only is there: whichever action asks first, the reasons are the same."""
+    world = Leaving(
+        node("n0", cpu=2),
+        nominated(job("mine", 2, cpu=2), "n0", "n0"),
+        actions=actions,
+    )
+    world.carry_out()
+    assert world.placed() == {}
+    told = [(one.gate, one.reason, one.pods) for one in world.why("mine") if one.gate != "gang"]
+    assert told == [("queue", "queue has no room within its capability", ("default/mine-1",))]
+
+
+# --- what is no promise -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "actions", ["allocate", "enqueue, allocate, backfill", "backfill, allocate", "preempt, allocate"]
+)
+def test_a_nominated_best_effort_pod_does_not_put_its_job_before_others(actions: str) -> None:
+    mine = job("mine", 2, members=1, cpu=2, rank="low")
+    mine[2]["spec"]["containers"][0]["resources"] = {}
+    mine[2]["status"]["nominatedNodeName"] = "n0"
+    world = Leaving(node("n0", cpu=2), mine, job("first", 1, cpu=2, rank="high"), actions=actions)
+    world.carry_out()
+    assert world.placed("first") == {"first-0": "n0"}
+    assert "mine-0" not in world.placed()
+
+
+def test_who_lost_his_room_to_another_promise_has_no_precedence_for_what_else_there_is() -> None:
+    """Two old nominations to n0, which takes one of them; the other's job comes where it belongs."""
+    world = Leaving(
+        node("n0", cpu=2),
+        node("n1", cpu=2),
+        nominated(job("a", 1, cpu=2, rank="low"), "n0"),
+        nominated(job("b", 1, cpu=2, rank="low"), "n0"),
+        job("first", 1, cpu=2, rank="high"),
+        actions="allocate",
+    )
+    world.carry_out()
+    assert world.placed() == {"a-0": "n0", "first-0": "n1"}
