@@ -194,7 +194,7 @@ class Search:
         return found
 
     def _is_valid(self, job: Job) -> bool:
-        return self.session.job_valid(job) is None and not (self._gangs and Parts(job).too_few())
+        return self.session.why_invalid(job) is None and not (self._gangs and Parts(job).too_few())
 
     def _is_open(self, job: Job) -> bool:
         return self.session.cluster.queues[job.queue].open

@@ -39,7 +39,7 @@ def allocate(session: Session) -> None:
             if session.pains and not session.cluster.queues[job.queue].open:
                 continue
             job.phase = "Inqueue"
-        if (reason := session.job_valid(job)) is not None:
+        if (reason := session.why_invalid(job)) is not None:
             job.notes["invalid"] = reason
             continue
         pending = job.having("Pending")
@@ -131,7 +131,7 @@ def backfill(session: Session) -> None:
     tasks: dict[str, list[Task]] = {}
     waiting: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):
-        if job.is_pending or session.job_valid(job) is not None:
+        if job.is_pending or session.why_invalid(job) is not None:
             continue
         chosen = [t for t in job.having("Pending") if t.best_effort and not t.gated]
         if chosen and session.cluster.queues[job.queue].open:

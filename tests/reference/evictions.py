@@ -255,7 +255,7 @@ def preempt(session: Session) -> None:
     for _, job in sorted(session.cluster.jobs.items()):
         if job.is_pending or not session.cluster.queues[job.queue].open or not job.opened_with_pending:
             continue
-        if session.job_valid(job) is None and session.job_starving(job):
+        if session.why_invalid(job) is None and session.job_starving(job):
             starving.setdefault(job.queue, []).append(job)
     for queue in session.queues_in_order([session.cluster.queues[name] for name in sorted(starving)]):
         waiting = list(starving[queue.name])

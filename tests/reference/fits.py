@@ -74,14 +74,18 @@ def nodegroup(session: Session, arguments: Arguments) -> None:
         if strict and not rules[queue_of(task)].any():
             raise PredicateFailure("node group affinity not specified")
 
-    def predicate(task: Task, node: Node) -> list[str]:
+    def affinity(task: Task, node: Node) -> list[str]:
         own, group = rules[queue_of(task)], node.labels.get(_LABEL)
         if group is None:
             return [] if not own.any() and not strict else ["node group label not found"]
         if not own.any():
             return ["node group affinity not specified"]
-        if not own.admit(group):
-            return ["node does not satisfy the node group affinity"]
+        return [] if own.admit(group) else ["node does not satisfy the node group affinity"]
+
+    def predicate(task: Task, node: Node) -> list[str]:
+        group = node.labels.get(_LABEL)
+        if (found := affinity(task, node)) or group is None:
+            return found
         limit = (limits[queue_of(task)] or {}).get(group)
         if limit is None:
             return []
@@ -102,6 +106,7 @@ def nodegroup(session: Session, arguments: Arguments) -> None:
 
     session.register("prePredicate", "nodegroup", pre_predicate)
     session.register("predicate", "nodegroup", predicate)
+    session.register("takes", "nodegroup", lambda task, node: not affinity(task, node))
     session.register("nodeOrder", "nodegroup", score)
 
 

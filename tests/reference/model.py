@@ -129,6 +129,7 @@ class Job:
     failed_kinds: list[Any] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     too_large: bool = False
+    broken: bool = False
     opened_with_pending: bool = False
 
     def having(self, *statuses: str) -> list[Task]:

@@ -52,7 +52,7 @@ def gang(session: Session, arguments: Arguments) -> None:
 
     def close() -> None:
         for key, job in session.cluster.jobs.items():
-            if job.tasks and not job.is_ready and not _only_terminating(job):
+            if job.tasks and (not job.is_ready or job.broken) and not _only_terminating(job):
                 session.unschedulable.add(key)
 
     session.register("jobValid", "gang", valid)

@@ -25,6 +25,8 @@ def predicates(session: Session, arguments: Arguments) -> None:
     before: list[Callable[[Task], None]] = []
     stable: list[Filter] = [_node_unschedulable]
     dynamic: list[Filter] = []
+    fixed: list[Filter] = []
+    """Of the latter those that look at nothing but the node and the claims."""
     if arguments.boolean("predicate.NodeAffinityEnable", True):
         before.append(_conflicting_names)
         stable.append(_node_affinity)
@@ -40,12 +42,14 @@ def predicates(session: Session, arguments: Arguments) -> None:
     if arguments.boolean("predicate.VolumeZoneEnable", True):
         before.append(volumes.check_zones)
         dynamic.append(volumes.zone)
+        fixed.append(volumes.zone)
     if arguments.boolean("predicate.PodTopologySpreadEnable", True):
         before.append(lambda task: _parse_constraints(task))
         dynamic.append(lambda task, node: topology_spread(session, task, node))
     if arguments.boolean("predicate.VolumeBindingEnable", True):
         before.append(volumes.check_claims)
         dynamic.append(volumes.binding)
+        fixed.append(volumes.reaching)
         session.handlers.append((volumes.reserve, volumes.unreserve))
     proportional = _proportional(arguments)
 
@@ -80,6 +84,9 @@ def predicates(session: Session, arguments: Arguments) -> None:
     admitting = [one for one in stable if one is not _node_affinity]
     session.register("suits", "predicates", lambda task, node: all(one(task, node) is None for one in stable))
     session.register("admits", "predicates", lambda task, node: all(one(task, node) is None for one in admitting))
+    session.register(
+        "takes", "predicates", lambda task, node: all(one(task, node) is None for one in [*stable, *fixed])
+    )
 
 
 # -- node ---------------------------------------------------------------------

@@ -294,7 +294,7 @@ def reclaim(session: Session) -> None:
     for _, job in sorted(session.cluster.jobs.items()):
         if job.is_pending or not session.cluster.queues[job.queue].open or not job.opened_with_pending:
             continue
-        if session.job_valid(job) is None and session.job_starving(job):
+        if session.why_invalid(job) is None and session.job_starving(job):
             starving.setdefault(job.queue, []).append(job)
     queues = [session.cluster.queues[name] for name in sorted(starving)]
     while queues:

@@ -126,6 +126,23 @@ class Session:
                     return str(reason)
         return None
 
+    def why_invalid(self, job: Job) -> str | None:
+        """As job_valid; best-effort tasks that no node takes, wherever other pods are, are not there."""
+        reason = self.job_valid(job)
+        if reason is None and self.pains and self.node_order:
+            lost = [task for task in job.having("Pending") if task.best_effort and not task.gated]
+            lost = [task for task in lost if not any(self._takes(task, node) for node in self.node_order)]
+            for task in lost:
+                task.status = "Aside"
+            reason = self.job_valid(job)
+            for task in lost:
+                task.status = "Pending"
+            job.broken = reason is not None
+        return reason
+
+    def _takes(self, task: Task, node: Node) -> bool:
+        return all(function(task, node) for function in self.functions("takes", "predicate"))
+
     def job_ready(self, job: Job) -> bool:
         return all(function(job) for function in self.functions("jobReady"))
 

@@ -153,17 +153,23 @@ class Volumes:
 
     # -- finding -------------------------------------------------------------------
 
-    def _find(self, task: Task, node: Node) -> str | tuple[dict[str, str], list[str]]:
-        """Volume -> claim to bind and claims to provision at the node, or why that cannot be."""
-        claims = self._claims(task)
-        for claim in claims:
+    def reaching(self, task: Task, node: Node) -> Reason | None:
+        """The volumes that claims are bound to reach the node."""
+        for claim in self._claims(task):
             if not _bound(claim):
                 continue
             volume = self._volume(_spec(claim)["volumeName"])
             if volume is None:
-                return NO_VOLUME
+                return UNRESOLVABLE, NO_VOLUME
             if not _reaches(volume, node):
-                return NODE_CONFLICT
+                return UNRESOLVABLE, NODE_CONFLICT
+        return None
+
+    def _find(self, task: Task, node: Node) -> str | tuple[dict[str, str], list[str]]:
+        """Volume -> claim to bind and claims to provision at the node, or why that cannot be."""
+        claims = self._claims(task)
+        if (refused := self.reaching(task, node)) is not None:
+            return refused[1]
         match: list[Manifest] = []
         provision: list[Manifest] = []
         for claim in [c for c in claims if not _bound(c)]:

@@ -9,6 +9,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.promises import promised_jobs
 from vcd.scheduling.subjobs import is_whole, units
+from vcd.scheduling.whole import why_invalid
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -22,7 +23,7 @@ def starving_jobs(session: Session) -> dict[int, list[Job]]:
     for job in session.jobs_with_pending():
         if job.is_pending() or not job.queue.is_open:
             continue
-        if session.job_valid(job) is None and session.job_starving(job):
+        if session.job_starving(job) and why_invalid(session, job) is None:
             found.setdefault(job.queue.index, []).append(job)
     return found
 

@@ -20,6 +20,7 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import Partition, SubJob, Worksheet, units
 from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.whole import why_invalid
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
@@ -187,8 +188,10 @@ class AllocateAction(Action):
         """The tasks of a job that may be placed; why the others, or the whole job, may not is noted."""
         if job.is_pending():
             return []
-        invalid = session.job_valid(job)
+        invalid = why_invalid(session, job)
         if invalid is not None:
+            for task in job.homeless() if job.is_broken else ():
+                _note_reasons(session, task, session.candidates(task))
             session.note(job, "invalid", *invalid)
             return []
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]

@@ -11,6 +11,7 @@ from vcd.scheduling.order import PriorityQueue, ordered_tasks
 from vcd.scheduling.session import Session
 from vcd.scheduling.statement import Statement
 from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.whole import why_invalid
 
 
 class BackfillAction(Action):
@@ -54,7 +55,7 @@ class BackfillAction(Action):
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
         for job in session.jobs_with_pending():
-            if job.is_pending() or session.job_valid(job) is not None:
+            if job.is_pending() or why_invalid(session, job) is not None:
                 continue
             wanted = [
                 task

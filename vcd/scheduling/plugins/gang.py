@@ -120,7 +120,7 @@ class GangPlugin(Plugin):
                 continue  # it was not tried yet: the next cycle follows at once
             if job.partition is not None:
                 self._tell_of_sub_groups(session, job, job.partition)
-            if job.is_ready():
+            if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_leavers(job, int(leaving[job.index])):
                 message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
