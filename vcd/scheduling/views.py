@@ -118,7 +118,7 @@ class Job:
     """A PodGroup and its tasks: counts by status, what it has allocated, and its minimum."""
 
     __slots__ = (
-        "_homeless",
+        "_unplaceable",
         "_partition",
         "_pending",
         "_roles",
@@ -177,7 +177,7 @@ class Job:
         """Whether it lacks tasks that it needs without those best-effort ones that no node takes."""
         self.why: list[Waiting] = []
         self.touched = False
-        self._homeless: list[Task] | None = None
+        self._unplaceable: list[Task] | None = None
         self._pending: list[Task] | None = None
         self._tasks: list[Task] | None = None
         self._roles: dict[str, list[int]] | None = None
@@ -223,7 +223,7 @@ class Job:
     def release(self) -> None:
         """Let go of its tasks, which refer back to it; they are made anew when they are asked for."""
         self.failed.clear()
-        self._homeless = self._pending = self._tasks = None
+        self._unplaceable = self._pending = self._tasks = None
 
     def is_pending(self) -> bool:
         """Whether the group was not admitted yet."""
@@ -287,16 +287,16 @@ class Job:
             self._pending = [self.session.task(row) for row in self.session.pending_rows(self.index)]
         return self._pending
 
-    def homeless(self) -> list[Task]:
+    def unplaceable(self) -> list[Task]:
         """Pending best-effort tasks that by what is fixed about the nodes none takes; at a gate none is asked for."""
-        if self._homeless is None:
+        if self._unplaceable is None:
             static = self.session.evaluator.static
-            self._homeless = [
+            self._unplaceable = [
                 task
                 for task in self.pending()
                 if task.best_effort and not task.gated and len(self.session.nodes) and not static(task).mask.any()
             ]
-        return self._homeless
+        return self._unplaceable
 
     def tasks(self) -> list[Task]:
         """All tasks, in order of key."""

@@ -22,12 +22,12 @@ def why_invalid(session: Session, job: Job) -> tuple[str, Refusal] | None:
     Best-effort ones that no node takes, wherever other pods are, do not count.
     """
     refused = session.job_valid(job)
-    if refused is not None or not job.best_effort_pending or not job.homeless():
+    if refused is not None or not job.best_effort_pending or not job.unplaceable():
         return refused
-    for task in job.homeless():
+    for task in job.unplaceable():
         job.moved(task, TaskStatus.UNKNOWN)
     refused = session.job_valid(job)
-    for task in job.homeless():
+    for task in job.unplaceable():
         job.moved(task, TaskStatus.PENDING)
     job.is_broken = refused is not None
     return refused

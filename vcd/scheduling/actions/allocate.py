@@ -190,7 +190,7 @@ class AllocateAction(Action):
             return []
         invalid = why_invalid(session, job)
         if invalid is not None:
-            for task in job.homeless() if job.is_broken else ():
+            for task in job.unplaceable() if job.is_broken else ():
                 _note_reasons(session, task, session.candidates(task))
             session.note(job, "invalid", *invalid)
             return []
