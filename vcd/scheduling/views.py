@@ -118,11 +118,11 @@ class Job:
     """A PodGroup and its tasks: counts by status, what it has allocated, and its minimum."""
 
     __slots__ = (
-        "_unplaceable",
         "_partition",
         "_pending",
         "_roles",
         "_tasks",
+        "_unplaceable",
         "allocated",
         "best_effort_pending",
         "counts",
