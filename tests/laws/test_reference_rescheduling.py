@@ -32,6 +32,6 @@ def test_the_fast_core_reschedules_as_the_reference(block: range) -> None:
 
 
 def test_the_samples_move_pods() -> None:
-    """That the comparison is about something: in one of five or more somebody leaves."""
+    """That the comparison is about something: in one of eight or more somebody leaves."""
     results = [decide(case.objects, case.conf, NOW) for case in map(rebalance_case, range(150))]
-    assert sum(bool(result.evictions) for result in results) >= 30
+    assert sum(bool(result.evictions) for result in results) >= 19

@@ -76,7 +76,8 @@ class InterPodAffinity(TestedPredicate):
         shape = task.shape
         if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
-        return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
+        # a term whose pods this session evicts counts, too: they are in the way until they are gone
+        return any(True for _ in self._index.held(OpposingTerms).selecting(task))
 
     def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
         """The tests in kube-scheduler's order, each with the reason of those that fail it."""
