@@ -220,9 +220,14 @@ def pod_affinity(session: Session, task: Task, node: Node) -> Reason | None:
 
 
 def _has_terms(session: Session, task: Task) -> bool:
-    """Whether it has required terms, or another pod has against it."""
-    others = [other for node in session.cluster.nodes.values() for other in node.pods()]
-    against = [term for other in others for term in terms(other, "podAntiAffinity", hard=True)]
+    """Whether it has required terms, or another pod has against it, be it one that was evicted."""
+    against = [
+        term
+        for node in session.cluster.nodes.values()
+        for other, _ in node.tasks.values()
+        for term in terms(other, "podAntiAffinity", hard=True)
+        if term.topology in node.labels
+    ]
     own = [*terms(task, "podAffinity", hard=True), *terms(task, "podAntiAffinity", hard=True)]
     return bool(own) or any(term.matches(session, task) for term in against)
 

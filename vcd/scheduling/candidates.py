@@ -155,9 +155,12 @@ class Evaluator:
         by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
         return _Moving(parts, telling, by_labels, by_job)
 
-    def moves(self, task: Task) -> bool:
-        """Whether where other pods are, or time, decides which nodes take a task."""
-        return any(isinstance(part, Predicate) and part.applies(task) for part in self._moving)
+    def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
+        """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
+        return any(
+            isinstance(part, Predicate) and (part.applies(task) or part.keeps_away(task, evicted))
+            for part in self._moving
+        )
 
     def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
         """Per task of a job what those have in common of which one finds a node where another does, as things are."""

@@ -26,10 +26,10 @@ def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
     wait for the next session: who is leaving is in their way until then.
     """
     jobs: dict[int, Waits] = {}
-    evicts = any(statement.evicts for statement in session.statements)
+    evicted = [task for statement in session.statements for task in statement.evicted()]
     for statement in session.statements:
         for task in statement.waiting():
-            if not is_mine(task) or (evicts and session.evaluator.moves(task)):
+            if not is_mine(task) or (evicted and session.evaluator.moves(task, evicted)):
                 continue
             if session.nodes.has_room(task.node, task.floor):
                 jobs.setdefault(statement.job.index, []).append((statement, task))

@@ -91,6 +91,11 @@ class Predicate:
         """Whether the task can fail it at all; False spares the test."""
         return True
 
+    def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
+        """Whether it may keep the task from nodes because of others that this session evicts: they are in the way
+        until they are gone."""
+        return False
+
     def kind_of(self, task: Task) -> Hashable:
         """What else tells the tasks to which it applies apart for it, such as an annotation, or the queue's name.
 

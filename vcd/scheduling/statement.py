@@ -121,10 +121,9 @@ class Statement:
         for handler in session.handlers[1]:
             handler(task, done.node)
 
-    @property
-    def evicts(self) -> bool:
-        """Whether somebody goes."""
-        return any(done.verb == "evict" for done in self._done)
+    def evicted(self) -> list[Task]:
+        """Tasks that go."""
+        return [done.task for done in self._done if done.verb == "evict"]
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -76,8 +76,19 @@ class InterPodAffinity(TestedPredicate):
         shape = task.shape
         if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
-        # a term whose pods this session evicts counts, too: they are in the way until they are gone
-        return any(True for _ in self._index.held(OpposingTerms).selecting(task))
+        return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
+
+    def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
+        opposing, nodes = self._index.held(OpposingTerms), self._facts.nodes
+        terms = (
+            term
+            for other in others
+            if opposing.has(other.shape)
+            for term in opposing.things_of(other.pod)
+            if term.topology in nodes[other.node].metadata.labels
+        )
+        labels = task.pod.metadata.labels
+        return any(term.selector.matches(labels) and self._index.is_inside(task, (term.scope,)) for term in terms)
 
     def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
         """The tests in kube-scheduler's order, each with the reason of those that fail it."""
