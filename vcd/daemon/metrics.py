@@ -35,6 +35,7 @@ from vcd.scheduling.gauges import Gauge, resource_gauges
 from vcd.scheduling.guard import name_in
 from vcd.scheduling.jobs import JobColumns
 from vcd.scheduling.session import Session
+from vcd.state.sums import sum_of
 
 _log = structlog.get_logger(__name__)
 
@@ -493,7 +494,7 @@ def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided 
         waiting_oldest=known.waiting.oldest(session),
         nodes=len(session.nodes),
         allocatable=_in_units(session, session.nodes.total),
-        used=_in_units(session, session.nodes.usage.used.sum(axis=1)),
+        used=_in_units(session, sum_of(session.nodes.usage.used, axis=1)),
     )
     counts = _counts(plan, stale)
     counts["volcano_schedule_attempts_total", "unschedulable"] = failed

@@ -36,6 +36,9 @@ _OVERSUBSCRIPTION = {CPU: "volcano.sh/oversubscription-cpu", MEMORY: "volcano.sh
 
 LARGEST = 2**53
 """What a pod or group may ask for, and what of a node counts, of a resource: more could not be summed up exactly."""
+LARGEST_SUM = 2**60
+"""What a sum of such amounts counts as at most, and what a queue states: an EiB of memory, or cores by the
+million million."""
 
 
 def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
@@ -44,6 +47,11 @@ def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
         if value > LARGEST:
             raise QuantityError(f"resource {name}: {value} is more than {LARGEST}")
     return amounts
+
+
+def format_sum(name: str, amount: float) -> str:
+    """A sum as a quantity, LARGEST_SUM where it is more."""
+    return format_resource(name, min(int(amount), LARGEST_SUM))
 
 
 def is_counted(name: str) -> bool:

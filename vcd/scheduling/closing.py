@@ -11,9 +11,9 @@ from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import Phase, TaskStatus
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import ROOT_QUEUE, Condition, Session
 from vcd.scheduling.views import Job
+from vcd.state.sums import Ints, bounded, sums_by
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
@@ -107,7 +107,8 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     for job in session.viewed_jobs():
         if job.touched:
             allocated[job.index] = job.allocated
-    sums = _by_queue(session, allocated) + session.orphans.allocated
+    sums = sums_by(session.jobs.queue, allocated, len(session.queue_list))
+    sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated
         amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}
@@ -121,23 +122,13 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, amounts[name]) for name in sorted(amounts)})
 
 
-def _by_queue(session: Session, per_job: Ints) -> Ints:
-    """Sums of jobs' rows by queue, exact and without a step for each job."""
-    sums = np.zeros((len(session.queue_list), per_job.shape[1]), np.int64)
-    order = np.argsort(session.jobs.queue, kind="stable")
-    queues, starts = np.unique(session.jobs.queue[order], return_index=True)
-    if len(queues):
-        sums[queues] = np.add.reduceat(per_job[order], starts, axis=0)
-    return sums
-
-
 def _with_children(session: Session, sums: Ints) -> Ints:
     if ROOT_QUEUE not in session.queues:
         return sums
     total = sums.copy()
     for queue in session.queue_list:
         for above in session.lineage(queue)[1:]:
-            total[above.index] += sums[queue.index]
+            total[above.index] = bounded(total[above.index] + sums[queue.index])
     return total
 
 

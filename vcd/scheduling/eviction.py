@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
+from vcd.state.sums import sums_by
 
 if TYPE_CHECKING:
     from vcd.scheduling.candidates import Candidates
@@ -94,10 +95,7 @@ class PlacedTasks:
         session = self._session
         rows, nodes = self.rows[chosen], self.nodes[chosen]
         amounts = session.requests[session.snapshot.tasks.shape[rows]]
-        freed = np.zeros((amounts.shape[1], len(session.nodes)), np.int64)
-        for column in range(amounts.shape[1]):
-            freed[column] = np.bincount(nodes, weights=amounts[:, column], minlength=len(session.nodes))
-        return freed
+        return np.ascontiguousarray(sums_by(nodes, amounts, len(session.nodes)).T)
 
     def kept_promise(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
         """The promise of what ``choose`` chooses, made once for each ``scope``; what went since is still in it."""

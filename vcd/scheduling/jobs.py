@@ -12,6 +12,7 @@ from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskS
 from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Refusal
 from vcd.state.records import Shape, has_foreign_gate, has_queue_gate, opts_into_queue_gate
+from vcd.state.sums import sums_by
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -53,17 +54,17 @@ class JobColumns:
         for index, record in enumerate(self.records):
             for name, value in (record.min_resources or {}).items():
                 self.min_resources[index, column_of[name]] = value
-        self._sum_up(session, count, width)
+        self._sum_up(session, count)
         self._judge_sizes(session)
 
-    def _sum_up(self, session: Session, count: int, width: int) -> None:
+    def _sum_up(self, session: Session, count: int) -> None:
         tasks = session.snapshot.tasks
         job, status = session.job_of_row, tasks.status.astype(np.int64)
         member = job >= 0
         job, status, shape = job[member], status[member], tasks.shape[member]
         self.counts = np.bincount(job * STATUSES + status, minlength=count * STATUSES).reshape(count, STATUSES)
         allocated = np.isin(status, _ALLOCATED)
-        self.allocated = _sum_requests(session.requests, job, shape, allocated, count, width)
+        self.allocated = _sum_requests(session.requests, job, shape, allocated, count)
         rows = np.flatnonzero(member)[status == _S.PENDING]  # few beside those that run
         job, shape = session.job_of_row[rows], tasks.shape[rows]
         best_effort = session.shape_flags(_needs_no_room)[shape]
@@ -71,8 +72,8 @@ class JobColumns:
         held_back = too_large | waiting_in_vain(session, rows)
         self._too_large_pending = np.bincount(job[too_large], minlength=count)
         self.best_effort_pending = np.bincount(job[best_effort], minlength=count)
-        self.pending = _sum_requests(session.requests, job, shape, np.ones(len(rows), np.bool_), count, width)
-        self._held_back = _sum_requests(session.requests, job, shape, held_back, count, width)
+        self.pending = _sum_requests(session.requests, job, shape, np.ones(len(rows), np.bool_), count)
+        self._held_back = _sum_requests(session.requests, job, shape, held_back, count)
 
     def _judge_sizes(self, session: Session) -> None:
         possible = self.counts[:, _HOLDABLE].sum(axis=1) - self._too_large_pending
@@ -143,10 +144,6 @@ def waiting_in_vain(session: Session, rows: npt.NDArray[np.intp]) -> npt.NDArray
 
 
 def _sum_requests(
-    requests: Ints, job: Ints, shape: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_], count: int, width: int
+    requests: Ints, job: Ints, shape: npt.NDArray[np.int32], chosen: npt.NDArray[np.bool_], count: int
 ) -> Ints:
-    job, shape = job[chosen], shape[chosen]
-    sums = np.zeros((count, width), np.int64)
-    for column in range(width):
-        sums[:, column] = np.bincount(job, weights=requests[shape, column], minlength=count)
-    return sums
+    return sums_by(job[chosen], requests[shape[chosen]], count)

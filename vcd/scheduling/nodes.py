@@ -10,6 +10,7 @@ from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
+from vcd.state.sums import sum_of, sums_by
 
 Ints = npt.NDArray[np.int64]
 
@@ -127,7 +128,7 @@ class Nodes:
         matrix = np.zeros((4 * width + 3, count), np.int64)
         self.usage = Usage(matrix, np.ascontiguousarray(self.facts.allocatable.T), width, None)
         self._sum_up(snapshot, requests, scored)
-        self.total: Ints = self.facts.allocatable.sum(axis=0)
+        self.total: Ints = sum_of(self.facts.allocatable)
         self.log: list[int] = []
         self.awaits_room = bool(self.usage.releasing.any())
         """Whether some room is being freed or promised; if not, future idle is idle."""
@@ -147,11 +148,11 @@ class Nodes:
         usage = self.usage
         for column in range(len(self.resources)):
             amounts = requests[shapes, column]
-            usage.used[column] = _sums(rows, amounts, count)
-            usage.releasing[column] = _sums(rows[leaving], amounts[leaving], count)
+            usage.used[column] = sums_by(rows, amounts, count)
+            usage.releasing[column] = sums_by(rows[leaving], amounts[leaving], count)
         np.subtract(usage.allocatable, usage.used, out=usage.idle)
         for column in range(2):
-            usage.scored[column] = _sums(rows, scored[shapes, column], count)
+            usage.scored[column] = sums_by(rows, scored[shapes, column], count)
         usage.pods[:] = np.bincount(rows, minlength=count)
 
     @property
@@ -234,11 +235,6 @@ class Nodes:
         """How many tasks of ``shape`` were allocated on a row to which nothing else happened; None if more did."""
         before, count = self._sole.get(row, (shape, 0))
         return count if before is shape else None
-
-
-def _sums(rows: npt.NDArray[np.int32], amounts: Ints, count: int) -> Ints:
-    """Sums of amounts by row; exact, since no node's sum reaches 2**53."""
-    return np.bincount(rows, weights=amounts, minlength=count).astype(np.int64)
 
 
 def room_needed(request: Ints) -> Ints:

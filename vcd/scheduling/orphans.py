@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcd.model.status import ALLOCATED_STATUSES
-from vcd.scheduling.nodes import Ints
+from vcd.state.sums import Ints, sums_by
 
 if TYPE_CHECKING:
     from vcd.scheduling.session import Session
@@ -28,9 +28,9 @@ class Orphans:
         known = {row: queues[name].index for row, name in snapshot.orphans.items() if name in queues}
         self.rows: Ints = np.array(list(known), np.int64)
         self.queues: Ints = np.array(list(known.values()), np.int64)
-        self.allocated: Ints = np.zeros((len(session.queue_list), session.requests.shape[1]), np.int64)
         chosen = np.isin(snapshot.tasks.status[self.rows], _ALLOCATED)
-        np.add.at(self.allocated, self.queues[chosen], session.requests[snapshot.tasks.shape[self.rows[chosen]]])
+        requests = session.requests[snapshot.tasks.shape[self.rows[chosen]]]
+        self.allocated = sums_by(self.queues[chosen], requests, len(session.queue_list))
 
     def __len__(self) -> int:
         return len(self.rows)

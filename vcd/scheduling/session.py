@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vcd.model.codec import BadObject, Foreign
 from vcd.model.events import Waiting, by_key
 from vcd.model.objects import Object, PriorityClass
-from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
 from vcd.model.status import (
     ALLOCATED_STATUSES,
     READY_STATUSES,
@@ -389,7 +389,7 @@ class Session(Questions):
         """Integers in the order of the session's resources as quantities by name, zeros left out."""
         wanted = None if names is None else set(names)
         return {
-            name: format_resource(name, int(value))
+            name: format_sum(name, value)
             for name, value in zip(self.nodes.resources, values, strict=True)
             if value and (wanted is None or name in wanted)
         }

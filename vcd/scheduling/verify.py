@@ -17,6 +17,7 @@ from vcd.scheduling.nodes import Ints, fits, room_needed
 from vcd.scheduling.predicates.claims import outdated
 from vcd.state.records import QueueRecord, has_queue_gate
 from vcd.state.snapshot import Snapshot
+from vcd.state.sums import sum_of
 
 _NOWHERE = -1
 _HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
@@ -234,7 +235,7 @@ class _Head:
         requests = self._requests[self._head.tasks.shape[rows]]
         for name in sorted({*names} & self._left.keys()):
             mine = np.array([each == name for each in names])[of_job]
-            asked = dict(zip(self._head.resources, requests[mine].sum(axis=0).tolist(), strict=True))
+            asked = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
             if any(asked.get(resource, 0) > max(0, left) for resource, left in self._left[name].items()):
                 short.add(name)
         in_short: npt.NDArray[np.bool_] = np.array([name in short for name in names])[of_job]

@@ -13,6 +13,7 @@ from vcd.model.events import VolumeChoice
 from vcd.model.objects import Node, Pod, PodGroup, PodSpec, Queue
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import (
+    LARGEST_SUM,
     is_best_effort,
     node_allocatable,
     pod_requests,
@@ -145,9 +146,10 @@ class QueueRecord:
             ("guarantee.resource", spec.guarantee.resource),
         ):
             try:
-                parsed.append(resource_values(quantities))
+                values = resource_values(quantities)
             except QuantityError as error:
                 raise BadObject("Queue", queue.key, f"spec.{name}: {error}") from error
+            parsed.append({resource: min(value, LARGEST_SUM) for resource, value in values.items()})
         try:
             created = seconds_of(queue.metadata.creation_timestamp)
         except ValueError as error:

@@ -17,6 +17,7 @@ from vcd.model.status import TERMINATED_STATUSES
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape, stated_queue
+from vcd.state.sums import sums_by
 
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
@@ -138,9 +139,7 @@ class Snapshot:
         """What placed pods leave of each node, as (nodes, resources); ``requests`` by shape."""
         tasks = self.tasks
         placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-        idle = self.facts.allocatable.copy()
-        np.subtract.at(idle, tasks.node[placed], requests[tasks.shape[placed]])
-        return idle
+        return self.facts.allocatable - sums_by(tasks.node[placed], requests[tasks.shape[placed]], len(self.facts))
 
 
 class SnapshotMaker:

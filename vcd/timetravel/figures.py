@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from vcd.model.quantity import format_resource, to_volcanos_unit
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.quantity import to_volcanos_unit
+from vcd.model.requests import CPU, MEMORY, format_sum
 from vcd.scheduling.gauges import Gauge
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue
+from vcd.state.sums import sums_by
 
 SERIES = ("guarantee", "deserved", "capability", "real_capability", "allocated", "request", "inqueue")
 """The figures that a queue may have, by resource."""
@@ -51,7 +52,7 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
         amounts = self.amounts.get(series, {})
         if resource not in amounts and "capability" in series:
             return "no limit"
-        return format_resource(resource, amounts.get(resource, 0))
+        return format_sum(resource, amounts.get(resource, 0))
 
 
 def queue_figures(session: Session) -> dict[str, QueueFigures]:
@@ -78,10 +79,9 @@ def _state(queue: Queue) -> str:
 
 def _allocated(session: Session) -> dict[str, dict[str, int]]:
     """What the jobs of each queue hold, by resource, whoever counts it or not."""
-    sums = np.zeros((len(session.queue_list), len(session.nodes.resources)), np.int64)
-    for job in session.all_jobs():
-        sums[job.queue.index] += job.allocated
     names = session.nodes.resources
+    held = np.array([job.allocated for job in session.all_jobs()], np.int64).reshape(-1, len(names))
+    sums = sums_by(session.jobs.queue, held, len(session.queue_list))
     return {
         queue.name: {name: int(value) for name, value in zip(names, sums[queue.index], strict=True) if value}
         for queue in session.queue_list

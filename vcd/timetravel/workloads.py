@@ -14,8 +14,8 @@ from vcd.model.codec import BadObject, from_manifest
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import GROUP_NAME, QUEUE_NAME, Manifest, group_for, with_limits_as_requests
 from vcd.model.objects import NetworkTopology, Pod, PodGroup
-from vcd.model.quantity import QuantityError, format_resource
-from vcd.model.requests import pod_requests
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import format_sum, pod_requests
 from vcd.state.records import PREEMPTABLE, TASK_SPEC
 
 READ = (
@@ -327,7 +327,7 @@ def _least(manifest: Manifest, pods: list[tuple[TaskSpec, list[Pod]]], minimum: 
         for pod in made[: least + more]:
             for resource, amount in _requests(manifest, pod).items():
                 total[resource] = total.get(resource, 0) + amount
-    return {resource: format_resource(resource, amount) for resource, amount in total.items()}
+    return {resource: format_sum(resource, amount) for resource, amount in total.items()}
 
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
@@ -384,7 +384,7 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
         implied["metadata"]["annotations"].update(_inherited(meta)["annotations"])
         implied["spec"]["minMember"] = least
         implied["spec"]["minResources"] = {
-            resource: format_resource(resource, amount * least) for resource, amount in requests.items()
+            resource: format_sum(resource, amount * least) for resource, amount in requests.items()
         }
         _add_group(implied, found)
         pods = [in_group(pod, implied["metadata"]["name"]) for pod in pods]

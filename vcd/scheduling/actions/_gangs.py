@@ -27,6 +27,7 @@ from vcd.scheduling.statement import Statement
 from vcd.scheduling.subjobs import SpareSubJobs
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import is_preemptable
+from vcd.state.sums import sum_of
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class GangEvictionAction(Action):
 
     def _take(self, session: Session, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
-        room = np.maximum(session.nodes.usage.future_idle, 0).sum(axis=1)
+        room = sum_of(np.maximum(session.nodes.usage.future_idle, 0), axis=1)
         lacking = need > room
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
@@ -227,8 +228,7 @@ def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
 
 
 def _sum(tasks: Iterable[Task]) -> Ints:
-    total: Ints = np.sum([task.request for task in tasks], axis=0)
-    return total
+    return sum_of(np.array([task.request for task in tasks]))
 
 
 def _role_surplus(job: Job) -> dict[str, int]:

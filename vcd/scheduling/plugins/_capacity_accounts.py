@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from vcd.model.quantity import format_resource
+from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
+from vcd.state.sums import Ints, sums_by
 
 UNLIMITED = 1 << 62
 """A capability without a limit; no sum of requests comes near it."""
@@ -136,7 +137,7 @@ class Account:
         rows = [amounts for known, amounts in self.inqueue.items() if known >= priority]
         if len(rows) == 1:
             return rows[0]
-        return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(self.allocated)
+        return _sum(*rows) if rows else [0] * len(self.allocated)
 
     def reserve(self, amounts: list[int], priority: int) -> None:
         """An admitted group may take this much."""
@@ -144,11 +145,11 @@ class Account:
         if before is None:
             self.inqueue[priority] = list(amounts)
         else:
-            self.inqueue[priority] = [a + b for a, b in zip(before, amounts, strict=True)]
+            self.inqueue[priority] = _sum(before, amounts)
 
     def inqueue_sum(self) -> list[int]:
         """What all admitted groups may still take."""
-        return [sum(column) for column in zip([0] * len(self.allocated), *self.inqueue.values(), strict=True)]
+        return _sum([0] * len(self.allocated), *self.inqueue.values())
 
 
 class Reservations:
@@ -281,7 +282,8 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
         rows = np.flatnonzero(chosen)
         pending = counts[rows, _PENDING]
         needed = np.clip(jobs.min_member[rows] - counts[rows][:, _PLACED].sum(axis=1), 1, pending)
-        wishes = jobs.pending[rows] * needed[:, None] // pending[:, None]
+        whole, rest = np.divmod(jobs.pending[rows], pending[:, None])
+        wishes = whole * needed[:, None] + rest * needed[:, None] // pending[:, None]
         order = np.argsort(jobs.queue[rows], kind="stable")
         indices, starts = np.unique(jobs.queue[rows][order], return_index=True)
         for index, wish in zip(indices.tolist(), reduce(wishes[order], starts, axis=0).tolist(), strict=True):
@@ -295,15 +297,14 @@ def request_of(tasks: list[Task]) -> list[int]:
 
 
 def _by_key(keys: Ints, *tables: Ints) -> Iterator[tuple[int, list[list[int]]]]:
-    """Rows of the tables added up by key, keys ascending, exact."""
+    """Rows of the tables added up by key, keys ascending, as sums are bounded."""
     if not len(keys):
         return
-    order = np.argsort(keys, kind="stable")
-    found, starts = np.unique(keys[order], return_index=True)
-    sums = [np.add.reduceat(table[order], starts, axis=0).tolist() for table in tables]
+    found, positions = np.unique(keys, return_inverse=True)
+    sums = [sums_by(positions, table, len(found)).tolist() for table in tables]
     for position, key in enumerate(found.tolist()):
         yield key, [table[position] for table in sums]
 
 
 def _sum(*rows: list[int]) -> list[int]:
-    return [sum(column) for column in zip(*rows, strict=True)]
+    return [min(sum(column), LARGEST_SUM) for column in zip(*rows, strict=True)]

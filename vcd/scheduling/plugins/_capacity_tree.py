@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
 from vcd.scheduling.plugins._capacity_accounts import UNLIMITED, Account, Resources
 
 ROOT = "root"
@@ -165,7 +166,7 @@ def _sums_problem(account: Account, resources: Resources) -> str:
                 name = resources.names[column]
                 return (
                     f"spec.{field} {name} is {format_resource(name, mine)}, that of its child queues together "
-                    f"{format_resource(name, total)}: raise it or lower the children's"
+                    f"{format_sum(name, total)}: raise it or lower the children's"
                 )
     return ""
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugins._card_account import Account, add_to
 from vcd.scheduling.plugins._card_nodes import NO_CARD, NodeCards
 from vcd.scheduling.plugins._card_requests import (
@@ -25,6 +24,7 @@ from vcd.scheduling.plugins._card_waiting import Waiting, card_name
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Task
 from vcd.state.records import Shape
+from vcd.state.sums import Ints, bounded, sums_before, sums_by
 
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _NOWHERE = -1
@@ -174,7 +174,7 @@ class Accounts:
         known = (codes != NO_CARD) & (amounts > 0)
         width = max(1, len(self._cards.names))
         pairs, inverse = np.unique(who[known] * width + codes[known], return_inverse=True)
-        sums = np.bincount(inverse, weights=amounts[known], minlength=len(pairs)).astype(np.int64)
+        sums = sums_by(inverse, amounts[known], len(pairs))
         holder, code = np.divmod(pairs, width)
         names = [self._cards.names[number] for number in code.tolist()]
         queues = [self._queue_of(each) for each in holder.tolist()]
@@ -184,9 +184,7 @@ class Accounts:
         stated = self._session.jobs.min_resources[:, column]
         minimum = np.zeros_like(sums)
         minimum[states] = stated[holder[states]]
-        before = np.cumsum(sums) - sums
-        starts = before[np.searchsorted(holder, holder)] if len(holder) else before
-        kept = np.clip(minimum - (before - starts), 0, sums)
+        kept = np.clip(minimum - sums_before(holder, sums), 0, sums)
         elastic = np.where(minimum > 0, sums - kept, 0)
         for index in np.flatnonzero(elastic).tolist():
             spare = self.queues[queues[index]].elastic
@@ -241,7 +239,7 @@ class Accounts:
         chosen = np.flatnonzero(amounts)
         keys = self._session.jobs.queue[waiting.job[chosen]].astype(np.int64) * width + waiting.kind[chosen]
         pairs, inverse = np.unique(keys, return_inverse=True)
-        totals = np.bincount(inverse, weights=amounts[chosen], minlength=len(pairs)).astype(np.int64)
+        totals = sums_by(inverse, amounts[chosen], len(pairs))
         for pair, total in zip(pairs.tolist(), totals.tolist(), strict=True):
             queue, kind = divmod(pair, width)
             add_to(getattr(self.queues[queue], field), {waiting.names[resource][kind]: total})
@@ -257,29 +255,24 @@ class Accounts:
         if self._unlimited:
             inqueue[self._has_cards] = 0
             elastic[self._has_cards] = 0
-        allocated = _by_queue(session, jobs.allocated[:, :2]) + session.orphans.allocated[:, :2]
-        pending = _by_queue(session, jobs.pending[:, :2])
+        allocated = bounded(self._by_queue(jobs.allocated[:, :2]) + session.orphans.allocated[:, :2])
+        pending = self._by_queue(jobs.pending[:, :2])
         if self._unlimited:
             allocated -= self._of_card_pods(_ALLOCATED)
             pending -= self._of_card_pods((int(TaskStatus.PENDING),))
         reserved = [sum(account.guarantee[column] for account in self.queues) for column in range(2)]
         left = [max(all_ - kept, 0) for all_, kept in zip(session.nodes.total[:2].tolist(), reserved, strict=True)]
         parts = [part.tolist() for part in (allocated, allocated + pending)]
-        parts += [_by_queue(session, part).tolist() for part in (inqueue, elastic)]
+        parts += [self._by_queue(part).tolist() for part in (inqueue, elastic)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
             account.settle(left)
+
+    def _by_queue(self, per_job: Ints) -> Ints:
+        return sums_by(self._session.jobs.queue, per_job, len(self.queues))
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
         """Cpu and memory, by queue, of pods that ask for cards."""
         session, tasks = self._session, self._session.snapshot.tasks
         rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
-        sums = np.zeros((len(self.queues), 2), np.int64)
-        np.add.at(sums, session.queue_of_row[rows], session.requests[tasks.shape[rows], :2])
-        return sums
-
-
-def _by_queue(session: Session, per_job: Ints) -> Ints:
-    sums = np.zeros((len(session.queue_list), per_job.shape[1]), np.int64)
-    np.add.at(sums, session.jobs.queue, per_job)
-    return sums
+        return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import Node
 from vcd.state.facts import NodeFacts
+from vcd.state.sums import sum_of
 
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
@@ -140,7 +141,7 @@ class NodeCards:
         self.cards_of[resource] = tuple(self.names[code] for code in present)
         for code in present:
             name = self.names[code]
-            self.total[name] += int(room[codes == code].sum())
+            self.total[name] += int(sum_of(room[codes == code]))
             self.resources_of[name] = (*self.resources_of.get(name, ()), resource)
 
     def mask(self, resource: str, names: tuple[str, ...], nameless: bool) -> Mask:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from vcd.model.quantity import format_milli, format_resource
+from vcd.model.quantity import format_milli
+from vcd.model.requests import LARGEST_SUM, format_sum
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.plugins._card_nodes import NodeCards
 
@@ -154,12 +155,13 @@ def insufficient_cards(queue: str, card: str, requested: int, total: int, capabi
 
 
 def _whole(milli: int) -> str:
+    milli = min(milli, LARGEST_SUM)
     return format_milli(milli) if milli % MILLI else str(milli // MILLI)
 
 
 def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> str:
     """The same of cpu or memory, shown as Kubernetes writes them."""
-    return _insufficient(queue, resource, *[format_resource(resource, n) for n in (requested, total, capability)])
+    return _insufficient(queue, resource, *[format_sum(resource, n) for n in (requested, total, capability)])
 
 
 def _insufficient(queue: str, name: str, requested: str, total: str, capability: str) -> str:

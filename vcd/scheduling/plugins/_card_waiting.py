@@ -10,11 +10,11 @@ import numpy.typing as npt
 from vcd.model.objects import Object
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.jobs import waiting_in_vain
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugins._card_nodes import NodeCards
 from vcd.scheduling.plugins._card_requests import CARD_NAME, CardRequest, Names
 from vcd.scheduling.session import Session
 from vcd.state.records import Shape
+from vcd.state.sums import Ints, sums_before, sums_by, times
 
 Mask = npt.NDArray[np.bool_]
 RequestOf = Callable[[Shape, str | None, str | None], CardRequest]
@@ -48,7 +48,7 @@ class Waiting:
             asks = [each.get(resource, ((), 0)) for each in wanted]
             self.names[resource] = [names for names, _ in asks]
             of_pod = np.array([amount for _, amount in asks], np.int64)[self.kind]
-            self.asked[resource] = of_pod * self.count
+            self.asked[resource] = times(of_pod, self.count)
             self.needed[resource] = self._of_minimum(column, of_pod, np.zeros(len(self.job), np.bool_))
             self.kept[resource] = self._of_minimum(column, of_pod, self.gated)
 
@@ -111,27 +111,17 @@ class Waiting:
         jobs, job = self._session.jobs, self.job
         stated = jobs.states_minimum & (jobs.min_resources[:, column] > 0)
         lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
-        waiting = np.bincount(job, weights=self.count, minlength=len(jobs)).astype(np.int64)
+        waiting = sums_by(job, self.count, len(jobs))
         others = jobs.counts[:, list(_READY)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING] - waiting
         pods = np.maximum(jobs.min_member - others, 0)
         count = np.where(without, 0, self.count)
-        lacks = np.maximum(lacks - _sums(job, (self.count - count) * of_pod, len(jobs)), 0)
-        pods = np.maximum(pods - _sums(job, self.count - count, len(jobs)), 0)
-        by_amount = np.clip(lacks[job] - _before(job, count * of_pod), 0, count * of_pod)
-        by_pods = np.clip(pods[job] - _before(job, count), 0, count) * of_pod
+        lacks = np.maximum(lacks - sums_by(job, times(of_pod, self.count - count), len(jobs)), 0)
+        pods = np.maximum(pods - sums_by(job, self.count - count, len(jobs)), 0)
+        asked = times(of_pod, count)
+        by_amount = np.clip(lacks[job] - sums_before(job, asked), 0, asked)
+        by_pods = times(of_pod, np.clip(pods[job] - sums_before(job, count), 0, count))
         result: Ints = np.where(stated[job], by_amount, by_pods)
         return result
-
-
-def _sums(job: Ints, values: Ints, jobs: int) -> Ints:
-    return np.bincount(job, weights=values, minlength=jobs).astype(np.int64)
-
-
-def _before(job: Ints, values: Ints) -> Ints:
-    """What entries of the same job before each sum up to."""
-    before = np.cumsum(values) - values
-    result: Ints = before - before[np.searchsorted(job, job)] if len(job) else before
-    return result
 
 
 def card_name(obj: Object | None) -> str | None:

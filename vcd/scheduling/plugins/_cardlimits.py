@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
 from vcd.scheduling.plugin import Refusal
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue
@@ -62,9 +62,9 @@ class CardLimits:
                         f"queue has no room left within its capability of {name}, summed over cards",
                         {
                             "queue": self._queues[index].name,
-                            f"asks {name}": format_resource(name, asked),
-                            f"allocated {name}": format_resource(name, held),
-                            f"capability {name}": format_resource(name, limit),
+                            f"asks {name}": format_sum(name, asked),
+                            f"allocated {name}": format_sum(name, held),
+                            f"capability {name}": format_sum(name, limit),
                         },
                     )
         return None

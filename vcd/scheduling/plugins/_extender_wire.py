@@ -27,6 +27,7 @@ from vcd.scheduling.session import Session
 from vcd.scheduling.usage_samples import USAGE, UsageError, read_samples
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import GROUP_ANNOTATION, PREEMPTABLE, is_preemptable, task_role
+from vcd.state.sums import sum_of
 
 REVOCABLE_ZONE = "volcano.sh/revocable-zone"
 HIERARCHY = "volcano.sh/hierarchy"
@@ -210,7 +211,7 @@ class Wire:
         by_status: dict[str, dict[str, Json]] = {}
         for task in job.tasks():
             by_status.setdefault(str(1 << task.status), {})[task.uid] = tasks[task.uid]
-        total = sum((task.request for task in job.tasks()), np.zeros(len(session.nodes.resources), np.int64))
+        asked = sum_of(np.array([task.request for task in job.tasks()]).reshape(-1, len(session.nodes.resources)))
         return _raw(
             {
                 "UID": job.key,
@@ -233,7 +234,7 @@ class Wire:
                 "TaskMinAvailable": job.role_minima,
                 "TaskMinAvailableTotal": job.role_total,
                 "Allocated": self.resource(job.allocated),
-                "TotalRequest": self.resource(total),
+                "TotalRequest": self.resource(asked),
                 "CreationTimestamp": meta.creation_timestamp,
                 "PodGroup": _group(group, job),
                 "ScheduleStartTimestamp": None,

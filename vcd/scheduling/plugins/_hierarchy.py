@@ -15,12 +15,15 @@ from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Allowance, Refusal
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Queue, Task
+from vcd.state.sums import sum_of, sums_by
 
 HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"
 
 ONE = 1 << 44
 """A share of 1: shares are whole numbers, so that sums do not depend on the order in which they were made."""
+MOST = 16
+"""A job's share at most: one may be on a node, and hold more than there is."""
 GRAIN = 1 << 10
 """Shares are compared in units of this many, beyond which rounding could tell apart what is equal."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -141,13 +144,13 @@ class _Tree:
         h = self._h
         jobs = np.flatnonzero(h.place_of >= 0)
         place, mine, wanted = h.place_of[jobs], held[jobs], h.request[jobs]
-        parts = np.rint(mine[:, h.columns] / h.totals * ONE).astype(np.int64)
+        parts = np.rint(np.minimum(mine[:, h.columns] / h.totals, MOST) * ONE).astype(np.int64)
         share = parts.max(axis=1, initial=0)
         blocks = (wanted > 0) & (mine > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
         saturated = blocks.any(axis=1)
         open_ = np.bincount(place[~saturated], minlength=len(h.places)).tolist()
-        kept, scaled = np.zeros((2, len(h.places), self._width), np.int64)
-        np.add.at(kept, place[saturated], parts[saturated])
+        kept = sums_by(place[saturated], parts[saturated], len(h.places))
+        scaled = np.zeros_like(kept)
         rising = ~saturated & (share > 0)
         np.add.at(scaled, place[rising], np.rint(parts[rising] / share[rising, None] * ONE).astype(np.int64))
         self._kept, self._scaled, self._open = kept.tolist(), scaled.tolist(), open_
@@ -180,7 +183,7 @@ class _Tree:
             place = self._h.places.above[place]
 
     def _leaf(self, held: list[int], wanted: list[int]) -> Place:
-        parts = tuple([round(held[column] / total * ONE) for column, total in self._h.total])
+        parts = tuple([round(min(held[column] / total, MOST) * ONE) for column, total in self._h.total])
         saturated = False
         for have, want, full in zip(held, wanted, self._full, strict=True):
             if want > 0 and have > 0 and (full or have >= want):
@@ -242,7 +245,7 @@ class Hierarchy:
         self.columns = np.array([column for column, _ in self.total], np.intp)
         self.totals = np.array([amount for _, amount in self.total], np.float64)
         self._least_full: list[int] = totals
-        self._sum: list[int] = self._allocated.sum(axis=0).tolist()
+        self._sum: list[int] = sum_of(self._allocated).tolist()
         self.request = _requests(session)
         leaves = np.array([path[-1] for path in self.places.path], np.int64)
         self.place_of: npt.NDArray[np.int64] = np.where(self.request.any(axis=1), leaves[session.jobs.queue], -1)
@@ -374,8 +377,4 @@ def _requests(session: Session) -> Ints:
     """Per job, what its tasks that did not end ask for."""
     tasks = session.snapshot.tasks
     alive = (session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-    result = np.zeros_like(session.jobs.allocated)
-    for column in range(result.shape[1]):
-        amounts = session.requests[tasks.shape[alive], column]
-        result[:, column] = np.bincount(session.job_of_row[alive], weights=amounts, minlength=len(result))
-    return result
+    return sums_by(session.job_of_row[alive], session.requests[tasks.shape[alive]], len(session.jobs))

@@ -9,12 +9,12 @@ import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Mask, Predicate
 from vcd.scheduling.plugins.predicates import PredicatesPlugin
 from vcd.scheduling.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Task
+from vcd.state.sums import Ints, bounded, sum_of
 
 _Kind = tuple[tuple[Toleration, ...], frozenset[tuple[str, str]], NodeSelector | None]
 
@@ -74,8 +74,7 @@ class Reach:
             grain = gcd(*requests)
             if grain > 1:
                 free[column] -= free[column] % grain
-        total: Ints = held + free.sum(axis=1)
-        return total
+        return bounded(held + sum_of(free, axis=1))
 
     def stays_out(self, nodes: Mask) -> Mask:
         """Which rows are pending pods for which there is none of the nodes."""

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from vcd.model.quantity import to_volcanos_unit
-from vcd.model.requests import CPU, MEMORY
+from vcd.model.requests import CPU, LARGEST_SUM, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.nodes import Ints, Usage
 from vcd.scheduling.plugin import Scores
 from vcd.scheduling.views import Task
 from vcd.state.records import TASK_SPEC, Shape
 from vcd.state.snapshot import GONE
+from vcd.state.sums import sums_up_to
 
 AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
@@ -331,8 +332,9 @@ def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
         return misfits
     others = bucket.others(task)
     for column in tight:
-        # what is left after 0, 1, ... were taken out, ascending
-        left = bucket.request[column] - np.concatenate([[0], np.cumsum(others[::-1, column])])
-        over = len(left) - np.searchsorted(left[::-1], room[column], side="right")
+        amounts = others[:, column].tolist()
+        own = min(bucket.request[column] - sum(amounts), LARGEST_SUM)
+        together = sums_up_to(np.array([own, *amounts]))
+        over = len(together) - np.searchsorted(together, room[column], side="right")
         np.maximum(misfits, np.minimum(over, len(others)), out=misfits)
     return misfits

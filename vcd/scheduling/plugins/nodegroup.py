@@ -20,6 +20,7 @@ from vcd.scheduling.predicates.node import at_rows
 from vcd.scheduling.session import ROOT_QUEUE, Session
 from vcd.scheduling.views import Queue, Task
 from vcd.state.facts import NO_VALUE
+from vcd.state.sums import sums_by
 
 NODE_GROUP = "volcano.sh/nodegroup-name"
 LIMITS = "volcano.sh/nodegroup-resource-limits"
@@ -298,11 +299,12 @@ class NodeGroupPlugin(Plugin):
         rows = np.flatnonzero(placed)
         queues = session.queue_of_row[rows]
         rows, queues = rows[limited[queues]], queues[limited[queues]]
-        sums = np.zeros((len(session.queue_list), len(self.groups) + 1, session.requests.shape[1]), np.int64)
-        np.add.at(sums, (queues, self.codes[tasks.node[rows]]), session.requests[tasks.shape[rows]])
+        count = len(self.groups) + 1
+        keys = queues * count + self.codes[tasks.node[rows]] % count
+        sums = sums_by(keys, session.requests[tasks.shape[rows]], len(session.queue_list) * count)
         for queue, limits in self._limits.items():
             for code, limit in limits.items():
-                limit.held = sums[queue, code].tolist()
+                limit.held = sums[queue * count + code % count].tolist()
 
     # --- asking -----------------------------------------------------------------------------------------------------
 

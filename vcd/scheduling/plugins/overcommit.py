@@ -6,10 +6,10 @@ import numpy as np
 
 from vcd.model.status import Phase
 from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Plugin, Refusal, Vote
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job
+from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
 DEFAULT_FACTOR = 1.2
 
@@ -43,14 +43,13 @@ class OvercommitPlugin(Plugin):
         """Sum up what is there and what is admitted."""
         self._session = session
         nodes = session.nodes
-        self._room = nodes.total * self.factor - nodes.usage.used.sum(axis=1)
+        self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs
         inqueue = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
         admitted = np.where(inqueue[:, None], jobs.reservable, 0) + session.reserved_by_running()
         self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
-        self._admitted: Ints = np.zeros((len(self._priorities), admitted.shape[1]), np.int64)
+        self._admitted = sums_by(rank, admitted, len(self._priorities))
         """Rows by the groups' priority, ascending."""
-        np.add.at(self._admitted, rank, admitted)
         self._guaranteed: dict[int, Ints] = {}
         """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
         for queue in session.queue_list:
@@ -59,7 +58,7 @@ class OvercommitPlugin(Plugin):
                 left = np.zeros(admitted.shape[1], np.int64)
                 for name, value in queue.record.guarantee.items():
                     left[nodes.column_of[name]] = value
-                self._guaranteed[queue.index] = left - jobs.allocated[mine].sum(axis=0) - admitted[mine].sum(axis=0)
+                self._guaranteed[queue.index] = left - sum_of(jobs.allocated[mine]) - sum_of(admitted[mine])
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
         """Whether the group's minimum still fits."""
@@ -68,7 +67,7 @@ class OvercommitPlugin(Plugin):
         needed = self._session.jobs.min_resources[job.index]
         if self._is_guaranteed(job, needed):
             return Vote.PERMIT
-        ahead: Ints = self._admitted[self._rank(job) :].sum(axis=0)
+        ahead = sum_of(self._admitted[self._rank(job) :])
         over = (needed > 0) & (ahead + needed > self._room)
         over[self._session.nodes.column_of["pods"]] = False
         if not over.any():
@@ -88,7 +87,8 @@ class OvercommitPlugin(Plugin):
         """Count an admitted group."""
         if job.record.min_resources is not None:
             minimum = self._session.jobs.reservable[job.index]
-            self._admitted[self._rank(job)] += minimum
+            rank = self._rank(job)
+            self._admitted[rank] = bounded(self._admitted[rank] + minimum)
             if job.queue.index in self._guaranteed:
                 self._guaranteed[job.queue.index] -= minimum
 

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, Phase
 from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.nodes import Ints
 from vcd.scheduling.plugin import Allowance, Mask, Plugin, Refusal, VictimsAnswer, Vote
 from vcd.scheduling.plugins._reachable import Reach
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue, Task
 from vcd.state.records import Shape
+from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
 Amounts = npt.NDArray[np.float64]
 
@@ -127,28 +127,27 @@ class ProportionPlugin(Plugin):
         elastic = np.maximum(jobs.allocated - jobs.min_resources, 0)
         waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
         inqueue = np.where(waits[:, None], jobs.missing, 0) + session.reserved_by_running()
-        allocated = self._by_queue(jobs.allocated) + session.orphans.allocated
+        allocated = bounded(self._by_queue(jobs.allocated) + session.orphans.allocated)
         pending = self._by_queue(jobs.pending)
         elastic = self._by_queue(elastic)
         self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
-        reserved_by = np.zeros((len(session.queue_list), len(self._priorities), self._width))
-        np.add.at(reserved_by, (jobs.queue, rank), inqueue)
+        places = (len(session.queue_list), len(self._priorities))
+        reserved_by = sums_by(jobs.queue * places[1] + rank, inqueue, places[0] * places[1])
+        reserved_by = reserved_by.reshape(*places, self._width)
         guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
         reserved = sum(guarantees.values(), np.zeros(self._width))
         for index, account in self._shares.items():
             account.allocated = allocated[index].tolist()
             account.request = (allocated[index] + pending[index]).astype(np.float64)
             account.elastic = elastic[index].astype(np.float64)
-            account.inqueue = reserved_by[index]
+            account.inqueue = reserved_by[index].astype(np.float64)
             account.guarantee = guarantees[index]
             account.capability = self._capability(account.queue)
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
             account.real_capability = np.minimum(rest, account.capability)
 
     def _by_queue(self, per_job: Ints) -> Ints:
-        sums = np.zeros((len(self._session.queue_list), self._width), np.int64)
-        np.add.at(sums, self._session.jobs.queue, per_job)
-        return sums
+        return sums_by(self._session.jobs.queue, per_job, len(self._session.queue_list))
 
     def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
         result = np.full(self._width, default)
@@ -217,7 +216,7 @@ class ProportionPlugin(Plugin):
             self._count_elsewhere(beyond, has, wants)
         held = np.array([account.allocated for account in self._shares.values()], np.int64).reshape(-1, self._width)
         held -= has[list(self._shares)]
-        total = np.minimum(self._reach.total(held.sum(axis=0), nodes), self._total)
+        total = np.minimum(self._reach.total(sum_of(held), nodes), self._total)
         parts = {
             index: np.minimum(part, np.maximum(self._shares[index].deserved - has[index], 0)).tolist()
             for index, part in self._divided(total, has, wants).items()
@@ -233,7 +232,7 @@ class ProportionPlugin(Plugin):
         there = np.isin(tasks.status, _ALLOCATED) & (tasks.node >= 0) & (queues >= 0) & nodes[tasks.node]
         never_here = self._reach.stays_out(~nodes)
         for rows, sums in ((there, has), (never_here, wants)):
-            np.add.at(sums, queues[rows], session.requests[tasks.shape[rows]])
+            sums += sums_by(queues[rows], session.requests[tasks.shape[rows]], len(sums))
         for task, row, sign in self._moved.values():
             if nodes[row]:
                 has[task.job.queue.index] += sign * task.request
@@ -276,7 +275,7 @@ class ProportionPlugin(Plugin):
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
         """Whether tasks together stay within what the queue deserves."""
-        return self._within(queue, np.sum([task.request for task in tasks], axis=0).tolist())
+        return self._within(queue, sum_of(np.array([task.request for task in tasks])).tolist())
 
     def _within(self, queue: Queue, request: list[int]) -> Refusal | None:
         if not queue.is_open:

@@ -88,7 +88,7 @@ class Proportional(Predicate):
         units = idle[part.column]
         result = np.ones(len(usage), np.bool_)
         for column, rate in ((self._cpu, part.cpu), (self._memory, part.memory)):
-            left = idle[column] - task.request[column]
+            left = np.maximum(idle[column] - task.request[column], -1)
             result &= left * rate.denominator >= units * rate.numerator
         result |= units <= 0
         return result

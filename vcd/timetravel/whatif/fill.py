@@ -28,6 +28,7 @@ from vcd.scheduling.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker
+from vcd.state.sums import sum_of
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import JOB_NAME, Submitted, job_name, submitted
 from vcd.timetravel.why.sentences import waits_in_words
@@ -325,7 +326,7 @@ def _use(session: Session, names: set[str]) -> dict[str, float]:
     rows = [row for row, name in enumerate(nodes.facts.names) if name in names]
     if not rows:
         return {}
-    used = nodes.usage.used[:, rows].sum(axis=1).tolist()
-    room = nodes.usage.allocatable[:, rows].sum(axis=1).tolist()
+    used = sum_of(nodes.usage.used[:, rows], axis=1).tolist()
+    room = sum_of(nodes.usage.allocatable[:, rows], axis=1).tolist()
     parts = {name: one / all_ for name, one, all_ in zip(nodes.resources, used, room, strict=True) if all_ and one}
     return dict(sorted(parts.items(), key=lambda part: (-part[1], part[0])))

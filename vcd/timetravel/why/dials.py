@@ -19,6 +19,7 @@ from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_
 from vcd.scheduling.session import Session
 from vcd.scheduling.views import Job, Queue
 from vcd.state.snapshot import Snapshot
+from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room
 
 Amounts = dict[str, int]
@@ -79,7 +80,7 @@ class _Needs:
         """The needs of a job in a session."""
         jobs, names = session.jobs, session.nodes.resources
         own = np.maximum(jobs.pending[job.index], jobs.min_resources[job.index]).tolist()
-        total = (jobs.allocated + jobs.pending + jobs.min_resources).sum(axis=0).tolist()
+        total = sum_of(jobs.allocated + jobs.pending + jobs.min_resources).tolist()
         needed = {name: amount for name, amount in zip(names, own, strict=True) if amount}
         return cls(needed, dict(zip(names, total, strict=True)))
 

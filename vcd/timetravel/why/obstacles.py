@@ -14,7 +14,7 @@ import numpy as np
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.quantity import format_resource, resource_value
-from vcd.model.requests import MEMORY
+from vcd.model.requests import MEMORY, format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.arguments import parse_arguments
@@ -319,7 +319,7 @@ def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Ca
 
 
 def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
-    texts = {name: format_resource(name, amount) for name, amount in amounts.items()}
+    texts = {name: format_sum(name, amount) for name, amount in amounts.items()}
     return Holder(job.key, job.queue.name, job.priority, pods, texts)
 
 
@@ -497,7 +497,7 @@ def _placed(tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
     job = tasks[0].job
     of = {name: _amount_of(job.session, name) for name, queue in lacking.items() if _is_in(job, queue)}
     sums = {name: sum(amount(task) for task in tasks) for name, amount in of.items()}
-    amounts = {name: format_resource(name, amount) for name, amount in sums.items() if amount}
+    amounts = {name: format_sum(name, amount) for name, amount in sums.items() if amount}
     return Ahead(job.key, job.queue.name, job.priority, "placed", len(tasks), amounts)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from vcd.eventlog import LogReader, SessionInfo
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
-from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session import Session
@@ -373,7 +373,7 @@ def _queues(session: Session) -> list[QueueChange]:
 
 
 def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
-    return {name: format_resource(name, value) for name, value in sorted(amounts.items()) if value}
+    return {name: format_sum(name, value) for name, value in sorted(amounts.items()) if value}
 
 
 # --- a session and those beside it ------------------------------------------------------------------------------------

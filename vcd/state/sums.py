@@ -1,0 +1,78 @@
+"""Sums of what pods, groups and nodes ask for and have.
+
+Whoever may create a pod may let it ask for 2**53 of anything, and as many pods as that may be: sums of such amounts are
+beyond int64. So all of them are made here: exact, and LARGEST_SUM where they are more. Several such sums may be added
+to each other, and are still within int64.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.requests import LARGEST, LARGEST_SUM
+
+Ints = npt.NDArray[np.int64]
+_Number = TypeVar("_Number", np.int32, np.int64)
+
+_HALF: Final = LARGEST_SUM.bit_length() // 2
+_LOW: Final = (1 << _HALF) - 1
+"""Amounts are summed up in two halves where their sum may be too large: halves of millions of them are not."""
+
+
+def sums_by(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
+    """Sums by key (below ``count``) of amounts, none negative, of one resource or in rows by resource."""
+    if amounts.ndim == 1:
+        return _column(keys, amounts, count)
+    result = np.zeros((count, amounts.shape[1]), np.int64)
+    for column in range(amounts.shape[1]):
+        result[:, column] = _column(keys, amounts[:, column], count)
+    return result
+
+
+def sum_of(amounts: Ints, axis: int = 0) -> Ints:
+    """Sums along an axis."""
+    return _joined((amounts >> _HALF).sum(axis=axis), (amounts & _LOW).sum(axis=axis))
+
+
+def sums_up_to(amounts: Ints) -> Ints:
+    """What each and those before it sum up to, no amount negative."""
+    return _joined(np.cumsum(amounts >> _HALF), np.cumsum(amounts & _LOW))
+
+
+def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
+    """What those of the same key before each sum up to; keys ascending, no amount negative."""
+    if not len(keys):
+        return amounts
+    first = np.searchsorted(keys, keys)
+    high, low = (np.cumsum(half) - half for half in (amounts >> _HALF, amounts & _LOW))
+    return _joined(high - high[first], low - low[first])
+
+
+def times(amounts: Ints, counts: Ints) -> Ints:
+    """Amounts of up to LARGEST, each so many times."""
+    high, low = (amounts >> _HALF) * counts, (amounts & _LOW) * counts
+    return _joined(high, low)
+
+
+def bounded(sums: Ints) -> Ints:
+    """Sums of a few sums."""
+    result: Ints = np.minimum(sums, LARGEST_SUM)
+    return result
+
+
+def _column(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
+    sums = np.bincount(keys, weights=amounts, minlength=count)
+    if sums.max(initial=0) <= LARGEST:  # floats are exact up to here
+        return sums.astype(np.int64)
+    halves = (np.bincount(keys, weights=half, minlength=count) for half in (amounts >> _HALF, amounts & _LOW))
+    high, low = (half.astype(np.int64) for half in halves)
+    return _joined(high, low)
+
+
+def _joined(high: Ints, low: Ints) -> Ints:
+    high = high + (low >> _HALF)
+    result: Ints = np.where(high > _LOW, LARGEST_SUM, (high << _HALF) + (low & _LOW))
+    return result
