@@ -36,7 +36,9 @@ class Parts:
     def is_ready(self, part: Part) -> bool:
         """Whether as many of its tasks have room, or need none, as its policy's size."""
         tasks = [task for task in self._job.tasks if self.of(task) == part]
-        have = sum(task.status in READY or (task.status == "Pending" and task.best_effort) for task in tasks)
+        have = sum(
+            task.status in READY or (task.status == "Pending" and task.best_effort and not task.gated) for task in tasks
+        )
         return have >= (self._policies[part[0]].get("subGroupSize", 1) if part[0] < len(self._policies) else 1)
 
     def too_few(self) -> bool:
