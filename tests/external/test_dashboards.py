@@ -36,6 +36,8 @@ tiers:
   - name: nodeorder
   - name: {}
   - name: capacity-card
+  - name: extender
+    arguments: {{extender.urlPrefix: "http://127.0.0.1:9", extender.ignorable: true}}
 """
 CARD = {"nvidia.com/gpu.product": "NVIDIA-H200", "nvidia.com/gpu.memory": "143771"}
 GPU = "nvidia.com/gpu"
