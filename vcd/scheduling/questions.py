@@ -246,9 +246,8 @@ class Questions:
 
     def bind_annotations(self, task: Task, row: int) -> dict[str, str]:
         """What a task's pod gets as annotations with its bind to the node it was placed on."""
-        return by_key(
-            {key: text for method in self._flat["bind_annotations"] for key, text in method(task, row).items()}
-        )
+        methods = self._flat["bind_annotations"]
+        return by_key({key: text for method in methods for key, text in method(task, row).items()}) if methods else {}
 
 
 def leave_of_tier(
