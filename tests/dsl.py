@@ -36,6 +36,16 @@ tiers:
   - name: capacity
 """
 """A configuration in which queues have what their specs state."""
+ONE_TIER = """
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: predicates
+  - name: capacity
+  - name: nodeorder
+"""
+"""Plugins among which no tier decides before another; the actions come before."""
 
 
 def quantities(amounts: dict[str, Any]) -> dict[str, str]:

@@ -94,8 +94,12 @@ class World:
         self.now += 1_000_000_000
         return plan
 
+    def leave(self, key: str) -> None:
+        """What becomes of a pod that is evicted: it is gone at once."""
+        self.remove("Pod", key)
+
     def cycle(self) -> ev.Plan:
-        """One session, carried out: bound pods run, evicted ones are gone."""
+        """One session, carried out: bound pods run, evicted ones leave."""
         plan = self.decide()
         for index, statement in enumerate(plan.statements):
             for position, operation in enumerate(statement.operations):
@@ -103,7 +107,7 @@ class World:
                     self.update_pod(operation.key, node=operation.node, phase="Running")
                 elif operation.verb == "evict":
                     self.evicted.append(operation.key)
-                    self.remove("Pod", operation.key)
+                    self.leave(operation.key)
                 else:
                     continue
                 self.happen(ev.OperationDone(self.state.session, index, position, "done"))

@@ -7,19 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, planned, priority_class, queue
+from tests.dsl import ONE_TIER, Manifest, gang, node, planned, priority_class, queue
 from tests.world import World
 from vcd.api import PlanResult
 
-TIERS = """
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: capacity
-  - name: nodeorder
-"""
 REVERSED = """
 tiers:
 - plugins:
@@ -55,11 +46,11 @@ def other(name: str, *, size: int = 1, **options: Any) -> list[Manifest]:
     return list(gang(name, size, members=size, group_spec={"priorityClassName": "high"}, created=-9, **options))
 
 
-def decided(*objects: Manifest | Iterable[Manifest], actions: str, tiers: str = TIERS) -> PlanResult:
+def decided(*objects: Manifest | Iterable[Manifest], actions: str, tiers: str = ONE_TIER) -> PlanResult:
     return planned(CLASSES, *objects, conf=f'actions: "{actions}"{tiers}')
 
 
-@pytest.mark.parametrize("tiers", [TIERS, REVERSED])
+@pytest.mark.parametrize("tiers", [ONE_TIER, REVERSED])
 @pytest.mark.parametrize("actions", ORDERS)
 def test_room_that_is_being_freed_for_a_pod_is_kept_for_it(actions: str, tiers: str) -> None:
     """Only the API server says that 'mine' waits on n1; nobody is evicted again for either of them."""
@@ -131,7 +122,7 @@ def test_a_nomination_that_cannot_be_kept_gives_no_precedence(place: str, why: s
 
 def test_what_the_api_server_shows_holds_after_a_restart_without_the_log() -> None:
     """The first scheduler evicts and tells the pod; the second knows nothing but what the pods show."""
-    conf = f'actions: "allocate, preempt"{TIERS}'
+    conf = f'actions: "allocate, preempt"{ONE_TIER}'
     low = gang(
         "old", 2, members=1, on=["n1", "n1"], cpu=2, group_spec={"priorityClassName": "low"}, spec={"priority": 10}
     )

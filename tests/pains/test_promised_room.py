@@ -8,20 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.dsl import Manifest, gang, node, priority_class, queue
+from tests.dsl import ONE_TIER, Manifest, gang, node, priority_class, queue
 from tests.world import World
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 
-TIERS = """
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: capacity
-  - name: nodeorder
-"""
 RECLAIMS = [
     "enqueue, allocate, reclaim",
     "enqueue, reclaim, allocate",
@@ -46,33 +37,23 @@ class Leaving(World):
     """A cluster in which who is evicted takes a few sessions to leave."""
 
     def __init__(self, *objects: Manifest | Iterable[Manifest], actions: str) -> None:
-        super().__init__(CLASSES, *objects, conf=f'actions: "{actions}"{TIERS}')
+        super().__init__(CLASSES, *objects, conf=f'actions: "{actions}"{ONE_TIER}')
         self.going: list[str] = []
 
-    def carry_out(self) -> ev.Plan:
-        """One session: bound pods run, evicted ones begin to leave."""
-        plan = self.decide()
-        for index, statement in enumerate(plan.statements):
-            for position, operation in enumerate(statement.operations):
-                if operation.verb == "bind":
-                    self.update_pod(operation.key, node=operation.node, phase="Running")
-                elif operation.verb == "evict":
-                    self.evicted.append(operation.key)
-                    self.going.append(operation.key)
-                    self._change(operation.key, deletion_timestamp="2026-01-01T00:00:00Z")
-                if operation.verb != "pipeline":
-                    self.happen(ev.OperationDone(self.state.session, index, position, "done"))
-        return plan
+    def leave(self, key: str) -> None:
+        """It begins to leave."""
+        self.going.append(key)
+        self._change(key, deletion_timestamp="2026-01-01T00:00:00Z")
 
     def until_placed(self, stay: int) -> None:
         """One session that evicts, ``stay`` more while nobody left yet, and some after all left."""
-        self.carry_out()
+        self.cycle()
         for _ in range(stay):
-            self.carry_out()
+            self.cycle()
         self.remove("Pod", *self.going)
         self.going.clear()
         for _ in range(3):
-            self.carry_out()
+            self.cycle()
 
     def show(self, name: str, where: str) -> None:
         """The API server shows on a pod where it is nominated to."""
@@ -133,11 +114,11 @@ def test_an_old_nomination_does_not_take_what_was_made_for_another(
 @pytest.mark.parametrize("when", ["before hi's is shown", "after hi's is shown"])
 def test_nor_does_one_that_the_api_server_shows_only_later(actions: str, when: str) -> None:
     world = reclaiming(actions, 1, known=False)
-    world.carry_out()
+    world.cycle()
     shown = ["stale-0", "hi-0"] if when.startswith("before") else ["hi-0", "stale-0"]
     for name in shown:
         world.show(name, "n0")
-        world.carry_out()
+        world.cycle()
     world.until_placed(1)
     assert world.placed() == {"hi-0": "n0"}
     assert world.evicted == ["default/low-0"]
@@ -151,7 +132,7 @@ def test_who_was_promised_room_beside_another_keeps_his_promise() -> None:
         job("first", 1, cpu=2, rank="high"),
         actions="allocate, preempt",
     )
-    world.carry_out()
+    world.cycle()
     world.put(job("second", 1, cpu=2, rank="high", created=9))
     world.until_placed(1)
     assert world.placed() == {"first-0": "n0", "second-0": "n0"}
@@ -173,7 +154,7 @@ def test_no_other_queue_takes_what_a_preemption_is_freeing(actions: str, stay: i
         job("hi", 1, queue="mine", cpu=2, rank="high"),
         actions=actions,
     )
-    world.carry_out()
+    world.cycle()
     world.put(job("asks", 1, queue="asks", cpu=2, rank="high", created=-9))
     world.until_placed(stay)
     assert len(world.evicted) == 1
@@ -215,7 +196,7 @@ def test_who_cannot_have_his_room_yet_is_told_so_once(actions: str) -> None:
         nominated(job("mine", 2, cpu=2), "n0", "n0"),
         actions=actions,
     )
-    world.carry_out()
+    world.cycle()
     assert world.placed() == {}
     told = [(one.gate, one.reason, one.pods) for one in world.why("mine") if one.gate != "gang"]
     assert told == [("queue", "queue has no room within its capability", ("default/mine-1",))]
@@ -232,7 +213,7 @@ def test_a_nominated_best_effort_pod_does_not_put_its_job_before_others(actions:
     mine[2]["spec"]["containers"][0]["resources"] = {}
     mine[2]["status"]["nominatedNodeName"] = "n0"
     world = Leaving(node("n0", cpu=2), mine, job("first", 1, cpu=2, rank="high"), actions=actions)
-    world.carry_out()
+    world.cycle()
     assert world.placed("first") == {"first-0": "n0"}
     assert "mine-0" not in world.placed()
 
@@ -247,5 +228,5 @@ def test_who_lost_his_room_to_another_promise_has_no_precedence_for_what_else_th
         job("first", 1, cpu=2, rank="high"),
         actions="allocate",
     )
-    world.carry_out()
+    world.cycle()
     assert world.placed() == {"a-0": "n0", "first-0": "n1"}

@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, planned, priority_class, queue
+from tests.dsl import ONE_TIER, Manifest, gang, node, planned, priority_class, queue
 from tests.world import World
 
-TIERS = """
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: predicates
-  - name: capacity
-  - name: nodeorder
-"""
 ORDERS = [
     "enqueue, allocate, backfill",
     "allocate",
@@ -43,7 +34,7 @@ def mixed(workers: int, helpers: int, *, lost: int = 1, members: int | None = No
 
 
 def world(actions: str, *objects: Any) -> World:
-    return World(CLASSES, *objects, conf=f'actions: "{actions}"{TIERS}')
+    return World(CLASSES, *objects, conf=f'actions: "{actions}"{ONE_TIER}')
 
 
 @pytest.mark.parametrize("workers, helpers, lost", [(1, 1, 1), (3, 2, 1), (2, 3, 3), (0, 2, 1), (0, 1, 1)])
@@ -84,7 +75,7 @@ def test_whatever_of_the_nodes_it_is_that_keeps_the_pod_out(how: dict[str, Any])
     manifests = mixed(2, 1, lost=0)
     for manifest in manifests[1:3]:
         manifest["spec"].update(tolerating)
-    plan = planned(node("n1", **how), manifests, conf=f'actions: "allocate, backfill"{TIERS}')
+    plan = planned(node("n1", **how), manifests, conf=f'actions: "allocate, backfill"{ONE_TIER}')
     assert plan.binds == {}
 
 

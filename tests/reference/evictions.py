@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cmp_to_key
 
@@ -249,14 +249,36 @@ class LargerShares(Allowance):
 # -- the action -------------------------------------------------------------------
 
 
-def preempt(session: Session) -> None:
-    """Starving jobs, the first to be served first, wait where lower ones of their queue go; then tasks within a job."""
+def _starving(session: Session) -> dict[str, list[Job]]:
+    """The jobs that may ask for room, by queue, in order of their keys."""
     starving: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):
         if job.is_pending or not session.cluster.queues[job.queue].open or not job.opened_with_pending:
             continue
         if session.why_invalid(job) is None and session.job_starving(job):
             starving.setdefault(job.queue, []).append(job)
+    return starving
+
+
+def in_turn(session: Session, overused_too: bool) -> Iterator[tuple[Queue, Job]]:
+    """Starving jobs, all of a queue before those of the next, in the orders as they are when it is their turn."""
+    starving = _starving(session)
+    queues = [session.cluster.queues[name] for name in sorted(starving)]
+    while queues:
+        queue = session.queues_in_order(queues)[0]
+        queues.remove(queue)
+        if not overused_too and session.overused(queue):
+            continue
+        waiting = starving[queue.name]
+        while waiting:
+            job = session.jobs_in_order(waiting)[0]
+            waiting.remove(job)
+            yield queue, job
+
+
+def preempt(session: Session) -> None:
+    """Starving jobs, the first to be served first, wait where lower ones of their queue go; then tasks within a job."""
+    starving = _starving(session)
     for queue in session.queues_in_order([session.cluster.queues[name] for name in sorted(starving)]):
         waiting = list(starving[queue.name])
         while waiting:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from tests.reference.evictions import GANGS, TRUE, Gang, _preemptable, _wanting, leave
+from tests.reference.evictions import GANGS, TRUE, Gang, _preemptable, _wanting, in_turn, leave
 from tests.reference.model import ALLOCATED, READY, Job, Node, Queue, Task, annotations_of, labels, total
 from tests.reference.session import PredicateFailure, Session, Statement
 from tests.reference.values import CPU, MEMORY, Resource
@@ -51,35 +51,14 @@ class Asking:
 
 def gangpreempt(session: Session) -> None:
     """Starving jobs wait, all of their tasks at once, where jobs of lower priority in their queue go."""
-    for queue, job in _in_turn(session, overused_too=True):
+    for queue, job in in_turn(session, overused_too=True):
         _make_room(session, queue, job, reclaims=False)
 
 
 def gangreclaim(session: Session) -> None:
     """Starving jobs wait, all of their tasks at once, where jobs of other queues go."""
-    for queue, job in _in_turn(session, overused_too=False):
+    for queue, job in in_turn(session, overused_too=False):
         _make_room(session, queue, job, reclaims=True)
-
-
-def _in_turn(session: Session, overused_too: bool) -> Iterator[tuple[Queue, Job]]:
-    """Starving jobs, all of a queue before those of the next, in the orders as they are when it is their turn."""
-    starving: dict[str, list[Job]] = {}
-    for _, job in sorted(session.cluster.jobs.items()):
-        if job.is_pending or not session.cluster.queues[job.queue].open or not job.opened_with_pending:
-            continue
-        if session.job_valid(job) is None and session.job_starving(job):
-            starving.setdefault(job.queue, []).append(job)
-    queues = [session.cluster.queues[name] for name in sorted(starving)]
-    while queues:
-        queue = session.queues_in_order(queues)[0]
-        queues.remove(queue)
-        if not overused_too and session.overused(queue):
-            continue
-        waiting = starving[queue.name]
-        while waiting:
-            job = session.jobs_in_order(waiting)[0]
-            waiting.remove(job)
-            yield queue, job
 
 
 def _make_room(session: Session, queue: Queue, job: Job, reclaims: bool) -> None:

@@ -290,23 +290,8 @@ def capacity(session: Session, accounts: dict[str, _Account], level: int, refuse
 
 def reclaim(session: Session) -> None:
     """Starving jobs, queue by queue, wait where pods of other queues go."""
-    starving: dict[str, list[Job]] = {}
-    for _, job in sorted(session.cluster.jobs.items()):
-        if job.is_pending or not session.cluster.queues[job.queue].open or not job.opened_with_pending:
-            continue
-        if session.why_invalid(job) is None and session.job_starving(job):
-            starving.setdefault(job.queue, []).append(job)
-    queues = [session.cluster.queues[name] for name in sorted(starving)]
-    while queues:
-        queue = session.queues_in_order(queues)[0]
-        queues.remove(queue)
-        if session.overused(queue):
-            continue
-        waiting = starving[queue.name]
-        while waiting:
-            job = session.jobs_in_order(waiting)[0]
-            waiting.remove(job)
-            _reclaim(session, queue, job)
+    for queue, job in evictions.in_turn(session, overused_too=False):
+        _reclaim(session, queue, job)
 
 
 def _reclaim(session: Session, queue: Queue, job: Job) -> None:
