@@ -28,14 +28,14 @@ from vcd.daemon.series import Family
 from vcd.model.events import SessionDecided, encode_plan
 from vcd.model.kinds import Kind
 from vcd.model.quantity import format_units
-from vcd.scheduling.action import Action
-from vcd.scheduling.arguments import Argument, format_duration
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.points import IDLE_FLAGS, POINTS
-from vcd.scheduling.policy import METRICS
-from vcd.scheduling.registry import actions, plugins, read_policy
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument, format_duration
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import IDLE_FLAGS, POINTS
+from vcd.scheduling.framework.policy import METRICS
+from vcd.scheduling.framework.registry import actions, plugins, read_policy
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

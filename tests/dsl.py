@@ -12,11 +12,11 @@ from typing import Any
 
 import vcd
 from vcd.api import PlanResult, read_policy
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances, run
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import kinds_read
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import kinds_read
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -16,11 +16,11 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.registry import kinds_read
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.registry import kinds_read
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker

@@ -9,7 +9,7 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, pod, queue
 from vcd.api import PlanResult
-from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 
 TIERS = """

@@ -11,9 +11,9 @@ import pytest
 from tests.dsl import Manifest, gang, node, planned, session_after
 from tests.world import World
 from vcd.api import PlanResult
-from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.views import Task
 
 Chooser = Callable[[list[Task]], list[Task]]
 

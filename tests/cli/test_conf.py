@@ -17,12 +17,12 @@ from vcd.eventlog.log import EventLog
 from vcd.model.events import PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
-from vcd.scheduling import registry
-from vcd.scheduling.action import Action
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.policy import DEFAULT_POLICY
-from vcd.scheduling.registry import ALWAYS_READ
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import DEFAULT_POLICY
+from vcd.scheduling.framework.registry import ALWAYS_READ
 
 READ = ("list", "watch")
 

@@ -73,12 +73,12 @@ def test_an_interrupt_ends_it_without_a_word(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_broken_installation_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vcd.scheduling.registry import RegistryError
+    from vcd.scheduling.framework.registry import RegistryError
 
     def broken() -> None:
         raise RegistryError("entry point mine = my.plugin:Mine: it does not load")
 
-    monkeypatch.setattr("vcd.scheduling.registry.plugins", broken)
+    monkeypatch.setattr("vcd.scheduling.framework.registry.plugins", broken)
     result = CliRunner().invoke(
         main, ["plan", "-f", "-"], input=json.dumps({"kind": "Node", "metadata": {"name": "n"}})
     )

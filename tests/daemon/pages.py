@@ -11,7 +11,7 @@ from tests.dsl import NOW_NS, Manifest, session_after
 from vcd.daemon.metrics import Metrics
 from vcd.model.events import Plan, SessionDecided, encode_plan
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 CONF = """\
 actions: enqueue, allocate, backfill

@@ -15,7 +15,7 @@ import pytest
 from tests.daemon.answering import Answering, Request, nobodys_url, server
 from tests.kube.scripted import until
 from vcd.daemon.asking import AT_ONCE, Asking
-from vcd.scheduling.outside import OUT_OF_TIME, Question, Reply
+from vcd.scheduling.session.outside import OUT_OF_TIME, Question, Reply
 
 MS = 1_000_000
 LONG = 20_000 * MS

@@ -18,7 +18,7 @@ from vcd.daemon.keeper import Keeper
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
 

@@ -21,8 +21,8 @@ from vcd.daemon.series import Distribution, exponential
 from vcd.daemon.waiting import mending, reason_class
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Plugin
 
 DEFAULT = queue("default")
 QUEUE_SERIES = {

@@ -13,7 +13,7 @@ from vcd.api import read_policy
 from vcd.daemon.policyfile import PolicyFile
 from vcd.kube.connection import ConfigurationError
 from vcd.model.events import PolicyLoaded
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.records import Settings
 
 GOOD = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n"

@@ -21,7 +21,7 @@ from vcd.kube.client import KubeClient
 from vcd.kube.clock import rfc3339
 from vcd.kube.connection import connect
 from vcd.model.events import Answered
-from vcd.scheduling.usage_samples import NodeUsage, read_samples
+from vcd.scheduling.framework.usage_samples import NodeUsage, read_samples
 from vcd.state.cluster import ClusterState
 
 Answer = Callable[[Request], tuple[int, bytes]]

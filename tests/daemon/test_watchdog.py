@@ -31,14 +31,14 @@ from vcd.eventlog.plain import event_line
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
-from vcd.scheduling import registry
-from vcd.scheduling.action import Action
 from vcd.scheduling.decide import decide
-from vcd.scheduling.guard import Gate, Interrupted
-from vcd.scheduling.outside import Question, Recorded, Reply
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.guard import Gate, Interrupted
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.outside import Question, Recorded, Reply
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.why.placement import choices

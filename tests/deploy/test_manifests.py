@@ -14,8 +14,8 @@ from tests.deploy.rbac import Grant, allows, grants
 from tests.deploy.schema import problems
 from vcd.kube.tokens import PAGE_PATH
 from vcd.model.kinds import KINDS, Kind
-from vcd.scheduling.arguments import read_arguments
-from vcd.scheduling.registry import ALWAYS_READ, actions, plugins
+from vcd.scheduling.framework.arguments import read_arguments
+from vcd.scheduling.framework.registry import ALWAYS_READ, actions, plugins
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

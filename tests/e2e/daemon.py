@@ -28,9 +28,9 @@ from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.registry import plugins
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.session.session import Session
 
 
 def _hold(seconds: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.daemon.answering import Answering, Request, server
 from tests.e2e.cluster import Cluster, Obj, node, until
 from vcd.model import events as ev
-from vcd.scheduling.usage_samples import NodeUsage, read_samples
+from vcd.scheduling.framework.usage_samples import NodeUsage, read_samples
 from vcd.timetravel.replay import replay
 
 CONF = """

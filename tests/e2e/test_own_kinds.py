@@ -12,7 +12,7 @@ from tests.e2e.cluster import GROUPS, Cluster, Daemon, Obj, group, node, pod, un
 from vcd.daemon.service import restore
 from vcd.embedded.resources import CRDS
 from vcd.model import events as ev
-from vcd.scheduling import registry
+from vcd.scheduling.framework import registry
 from vcd.timetravel.logfile import verify
 
 CONF = """
@@ -28,9 +28,9 @@ tiers:
 MODULE = """
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, Projected
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Plugin, Problem
-from vcd.scheduling.scalar import ScalarPredicate
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin, Problem
+from vcd.scheduling.search.scalar import ScalarPredicate
 
 
 class RackSpec(Projected, frozen=True):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.cluster import LEASES, NAMESPACE, RENEW_DEADLINE, Cluster, Obj, node, until
 from vcd.model import events as ev
-from vcd.scheduling import registry
+from vcd.scheduling.framework import registry
 from vcd.timetravel.replay import replay
 
 LIMIT = 2.0
@@ -24,7 +24,7 @@ tiers:
   - name: predicates
 """
 MODULE = """
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.framework.plugin import Plugin
 
 class Endless(Plugin):
     name = "endless"

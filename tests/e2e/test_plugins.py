@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, group, node, pod, until
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.framework.registry import plugins
 
 CLASSES = "priorityclasses.scheduling.k8s.io"
 BUDGETS = "poddisruptionbudgets.policy"

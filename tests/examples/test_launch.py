@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vcd.scheduling.arguments import Argument, ArgumentError, parse_arguments
+from vcd.scheduling.framework.arguments import Argument, ArgumentError, parse_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "launch"

@@ -21,14 +21,14 @@ from vcd.daemon.service import bind_timeout
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
-from vcd.scheduling.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.plugin import Plugin, Vote
-from vcd.scheduling.points import FLAGS, IDLE_FLAGS, POINTS, Combine
-from vcd.scheduling.policy import PluginOption, Policy
-from vcd.scheduling.questions import Questions
-from vcd.scheduling.registry import actions, plugins, read_policy
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
+from vcd.scheduling.framework.framework import Questions
+from vcd.scheduling.framework.plugin import Plugin, Vote
+from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Combine
+from vcd.scheduling.framework.policy import PluginOption, Policy
+from vcd.scheduling.framework.registry import actions, plugins, read_policy
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

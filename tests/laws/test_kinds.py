@@ -17,11 +17,11 @@ from tests.dsl import group, node, pod, queue
 from tests.plugins.opened import task_of
 from tests.world import World
 from vcd.model import events as ev
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

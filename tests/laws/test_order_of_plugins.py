@@ -23,8 +23,8 @@ from tests.laws.contention import objects_of
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
-from vcd.scheduling.points import IN_CONFIGURED_ORDER, POINTS
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS
+from vcd.scheduling.framework.registry import plugins
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

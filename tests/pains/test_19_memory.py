@@ -13,10 +13,10 @@ from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.session import Session
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.dsl import flat, gang, group, node, pod
 from tests.laws.answering import Answering
-from vcd.scheduling.predicates.node import NodeAffinity
+from vcd.scheduling.search.predicates.node import NodeAffinity
 
 IMPOSSIBLE: dict[str, Callable[[int], dict[str, Any]]] = {
     "one shape, too large": lambda i: {"cpu": 9},

@@ -11,8 +11,8 @@ import pytest
 from tests.dsl import gang, group, node, pod, queue
 from tests.laws.answering import Answering
 from vcd.model import events as ev
-from vcd.scheduling import guard
-from vcd.scheduling.plugin import Problem
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.plugin import Problem
 
 JOBS = 3_000
 EVERYTHING = """

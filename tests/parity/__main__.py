@@ -7,7 +7,7 @@ import sys
 
 from tests.parity.cases import NOW, compare, disagreements, measured, select
 from tests.parity.implementations import IMPLEMENTATIONS
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
+from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 REFERENCE_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})

@@ -10,7 +10,7 @@ from tests.parity.cases import NOW, Case, compare, disagreements, measured, refe
 from tests.parity.differences import DIFFERENCES
 from tests.parity.implementations import reference, vcd
 from tests.reference import Result, decide
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 
 CASES = referable()
 AGREEING = [case for case in CASES if case.name not in DIFFERENCES]

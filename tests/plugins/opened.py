@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from vcd.scheduling.leave import Leave
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import Leave
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 
 P = TypeVar("P", bound=Plugin)
 

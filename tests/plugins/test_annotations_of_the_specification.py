@@ -11,7 +11,7 @@ import pytest
 
 from tests.dsl import BARE, gang, group, node, planned, pod, queue, session_of
 from tests.plugins.opened import job_of, task_of
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.framework.registry import plugins
 
 LISTED = {
     "volcano.sh/nodegroup-name": {"nodegroup"},

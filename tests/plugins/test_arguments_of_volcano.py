@@ -15,15 +15,15 @@ import pytest
 
 from tests.dsl import node, pod, session_of
 from tests.plugins.opened import conf
-from vcd.scheduling.arguments import Argument, parse_arguments
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.framework.arguments import Argument, parse_arguments
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
+from vcd.scheduling.framework.registry import actions, plugins
 from vcd.scheduling.plugins._rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
-from vcd.scheduling.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
-from vcd.scheduling.predicates.proportional import Rate
-from vcd.scheduling.registry import actions, plugins
-from vcd.scheduling.scores.strategy import LEAST, Strategy
+from vcd.scheduling.search.predicates.proportional import Rate
+from vcd.scheduling.search.scores.strategy import LEAST, Strategy
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 GPU = "nvidia.com/gpu"
 Manifest = dict[str, Any]

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, planned, pod, priority_class, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.world import World
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.plugin import Refusal, Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 CONF = conf("capacity")
 ALLOCATE = conf("capacity", actions="allocate")

@@ -15,10 +15,10 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.model.events import Waiting
 from vcd.model.status import TaskStatus
-from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.framework.plugin import Refusal, Vote
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

@@ -12,11 +12,11 @@ from tests.dsl import Manifest, gang, group, moment, node, planned, quantities, 
 from tests.plugins.opened import job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.world import World
-from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.plugin import Problem, Refusal, Vote
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.plugin import Problem, Refusal, Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 A100 = "nvidia.com/a100"
 

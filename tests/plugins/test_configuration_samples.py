@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
-from vcd.scheduling.registry import actions, plugins, read_policy
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from vcd.scheduling.framework.registry import actions, plugins, read_policy
 
 SAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "configurations").glob("*.yaml"))}
 OWN_ACTION = "003-7.1-launch"

@@ -18,14 +18,14 @@ from tests.scores.rating import named, points
 from tests.world import World
 from vcd.api import PlanResult, read_policy
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import ArgumentError, parse_arguments
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import instances
+from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
-from vcd.scheduling.policy import PolicyError
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"

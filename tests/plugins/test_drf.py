@@ -7,8 +7,8 @@ import pytest
 from tests.dsl import gang, group, node, planned, pod, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.plugins.drf import DrfPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 CONF = conf("drf")
 

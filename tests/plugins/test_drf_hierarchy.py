@@ -12,8 +12,8 @@ from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.plugins._hierarchy import ONE, Places
 from vcd.scheduling.plugins.drf import DrfPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 HIERARCHICAL = conf("gang", "drf", actions="allocate") + "    enableHierarchy: true\n"
 FLAT = conf("gang", "drf", actions="allocate")

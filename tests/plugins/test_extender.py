@@ -26,13 +26,13 @@ from vcd.daemon.watchdog import Watchdog
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, instances, run
-from vcd.scheduling.outside import OneByOne, Question, Recorded, Recorder, Reply
-from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.framework.plugin import Refusal, Vote
 from vcd.scheduling.plugins.extender import ExtenderPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import OneByOne, Question, Recorded, Recorder, Reply
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of

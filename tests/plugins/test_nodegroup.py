@@ -15,8 +15,8 @@ from tests.plugins.opened import task_of
 from tests.predicates.asking import pending
 from tests.world import World
 from vcd.model.status import TaskStatus
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.registry import plugins
 
 DEFAULTS = {
     "leastrequested": 1,

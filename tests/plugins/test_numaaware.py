@@ -19,8 +19,8 @@ from vcd.model.objects import CpuPlace, Numatopology
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.plugins._numa import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
 from vcd.scheduling.plugins.numaaware import NumaAwarePlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 CPUS = "volcano.sh/numa-cpus"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.dsl import NOW, Manifest, flat, gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.plugins.pdb import PdbPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 CONF = conf("pdb")
 POINTS = ("preemptable", "reclaimable", "unified_evictable")

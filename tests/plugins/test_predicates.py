@@ -9,10 +9,10 @@ import pytest
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import PREDICATES, named, pending, with_arguments
 from tests.predicates.storage import claim, csi_node, storage_class, using, volume
-from vcd.scheduling.arguments import parse_arguments
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.registry import plugins
 from vcd.scheduling.plugins.predicates import PredicatesPlugin
-from vcd.scheduling.registry import plugins
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 Manifest = dict[str, Any]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.dsl import gang, group, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import conf, job_of, named, plugin_of, task_of, tasks_of
 from vcd.scheduling.plugins.priority import PriorityPlugin
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 CONF = conf("priority")
 HIGH, LOW = priority_class("high", 1000), priority_class("low", 10)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
-from vcd.scheduling.plugin import Refusal, Vote
+from vcd.scheduling.framework.plugin import Refusal, Vote
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 CONF = conf("proportion")
 ALLOCATE = conf("proportion", actions="allocate")

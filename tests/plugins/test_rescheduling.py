@@ -17,14 +17,14 @@ from tests.plugins.opened import plugin_of, tasks_of
 from tests.world import World
 from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.scheduling.arguments import ArgumentError, parse_arguments
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import instances, run
+from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.rescheduling import ReschedulingPlugin
-from vcd.scheduling.policy import PolicyError
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import passing, pending, reasons
 from tests.world import World
-from vcd.scheduling.arguments import ArgumentError, parse_arguments
-from vcd.scheduling.candidates import SCALE
-from vcd.scheduling.policy import PolicyError
-from vcd.scheduling.registry import plugins, read_policy
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.scheduling.framework.registry import plugins, read_policy
+from vcd.scheduling.search.candidates import SCALE
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, group, node, planned
 from tests.plugins.opened import conf
 from tests.world import World
-from vcd.scheduling.registry import plugins
+from vcd.scheduling.framework.registry import plugins
 
 Manifest = dict[str, Any]
 

@@ -14,7 +14,7 @@ from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import pending
 from tests.scores.rating import points
 from tests.world import World
-from vcd.scheduling.order import ordered_tasks
+from vcd.scheduling.framework.order import ordered_tasks
 from vcd.scheduling.plugins._topology import (
     AFFINITY,
     ANTI_AFFINITY,
@@ -24,8 +24,8 @@ from vcd.scheduling.plugins._topology import (
     read_topology,
 )
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

@@ -14,11 +14,11 @@ from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, session_af
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from tests.predicates.asking import passing, reasons
 from tests.scores.rating import points, rated
-from vcd.scheduling.plugin import Vote
+from vcd.scheduling.framework.plugin import Vote
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.tdm import TdmPlugin, budget, window_of
-from vcd.scheduling.policy import PolicyError
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 ZONE = "volcano.sh/revocable-zone"
 PREEMPTABLE = "volcano.sh/preemptable"

@@ -16,12 +16,20 @@ from tests.predicates.asking import applies, passing, reasons, with_arguments
 from tests.scores.rating import points
 from vcd.api import PolicyError, read_policy
 from vcd.model.events import Answered
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances, run
+from vcd.scheduling.framework.usage_samples import (
+    FRESH,
+    NodeUsage,
+    Samples,
+    UsageError,
+    answered,
+    known_usage,
+    read_samples,
+)
 from vcd.scheduling.plugins.usage import UsagePlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.usage_samples import FRESH, NodeUsage, Samples, UsageError, answered, known_usage, read_samples
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 

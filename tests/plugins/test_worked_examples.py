@@ -45,14 +45,14 @@ from tests.scores.rating import points
 from tests.world import World
 from vcd.embedded.controllers.admission import admission
 from vcd.embedded.errors import ApiError
-from vcd.scheduling.order import ordered_tasks
-from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.framework.order import ordered_tasks
+from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins.cdp import CdpPlugin
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 GPU = "nvidia.com/gpu"
 ROLE = "volcano.sh/task-spec"

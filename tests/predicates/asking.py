@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vcd.scheduling.plugin import Predicate
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Predicate
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 
 def with_arguments(plugin: str, arguments: Mapping[str, Any] | None = None) -> str:

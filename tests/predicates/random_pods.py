@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, node, pod, session_of
 from tests.reference import model
 from tests.reference.predicates import Reason
-from vcd.scheduling.plugin import Predicate, Score
-from vcd.scheduling.podindex import index_of
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Predicate, Score
+from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 
 Reasoner = Callable[[model.Task, model.Node], Reason | None]
 

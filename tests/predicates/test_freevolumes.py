@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.dsl import node, session_of
 from tests.predicates.storage import claim, volume
 from vcd.model.codec import from_manifest
-from vcd.scheduling.predicates import freevolumes
-from vcd.scheduling.predicates.freevolumes import NONE, ClassVolumes
+from vcd.scheduling.search.predicates import freevolumes
+from vcd.scheduling.search.predicates.freevolumes import NONE, ClassVolumes
 
 Manifest = dict[str, Any]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import PREDICATES, applies, named, passing, pending, reasons, refusal, with_arguments
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

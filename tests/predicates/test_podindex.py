@@ -13,10 +13,10 @@ from tests.predicates.random_pods import SEEDS, Twins, random_affinity, random_k
 from tests.reference.labels import label_selector
 from tests.reference.model import meta
 from vcd.model.selectors import EVERYTHING, NOTHING, LabelSelector
-from vcd.scheduling.podindex import Question, Scope, Sums, domains_of, index_of
-from vcd.scheduling.podterms import OpposingTerms
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.podindex import Question, Scope, Sums, domains_of, index_of
+from vcd.scheduling.search.podterms import OpposingTerms
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 HERE = Scope(("default",))
 WEB = LabelSelector.compile(LabelSelector({"app": "web"}))

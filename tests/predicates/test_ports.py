@@ -9,8 +9,8 @@ from hypothesis import given
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, random_ports, tasks_of
 from tests.reference.predicates import _ports
-from vcd.scheduling.podindex import index_of
-from vcd.scheduling.predicates.ports import NodePorts
+from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.search.predicates.ports import NodePorts
 
 NODES = [node("n1"), node("n2")]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import applies, named, passing, reasons, with_arguments
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 GPU = "nvidia.com/gpu"
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_against_reference, random_spread, tasks_of
 from tests.reference.predicates import topology_spread
-from vcd.scheduling.podindex import index_of
-from vcd.scheduling.predicates.spread import SKEWED, UNLABELLED, PodTopologySpread
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.search.predicates.spread import SKEWED, UNLABELLED, PodTopologySpread
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 WEB = {"app": "web"}
 ZONES = [

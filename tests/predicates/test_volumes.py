@@ -12,8 +12,8 @@ from tests.predicates.storage import capacity, claim, csi_driver, csi_node, stor
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import run
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcd.scheduling.arguments import (
+from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,
     Kind,

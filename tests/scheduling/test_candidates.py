@@ -10,12 +10,12 @@ import pytest
 
 from tests.dsl import gang, group, node, pod, session_of
 from tests.plugins.opened import task_of
-from vcd.scheduling.candidates import Candidates, Evaluator, Memory
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 
 
 class EvenCpu(Predicate):
@@ -155,8 +155,8 @@ def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each
 
 
 def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.scheduling.candidates._FEWEST_TABLES", 2)
-    monkeypatch.setattr("vcd.scheduling.candidates._COLUMNS", 0)
+    monkeypatch.setattr("vcd.scheduling.search.candidates._FEWEST_TABLES", 2)
+    monkeypatch.setattr("vcd.scheduling.search.candidates._COLUMNS", 0)
     session = session_of(node("n", cpu=64), *[gang(f"g{i}", 1, cpu=i + 1) for i in range(5)])
     tasks = [job.pending()[0] for job in session.jobs_with_pending()]
     assert [session.candidates(task).best() for task in tasks] == [0] * 5

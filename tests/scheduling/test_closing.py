@@ -11,7 +11,7 @@ from tests.plugins.opened import conf, job_of, task_of
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.statement import Statement
 
 GANG = conf("gang", actions="allocate, backfill")
 NONE = conf("priority", actions="enqueue")

@@ -20,12 +20,12 @@ from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
-from vcd.scheduling import registry
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, run, versions
-from vcd.scheduling.plugin import Plugin, Refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of

@@ -16,16 +16,16 @@ from tests.world import World
 from vcd.api import read_policy
 from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
-from vcd.scheduling import registry
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.budgets import budgets_now
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.eviction import Room, immune_rows, placed_tasks
+from vcd.scheduling.eviction.budgets import budgets_now
+from vcd.scheduling.eviction.room import Room, immune_rows, placed_tasks
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

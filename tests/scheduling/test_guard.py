@@ -13,15 +13,15 @@ from tests.dsl import NOW_NS, flat, gang, node, pod, queue
 from tests.plugins.opened import job_of, task_of
 from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.scheduling import guard, registry
-from vcd.scheduling.action import Action
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, instances, run
-from vcd.scheduling.guard import Nonsense
-from vcd.scheduling.plugin import Allowance, Depends, Plugin, Predicate, Refusal, Score, Vote, tells_kinds
-from vcd.scheduling.points import POINTS, Combine
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.guard import Nonsense
+from vcd.scheduling.framework.plugin import Allowance, Depends, Plugin, Predicate, Refusal, Score, Vote, tells_kinds
+from vcd.scheduling.framework.points import POINTS, Combine
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -127,7 +127,7 @@ def test_nonsense_is_told_with_plugin_point_and_what_was_expected(
 
 
 def read_arguments() -> Any:
-    from vcd.scheduling.arguments import parse_arguments
+    from vcd.scheduling.framework.arguments import parse_arguments
 
     return parse_arguments((), {})
 

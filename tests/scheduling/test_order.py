@@ -8,7 +8,7 @@ import pytest
 
 from tests.dsl import group, pod, session_of
 from tests.plugins.opened import conf, job_of, named
-from vcd.scheduling.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
 
 CONF = conf("priority", "gang")
 

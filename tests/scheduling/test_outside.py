@@ -11,9 +11,10 @@ import pytest
 from tests.dsl import BARE, NOW_NS, flat, gang, node
 from vcd.api import read_policy
 from vcd.model import events as ev
-from vcd.scheduling import registry
 from vcd.scheduling.decide import decide, run
-from vcd.scheduling.outside import (
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.session.outside import (
     NOBODY,
     NOT_ASKED,
     OUT_OF_TIME,
@@ -26,9 +27,8 @@ from vcd.scheduling.outside import (
     without_secrets,
     without_user_info,
 )
-from vcd.scheduling.plugin import Plugin, Refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.dsl import gang, node, session_of
 from tests.plugins.opened import job_of, queue_of, task_of
-from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin, Refusal, Score, Vote
-from vcd.scheduling.points import FLAGS, POINTS, Combine
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin, Refusal, Score, Vote
+from vcd.scheduling.framework.points import FLAGS, POINTS, Combine
+from vcd.scheduling.session.session import Session
 
 YES, NO, SILENT = Vote.PERMIT, Vote.REJECT, Vote.ABSTAIN
 

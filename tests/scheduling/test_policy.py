@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.points import FLAGS, POINTS
-from vcd.scheduling.policy import DEFAULT_POLICY, PluginOption, Policy, PolicyError, parse_policy
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.points import FLAGS, POINTS
+from vcd.scheduling.framework.policy import DEFAULT_POLICY, PluginOption, Policy, PolicyError, parse_policy
 
 ACTIONS = {
     "allocate": (Argument("predicateErrorCacheEnable", "bool", True, "keep failures"),),

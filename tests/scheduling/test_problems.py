@@ -10,10 +10,10 @@ import pytest
 
 from tests.dsl import NOW_NS, flat, node, pod, queue
 from vcd.api import read_policy
-from vcd.scheduling import guard, registry
 from vcd.scheduling.decide import run
-from vcd.scheduling.plugin import Plugin, Problem
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework.plugin import Plugin, Problem
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

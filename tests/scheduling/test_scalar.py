@@ -16,15 +16,15 @@ from tests.dsl import NOW_NS, flat, gang, node, pod, session_of
 from tests.plugins.opened import job_of, task_of, tasks_of
 from vcd.api import read_policy
 from vcd.model.status import TaskStatus
-from vcd.scheduling import registry
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, run
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import NodeView
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import NodeView
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

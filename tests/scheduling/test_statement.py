@@ -13,9 +13,9 @@ from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from vcd.model.status import TaskStatus
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 
 CONF = conf("priority", "gang", "drf", "proportion")
 NAMES = [f"{name}-{i}" for name in ("a", "b") for i in range(4)]

@@ -31,9 +31,9 @@ from vcd.model.objects import PodGroup
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.actions._gangs import bundles_of
 from vcd.scheduling.decide import decide
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.subjobs import Partition, SpareSubJobs, SubJob, Worksheet
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.subjobs import Partition, SpareSubJobs, SubJob, Worksheet
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 

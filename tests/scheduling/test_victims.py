@@ -12,11 +12,11 @@ import pytest
 
 from tests.dsl import gang, moment, node, queue, session_of
 from tests.plugins.opened import named, queue_of, task_of, tasks_of
-from vcd.scheduling import registry
-from vcd.scheduling.plugin import Allowance, Plugin
-from vcd.scheduling.points import VICTIM_POINTS
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Allowance, Plugin
+from vcd.scheduling.framework.points import VICTIM_POINTS
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 NAMES = ["a-0", "a-1", "a-2", "a-3"]
 POINT = pytest.mark.parametrize("point", VICTIM_POINTS)

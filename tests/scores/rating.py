@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.predicates.asking import pending
-from vcd.scheduling.plugin import Score
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.plugin import Score
+from vcd.scheduling.session.session import Session
 
 
 def named(session: Session, name: str) -> Score:

@@ -8,8 +8,8 @@ from hypothesis import given
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_score_against_reference, random_affinity, tasks_of
 from tests.reference.scores import pod_affinity
-from vcd.scheduling.podindex import index_of
-from vcd.scheduling.scores.affinity import InterPodAffinityScore
+from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.search.scores.affinity import InterPodAffinityScore
 
 WEB, DB = {"app": "web"}, {"app": "db"}
 NODES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "b"}), node("n3")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 
 Manifest = dict[str, Any]
 

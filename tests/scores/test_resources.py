@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import named, points, rated
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 

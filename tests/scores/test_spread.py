@@ -10,7 +10,7 @@ from hypothesis import given
 from tests.dsl import Manifest, node, pod, session_of
 from tests.predicates.random_pods import SEEDS, Twins, check_score_against_reference, random_spread, tasks_of
 from tests.reference.scores import topology_spread
-from vcd.scheduling.scores.spread import PodTopologySpreadScore
+from vcd.scheduling.search.scores.spread import PodTopologySpreadScore
 
 WEB = {"app": "web"}
 NODES = [

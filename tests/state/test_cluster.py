@@ -13,9 +13,9 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
 from vcd.model.objects import Object, ObjectMeta
 from vcd.model.status import TaskStatus
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.session import Session
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 

@@ -14,7 +14,7 @@ from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import LogReader
 from vcd.model.events import Plan, encode_plan
 from vcd.scheduling.decide import decide
-from vcd.scheduling.registry import read_policy
+from vcd.scheduling.framework.registry import read_policy
 from vcd.state.records import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import History

@@ -16,10 +16,10 @@ from tests.plugins.test_capacity_card import card_queue, carded, users
 from tests.timetravel.histories import Scheduler, scheduler
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.timetravel.history import History
 from vcd.timetravel.why.evictions import Eviction, EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import NotFound

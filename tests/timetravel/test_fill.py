@@ -13,7 +13,7 @@ from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, SCORED, scheduler
 from vcd.eventlog import LogError
 from vcd.model.codec import BadObject
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.timetravel.whatif.fill import Filling, fill
 
 PLAIN = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n"

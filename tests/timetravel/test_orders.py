@@ -12,9 +12,9 @@ from tests.plugins.opened import conf
 from tests.plugins.test_drf_hierarchy import HIERARCHICAL, placed
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import LogReader
-from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.orders import Difference, Factor, OrderExplanation, explain_order

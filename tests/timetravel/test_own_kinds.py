@@ -11,8 +11,8 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, ObjectMeta, Projected
-from vcd.scheduling import registry
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.state.records import Settings
 from vcd.timetravel.whatif.edits import EditError, edited, read_edits
 from vcd.timetravel.whatif.workload import Workload

@@ -15,7 +15,7 @@ from vcd.eventlog import EventLog, LogError, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.model.objects import PodGroup
-from vcd.scheduling.policy import PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.present import GoingOn, present

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from vcd.scheduling.arguments import format_duration
-from vcd.scheduling.outside import OUT_OF_TIME, Question, Reply
+from vcd.scheduling.framework.arguments import format_duration
+from vcd.scheduling.session.outside import OUT_OF_TIME, Question, Reply
 
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 """What using a kept connection raises that the server closed in the meantime."""

@@ -13,14 +13,14 @@ from vcd.daemon.keeper import Keeper
 from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
-from vcd.scheduling import guard
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
-from vcd.scheduling.outside import NOBODY, Outside, Recorder
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import is_timed
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import is_timed
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import NOBODY, Outside, Recorder
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vcd.scheduling.guard import name_in
+from vcd.scheduling.framework.guard import name_in
 
 REPEAT = 600.0
 """Seconds until a fault that lasts is told again."""

@@ -31,10 +31,10 @@ from vcd.model.requests import names_in_order
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
-from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.guard import name_in
-from vcd.scheduling.jobs import JobColumns
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.gauges import Gauge, resource_gauges
+from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.session.jobs import JobColumns
+from vcd.scheduling.session.session import Session
 from vcd.state.sums import sum_of
 
 _log = structlog.get_logger(__name__)

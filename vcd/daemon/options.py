@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
-from vcd.scheduling.arguments import did_you_mean, parse_duration
+from vcd.scheduling.framework.arguments import did_you_mean, parse_duration
 from vcd.state.records import Settings
 
 Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]

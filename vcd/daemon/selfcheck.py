@@ -9,10 +9,10 @@ import structlog
 
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide
-from vcd.scheduling.guard import is_ours
-from vcd.scheduling.outside import Recorded
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import actions, plugins
+from vcd.scheduling.framework.guard import is_ours
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import actions, plugins
+from vcd.scheduling.session.outside import Recorded
 from vcd.state.snapshot import Snapshot
 
 _log = structlog.get_logger(__name__)

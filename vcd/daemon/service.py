@@ -55,13 +55,13 @@ from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
 from vcd.model.status import TaskStatus
 from vcd.model.words import reason_in_words
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.guard import name_in
-from vcd.scheduling.outside import without_secrets
-from vcd.scheduling.policy import Policy, PolicyError
-from vcd.scheduling.registry import RegistryError, kinds, kinds_read, plugins
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.policy import Policy, PolicyError
+from vcd.scheduling.framework.registry import RegistryError, kinds, kinds_read, plugins
+from vcd.scheduling.session.outside import without_secrets
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)

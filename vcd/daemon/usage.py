@@ -24,10 +24,10 @@ from vcd.model.events import Event
 from vcd.model.objects import Node
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.arguments import did_you_mean, format_duration, read_arguments
-from vcd.scheduling.outside import without_user_info
-from vcd.scheduling.policy import METRICS
-from vcd.scheduling.usage_samples import FRESH, NodeUsage, Samples, answered
+from vcd.scheduling.framework.arguments import did_you_mean, format_duration, read_arguments
+from vcd.scheduling.framework.policy import METRICS
+from vcd.scheduling.framework.usage_samples import FRESH, NodeUsage, Samples, answered
+from vcd.scheduling.session.outside import without_user_info
 from vcd.state.cluster import ClusterState
 from vcd.state.records import seconds_of
 

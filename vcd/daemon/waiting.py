@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model.events import Plan, Waiting
 from vcd.model.status import TaskStatus
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 from vcd.state.records import GroupRecord
 
 NO_QUEUE = ""

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from vcd.scheduling.guard import Interrupted, action_name
-from vcd.scheduling.policy import Policy
+from vcd.scheduling.framework.guard import Interrupted, action_name
+from vcd.scheduling.framework.policy import Policy
 
 _log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ class _Suspended:
 
 
 class Watchdog:
-    """A `vcd.scheduling.guard.Watch` with a limit in seconds for each plugin's part in a session.
+    """A `vcd.scheduling.framework.guard.Watch` with a limit in seconds for each plugin's part in a session.
 
     ``begin``, ``enter``, ``leave`` and ``verdict`` are called in the thread that decides, ``check`` in another.
     ``clock`` gives monotonic seconds.

@@ -11,8 +11,8 @@ from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import Phase, TaskStatus
-from vcd.scheduling.session import ROOT_QUEUE, Condition, Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.session.session import ROOT_QUEUE, Condition, Session
+from vcd.scheduling.session.views import Job
 from vcd.state.sums import Ints, bounded, sums_by
 
 UNSCHEDULABLE = "Unschedulable"

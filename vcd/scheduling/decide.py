@@ -8,14 +8,15 @@ from typing import Any
 
 from vcd.model import events as ev
 from vcd.model.version import __version__
-from vcd.scheduling import closing, guard, registry, stranded
-from vcd.scheduling.arguments import read_arguments
-from vcd.scheduling.candidates import Memory
-from vcd.scheduling.jobs import tell_of_large_pods
-from vcd.scheduling.outside import NOBODY, Outside
-from vcd.scheduling.plugin import Plugin, Predicate, Score
-from vcd.scheduling.policy import PluginOption, Policy
-from vcd.scheduling.session import Session
+from vcd.scheduling import closing, stranded
+from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework.arguments import read_arguments
+from vcd.scheduling.framework.plugin import Plugin, Predicate, Score
+from vcd.scheduling.framework.policy import PluginOption, Policy
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.jobs import tell_of_large_pods
+from vcd.scheduling.session.outside import NOBODY, Outside
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot
 
 

@@ -7,8 +7,8 @@ nobody, so after ``Settings.release_after`` its pods are evicted, and it waits f
 from __future__ import annotations
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
 
 ACTION = "release"
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut
-from vcd.scheduling import guard, registry
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.policy import Policy
+from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework.policy import Policy
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 

@@ -12,9 +12,9 @@ from vcd.model.events import Operation, Plan, Statement
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling import registry
-from vcd.scheduling.nodes import Ints, fits, room_needed
-from vcd.scheduling.predicates.claims import outdated
+from vcd.scheduling.framework import registry
+from vcd.scheduling.search.predicates.claims import outdated
+from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.state.records import QueueRecord, has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of

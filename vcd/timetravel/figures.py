@@ -9,9 +9,9 @@ import numpy as np
 
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, format_sum
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Queue
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Queue
 from vcd.state.sums import sums_by
 
 SERIES = ("guarantee", "deserved", "capability", "real_capability", "allocated", "request", "inqueue")

@@ -13,8 +13,8 @@ from vcd.model import events as ev
 from vcd.model.objects import Node
 from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import reason_in_words
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
 from vcd.state.records import GroupRecord
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History

@@ -22,11 +22,11 @@ from vcd.model.manifests import (
 )
 from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
-from vcd.scheduling import guard
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import kinds_read
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker

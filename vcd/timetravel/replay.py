@@ -15,10 +15,10 @@ import msgspec
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.words import counted
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide, versions
-from vcd.scheduling.outside import Recorded
-from vcd.scheduling.policy import Policy
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import Recorded
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.history import History
 from vcd.timetravel.parallel import Failed, Lost, Part, in_order

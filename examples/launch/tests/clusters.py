@@ -8,7 +8,7 @@ from typing import Any
 import vcd
 from vcd.api import read_policy
 from vcd.scheduling.decide import run
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

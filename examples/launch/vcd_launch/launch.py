@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import is_held
-from vcd.scheduling.nodes import fits
-from vcd.scheduling.order import ordered_tasks
-from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.order import ordered_tasks
+from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.session.nodes import fits
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, Task
 
 
 class LaunchAction(Action):

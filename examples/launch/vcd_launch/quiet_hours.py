@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Depends, Plugin, Predicate, Score
-from vcd.scheduling.scalar import ScalarPredicate, ScalarScore, TaskView
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import NodeView
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Depends, Plugin, Predicate, Score
+from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import NodeView
 
 HOUR = 3600 * 10**9
 DAY = 24

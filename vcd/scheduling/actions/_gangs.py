@@ -15,17 +15,17 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import AllocateAction
-from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.eviction import EvictionContext, fits_on, may_preempt, placed_tasks
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Mask
-from vcd.scheduling.session import Session
-from vcd.scheduling.starving import jobs_in_turn, wanting_tasks
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.subjobs import SpareSubJobs
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.eviction.room import EvictionContext, fits_on, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.subjobs import SpareSubJobs
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import is_preemptable
 from vcd.state.sums import sum_of
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from vcd.model.status import Phase, TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.candidates import Candidates
-from vcd.scheduling.idle import take_back
-from vcd.scheduling.jobs import has_gate
-from vcd.scheduling.order import PriorityQueue, ordered_tasks
-from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.promises import promised_jobs, promises_of
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.subjobs import Partition, SubJob, Worksheet, units
-from vcd.scheduling.views import Job, Queue, Task
-from vcd.scheduling.whole import why_invalid
+from vcd.scheduling.eviction.idle import take_back
+from vcd.scheduling.eviction.promises import promised_jobs, promises_of
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.framework.validity import why_invalid
+from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.jobs import has_gate
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.subjobs import Partition, SubJob, Worksheet, units
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction, is_held, place
-from vcd.scheduling.idle import take_back
-from vcd.scheduling.jobs import has_gate
-from vcd.scheduling.order import PriorityQueue, ordered_tasks
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Job, Queue, Task
-from vcd.scheduling.whole import why_invalid
+from vcd.scheduling.eviction.idle import take_back
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.validity import why_invalid
+from vcd.scheduling.session.jobs import has_gate
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, Queue, Task
 
 
 class BackfillAction(Action):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from vcd.model.status import Phase
-from vcd.scheduling.action import Action
-from vcd.scheduling.order import PriorityQueue
-from vcd.scheduling.plugin import Refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue
 
 
 class EnqueueAction(Action):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 
 
 class GangReclaimAction(GangEvictionAction):

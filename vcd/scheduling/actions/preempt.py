@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.budgets import budgets_now
-from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
-from vcd.scheduling.order import PriorityQueue
-from vcd.scheduling.promises import is_promised, promised_jobs
-from vcd.scheduling.session import Session
-from vcd.scheduling.starving import make_wait, starving_jobs, wanting_tasks
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.subjobs import is_whole, units
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.eviction.budgets import budgets_now
+from vcd.scheduling.eviction.promises import is_promised, promised_jobs
+from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.subjobs import is_whole, units
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import seconds_of
 
 _NOT_YET = 2**63 - 1

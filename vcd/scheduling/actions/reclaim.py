@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.eviction import Room, may_preempt, placed_tasks
-from vcd.scheduling.session import Session
-from vcd.scheduling.starving import jobs_in_turn, make_wait
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, Queue, Task
 
 
 class ReclaimAction(Action):

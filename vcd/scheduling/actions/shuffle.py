@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.action import Action
-from vcd.scheduling.eviction import placed_tasks
-from vcd.scheduling.session import Session
-from vcd.scheduling.statement import Statement
-from vcd.scheduling.views import Task
+from vcd.scheduling.eviction.room import placed_tasks
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 
 
 class ShuffleAction(Action):

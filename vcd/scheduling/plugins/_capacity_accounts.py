@@ -9,8 +9,8 @@ import numpy as np
 from vcd.model.quantity import format_resource
 from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Queue, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 from vcd.state.sums import Ints, sums_by
 

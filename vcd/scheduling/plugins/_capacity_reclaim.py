@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vcd.scheduling.nodes import Nodes
-from vcd.scheduling.plugin import Allowance
+from vcd.scheduling.framework.plugin import Allowance
 from vcd.scheduling.plugins._capacity_accounts import Account, Resources
 from vcd.scheduling.plugins._capacity_tree import ROOT
-from vcd.scheduling.views import Queue, Task
+from vcd.scheduling.session.nodes import Nodes
+from vcd.scheduling.session.views import Queue, Task
 
 
 class _Relation(NamedTuple):

@@ -21,8 +21,8 @@ from vcd.scheduling.plugins._card_requests import (
     read_request,
 )
 from vcd.scheduling.plugins._card_waiting import Waiting, card_name
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sums_before, sums_by
 

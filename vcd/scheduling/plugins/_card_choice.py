@@ -6,15 +6,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NO_CARD, NodeCards
 from vcd.scheduling.plugins._card_requests import Ask, CardRequest, insufficient_cards
 from vcd.scheduling.plugins._card_rest import GangRests
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 BEST = 100.0
 DECAY = 0.5

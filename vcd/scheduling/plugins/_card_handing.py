@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from vcd.model.objects import Node
-from vcd.scheduling.nodes import Usage, fits
-from vcd.scheduling.plugin import Depends, Mask, Predicate
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
 from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage, fits
+from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import seconds_of
 

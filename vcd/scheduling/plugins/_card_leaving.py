@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from vcd.scheduling.nodes import Usage, fits
-from vcd.scheduling.plugin import Depends, Mask, Predicate
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NodeCards
 from vcd.scheduling.plugins._card_requests import CardRequest
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.nodes import Usage, fits
+from vcd.scheduling.session.views import Task
 
 
 class QuotaFreed(Predicate):

@@ -9,7 +9,7 @@ import msgspec
 
 from vcd.model.quantity import format_milli
 from vcd.model.requests import LARGEST_SUM, format_sum
-from vcd.scheduling.plugin import Refusal
+from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins._card_nodes import NodeCards
 
 QUOTA = "volcano.sh/card.quota"

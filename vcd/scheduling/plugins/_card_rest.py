@@ -6,7 +6,7 @@ from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_flow import Flow
 from vcd.scheduling.plugins._card_requests import Ask, CardRequest, Names
 from vcd.scheduling.plugins._card_waiting import Waiting
-from vcd.scheduling.views import Job
+from vcd.scheduling.session.views import Job
 
 
 class GangRests:

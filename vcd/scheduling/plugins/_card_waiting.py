@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from vcd.model.objects import Object
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.jobs import waiting_in_vain
 from vcd.scheduling.plugins._card_nodes import NodeCards
 from vcd.scheduling.plugins._card_requests import CARD_NAME, CardRequest, Names
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.jobs import waiting_in_vain
+from vcd.scheduling.session.session import Session
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sums_before, sums_by, times
 

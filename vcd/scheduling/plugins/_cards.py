@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Mask
+from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.session.nodes import Ints
 
 HAMI_CORE = "hami-core"
 MIG = "mig"

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from vcd.scheduling.outside import OUT_OF_TIME, Outside, Question, Reply
 from vcd.scheduling.plugins._extender_wire import encode
+from vcd.scheduling.session.outside import OUT_OF_TIME, Outside, Question, Reply
 
 LARGEST_ANSWER = 10 << 20
 """Bytes (Volcano ``extender.maxBodySize``)."""

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcd.scheduling.nodes import Ints, Usage, fits
-from vcd.scheduling.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._extender_calls import Extender, PredicateAnswer, PrioritizeAnswer
 from vcd.scheduling.plugins._extender_wire import Wire
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.nodes import Ints, Usage, fits
+from vcd.scheduling.session.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vcd.scheduling.views import Task
+    from vcd.scheduling.session.views import Task
     from vcd.state.records import Shape
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2

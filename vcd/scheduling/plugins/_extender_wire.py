@@ -21,11 +21,11 @@ from vcd.model.objects import Object, Pod, PodGroup, Quantities
 from vcd.model.quantity import QuantityError, to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, PODS, resource_values
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.arguments import parse_duration
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.session import Session
-from vcd.scheduling.usage_samples import USAGE, UsageError, read_samples
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.framework.arguments import parse_duration
+from vcd.scheduling.framework.usage_samples import USAGE, UsageError, read_samples
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import GROUP_ANNOTATION, PREEMPTABLE, is_preemptable, task_role
 from vcd.state.sums import sum_of
 

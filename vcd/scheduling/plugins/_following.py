@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.podindex import PodIndex, index_of
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.search.podindex import PodIndex, index_of
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 
 class _Follower:

@@ -9,11 +9,11 @@ import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.plugin import Mask, Predicate
+from vcd.scheduling.framework.plugin import Mask, Predicate
 from vcd.scheduling.plugins.predicates import PredicatesPlugin
-from vcd.scheduling.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.sums import Ints, bounded, sum_of
 
 _Kind = tuple[tuple[Toleration, ...], frozenset[tuple[str, str]], NodeSelector | None]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
 from vcd.model.quantity import QuantityError, parse_milli, resource_value
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.usage_samples import NodeUsage
 from vcd.scheduling.plugins._numa import is_guaranteed
-from vcd.scheduling.usage_samples import NodeUsage
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.views import Task
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session import Session
+    from vcd.scheduling.session.session import Session
 
 RESOURCES = (CPU, MEMORY)
 LOW_NODE_UTILIZATION = "lowNodeUtilization"

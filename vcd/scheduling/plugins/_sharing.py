@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.nodes import Ints
-from vcd.scheduling.plugin import Mask
+from vcd.scheduling.framework.plugin import Mask
 from vcd.scheduling.plugins._cards import FULL, MIG, POINT, Ask, Card, Cards, Piece, Plan, Request, pick_slot
+from vcd.scheduling.session.nodes import Ints
 
 Rows = npt.NDArray[np.intp]
 

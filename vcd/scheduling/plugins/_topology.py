@@ -13,9 +13,9 @@ import numpy as np
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, LARGEST_SUM, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES
-from vcd.scheduling.nodes import Ints, Usage
-from vcd.scheduling.plugin import Scores
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Scores
+from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.views import Task
 from vcd.state.records import TASK_SPEC, Shape
 from vcd.state.snapshot import GONE
 from vcd.state.sums import sums_up_to

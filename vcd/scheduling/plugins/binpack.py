@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Plugin, Score, Scores
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.plugin import Depends, Plugin, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 _RESOURCE = "binpack.resources.<resource>"
 

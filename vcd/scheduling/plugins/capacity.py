@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Allowance, Plugin, Problem, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.gauges import Gauge, resource_gauges
+from vcd.scheduling.framework.plugin import Allowance, Plugin, Problem, Refusal, VictimsAnswer, Vote
 from vcd.scheduling.plugins._capacity_accounts import (
     UNLIMITED,
     Account,
@@ -23,8 +23,8 @@ from vcd.scheduling.plugins._capacity_accounts import (
 )
 from vcd.scheduling.plugins._capacity_reclaim import Reclaim
 from vcd.scheduling.plugins._capacity_tree import ROOT, Rank, Standing, link, set_limits
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
 
 ANCESTOR_RECLAIM_LEVEL = Argument(

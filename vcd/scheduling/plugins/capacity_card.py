@@ -7,10 +7,10 @@ from math import inf
 
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Allowance, Plugin, Predicate, Problem, Refusal, Score, VictimsAnswer, Vote
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.gauges import Gauge, resource_gauges
+from vcd.scheduling.framework.plugin import Allowance, Plugin, Predicate, Problem, Refusal, Score, VictimsAnswer, Vote
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
@@ -18,8 +18,8 @@ from vcd.scheduling.plugins._card_leaving import QuotaFreed
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
 from vcd.scheduling.plugins._card_rest import GangRests
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vcd.model.objects import Pod
-from vcd.scheduling.arguments import parse_duration
-from vcd.scheduling.plugin import Plugin, Refusal
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.arguments import parse_duration
+from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
 
 COOLDOWN = "volcano.sh/cooldown-time"

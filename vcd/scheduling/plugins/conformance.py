@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.views import Task
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.views import Task
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
 SYSTEM_NAMESPACE = "kube-system"

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Allowance, Plugin
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Allowance, Plugin
 from vcd.scheduling.plugins._hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from vcd.scheduling.arguments import Argument, format_duration
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.outside import without_user_info
-from vcd.scheduling.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
+from vcd.scheduling.framework.arguments import Argument, format_duration
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
 from vcd.scheduling.plugins._extender_calls import (
     EnqueueableAnswer,
     EventAnswer,
@@ -26,8 +25,9 @@ from vcd.scheduling.plugins._extender_nodes import (
     Progress,
 )
 from vcd.scheduling.plugins._extender_wire import Wire
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.outside import without_user_info
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 
 if TYPE_CHECKING:
     from vcd.state.records import Shape

@@ -6,10 +6,10 @@ from collections import Counter
 
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
-from vcd.scheduling.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
-from vcd.scheduling.session import Session
-from vcd.scheduling.subjobs import Partition, SubGroups, SubJob
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.framework.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.subjobs import Partition, SubGroups, SubJob
+from vcd.scheduling.session.views import Job, Task
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)

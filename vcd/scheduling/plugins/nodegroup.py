@@ -12,13 +12,13 @@ from vcd.model.objects import NodeGroupTerms
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import ROOT_QUEUE, Session
-from vcd.scheduling.views import Queue, Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import ROOT_QUEUE, Session
+from vcd.scheduling.session.views import Queue, Task
 from vcd.state.facts import NO_VALUE
 from vcd.state.sums import sums_by
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Score
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Score
 from vcd.scheduling.plugins._following import FollowsPods
-from vcd.scheduling.scores.affinity import InterPodAffinityScore
-from vcd.scheduling.scores.image import ImageLocality
-from vcd.scheduling.scores.node import NodeAffinityScore, TaintTolerationScore
-from vcd.scheduling.scores.resources import BalancedResource, LeastRequested, MostRequested
-from vcd.scheduling.scores.spread import PodTopologySpreadScore
-from vcd.scheduling.session import Session
+from vcd.scheduling.search.scores.affinity import InterPodAffinityScore
+from vcd.scheduling.search.scores.image import ImageLocality
+from vcd.scheduling.search.scores.node import NodeAffinityScore, TaintTolerationScore
+from vcd.scheduling.search.scores.resources import BalancedResource, LeastRequested, MostRequested
+from vcd.scheduling.search.scores.spread import PodTopologySpreadScore
+from vcd.scheduling.session.session import Session
 
 
 def _weight(name: str, default: int, doc: str) -> Argument:

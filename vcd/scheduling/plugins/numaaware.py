@@ -10,9 +10,8 @@ import numpy as np
 
 from vcd.model.objects import Numatopology
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.nodes import Ints, Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._numa import (
     NONE,
     POLICIES,
@@ -26,9 +25,10 @@ from vcd.scheduling.plugins._numa import (
     still_to_come,
     write_cpus,
 )
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 POLICY = "volcano.sh/numa-topology-policy"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from vcd.model.status import Phase
-from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
 DEFAULT_FACTOR = 1.2

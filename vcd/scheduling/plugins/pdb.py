@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.budgets import KIND, Budgets, Disruptions
-from vcd.scheduling.plugin import Plugin, Refusal
+from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
+from vcd.scheduling.framework.plugin import Plugin, Refusal
 from vcd.scheduling.plugins._leaving import asked_since
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 SETTLING = 10
 """Seconds after which a budget's status is taken to show that a pod is being deleted."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.plugin import Predicate, Refusal
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Predicate, Refusal
 from vcd.scheduling.plugins._following import FollowsPods
-from vcd.scheduling.predicates.affinity import InterPodAffinity
-from vcd.scheduling.predicates.claims import Attachments, Storage, has_claims
-from vcd.scheduling.predicates.node import (
+from vcd.scheduling.search.predicates.affinity import InterPodAffinity
+from vcd.scheduling.search.predicates.claims import Attachments, Storage, has_claims
+from vcd.scheduling.search.predicates.node import (
     NodeAffinity,
     NodeUnschedulable,
     PodCount,
@@ -19,10 +19,10 @@ from vcd.scheduling.predicates.node import (
     affinity_refusal,
     tolerations_refusal,
 )
-from vcd.scheduling.predicates.ports import NodePorts
-from vcd.scheduling.predicates.proportional import Proportional, Rate
-from vcd.scheduling.predicates.spread import PodTopologySpread
-from vcd.scheduling.predicates.volumes import (
+from vcd.scheduling.search.predicates.ports import NodePorts
+from vcd.scheduling.search.predicates.proportional import Proportional, Rate
+from vcd.scheduling.search.predicates.spread import PodTopologySpread
+from vcd.scheduling.search.predicates.volumes import (
     BoundVolumes,
     NodeVolumeLimits,
     UnboundClaims,
@@ -31,8 +31,8 @@ from vcd.scheduling.predicates.volumes import (
     limits_refusal,
     zone_refusal,
 )
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 _CORES = "predicate.resources.<resource>.cpu"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.eviction import EvictionContext
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.subjobs import SubJob
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.subjobs import SubJob
+from vcd.scheduling.session.views import Job, Task
 
 
 class PriorityPlugin(Plugin):

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, Phase
-from vcd.scheduling.gauges import Gauge, resource_gauges
-from vcd.scheduling.plugin import Allowance, Mask, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.framework.gauges import Gauge, resource_gauges
+from vcd.scheduling.framework.plugin import Allowance, Mask, Plugin, Refusal, VictimsAnswer, Vote
 from vcd.scheduling.plugins._reachable import Reach
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sum_of, sums_by
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentValues, parse_arguments
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.plugin import Plugin
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues, parse_arguments
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins._rebalance import (
     LOW_NODE_UTILIZATION,
     OFFLINE_ONLY,
@@ -17,9 +18,8 @@ from vcd.scheduling.plugins._rebalance import (
     LowNodeUtilization,
     Rebalance,
 )
-from vcd.scheduling.session import Session
-from vcd.scheduling.usage_samples import USAGE, known_usage
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.records import PREEMPTABLE
 
 _SECOND = 10**9

@@ -9,12 +9,11 @@ import numpy as np
 
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentValues
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.plugin import Depends, Plugin, Predicate, Refusal, Score, Scores
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
-from vcd.scheduling.predicates.proportional import Proportional, Rate
-from vcd.scheduling.scores.strategy import (
+from vcd.scheduling.search.predicates.proportional import Proportional, Rate
+from vcd.scheduling.search.scores.strategy import (
     LEAST,
     MOST,
     Rating,
@@ -22,8 +21,9 @@ from vcd.scheduling.scores.strategy import (
     Strategy,
     strategy_of,
 )
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 SCORING_TYPE = "volcano.sh/resource-strategy-scoring-type"
 SCORING_WEIGHT = "volcano.sh/resource-strategy-weight"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from vcd.model.objects import Quantities, ResourceQuota
 from vcd.model.quantity import QuantityError, format_milli, format_units, parse_milli, parse_units
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 
 Thousandths = dict[str, int]
 """Amounts by name as the quota spells it (``requests.cpu``), in thousandths of a unit, bytes too."""

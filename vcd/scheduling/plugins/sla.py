@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vcd.scheduling.arguments import Argument, parse_duration
-from vcd.scheduling.plugin import Plugin, Refusal, Vote
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.arguments import Argument, parse_duration
+from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 
 WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (f"volcano.sh/{WAITING_TIME}", WAITING_TIME)

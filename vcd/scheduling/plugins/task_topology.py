@@ -7,12 +7,12 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Plugin, Refusal, Score, Scores
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Depends, Plugin, Refusal, Score, Scores
 from vcd.scheduling.plugins._topology import ANNOTATIONS, JobTopology, TopologyError, read_topology
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.records import TASK_SPEC
 
 MAXIMUM = 100.0

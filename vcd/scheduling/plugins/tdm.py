@@ -11,9 +11,8 @@ import numpy.typing as npt
 
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import (
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import (
     Allowance,
     Depends,
     Mask,
@@ -26,9 +25,10 @@ from vcd.scheduling.plugin import (
     Vote,
 )
 from vcd.scheduling.plugins._leaving import asked_since
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
 
 ZONE = "volcano.sh/revocable-zone"
 PREEMPTABLE = "volcano.sh/preemptable"

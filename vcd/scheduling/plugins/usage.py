@@ -10,16 +10,16 @@ import numpy as np
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values
 from vcd.model.status import TaskStatus
-from vcd.scheduling.arguments import Argument, ArgumentValues, read_arguments
-from vcd.scheduling.gauges import Gauge
-from vcd.scheduling.nodes import Usage
-from vcd.scheduling.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues, read_arguments
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
+from vcd.scheduling.framework.policy import METRICS
+from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins._usage_estimates import ESTIMATOR, Estimator, Floats, Load
-from vcd.scheduling.policy import METRICS
-from vcd.scheduling.predicates.node import at_rows
-from vcd.scheduling.session import Session
-from vcd.scheduling.usage_samples import USAGE, known_usage
-from vcd.scheduling.views import Task
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 MOST_POINTS = 100.0
 _JUST_PLACED = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND)

@@ -13,11 +13,11 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import is_timed
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import is_timed
+from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QUEUE_ADMISSION_GATE
 from vcd.state.snapshot import SnapshotMaker

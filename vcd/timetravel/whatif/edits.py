@@ -14,7 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
 from vcd.model.manifests import defaulted, flatten
 from vcd.model.objects import PodGroup
-from vcd.scheduling.registry import kinds
+from vcd.scheduling.framework.registry import kinds
 from vcd.timetravel.whatif.workload import GroupLife, Workload
 
 _SET = re.compile(

@@ -19,12 +19,12 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
 from vcd.model.words import counted, quantities_in_words
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.registry import read_policy
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import read_policy
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker

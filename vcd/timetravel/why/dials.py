@@ -16,8 +16,8 @@ from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_quota
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room

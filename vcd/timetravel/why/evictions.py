@@ -17,8 +17,8 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod
 from vcd.model.words import counted, quantities_in_words
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.figures import QueueFigures

@@ -17,13 +17,13 @@ from vcd.model.quantity import format_resource, resource_value
 from vcd.model.requests import MEMORY, format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.model.words import quantities_in_words
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.nodes import Ints, room_needed
-from vcd.scheduling.order import ordered_tasks
-from vcd.scheduling.plugin import Depends, Plugin, Vote
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.order import ordered_tasks
+from vcd.scheduling.framework.plugin import Depends, Plugin, Vote
 from vcd.scheduling.plugins._card_nodes import cards_of
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.session.nodes import Ints, room_needed
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words

@@ -13,14 +13,14 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
 from vcd.model.words import counted, quantities_in_words
-from vcd.scheduling import guard
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import instances
-from vcd.scheduling.order import index_in_name
-from vcd.scheduling.outside import Remembered
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.order import index_in_name
 from vcd.scheduling.plugins._hierarchy import GRAIN, ONE
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Queue, Task
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import Remembered
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment

@@ -9,18 +9,18 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.candidates import SCALE, fixed_point
 from vcd.scheduling.decide import run
-from vcd.scheduling.nodes import Ints, fits
-from vcd.scheduling.outside import Remembered
-from vcd.scheduling.plugin import Plugin, Scores
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.session import Session
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.plugin import Plugin, Scores
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.search.candidates import SCALE, fixed_point
+from vcd.scheduling.session.nodes import Ints, fits
+from vcd.scheduling.session.outside import Remembered
+from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from vcd.scheduling.views import Task
+    from vcd.scheduling.session.views import Task
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""

@@ -16,7 +16,7 @@ from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.session import Session
+from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.figures import queue_figures

@@ -12,12 +12,12 @@ from vcd.model import events as ev
 from vcd.model.objects import PriorityClass
 from vcd.model.status import READY_STATUSES
 from vcd.model.words import counted
-from vcd.scheduling.candidates import Memory
 from vcd.scheduling.decide import decide
-from vcd.scheduling.outside import Remembered
-from vcd.scheduling.policy import Policy
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.outside import Remembered
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.dials import Dial, quota_dials, room_dial

@@ -10,14 +10,14 @@ from typing import Any
 
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
-from vcd.scheduling.arguments import parse_arguments
-from vcd.scheduling.eviction import EvictionContext, immune_rows, placed_tasks, who_goes
-from vcd.scheduling.leave import Leave
-from vcd.scheduling.order import index_in_name
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.questions import leave_of_tier
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job, Task
+from vcd.scheduling.eviction.room import EvictionContext, immune_rows, placed_tasks, who_goes
+from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.framework import leave_of_tier
+from vcd.scheduling.framework.order import index_in_name
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import Leave
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.why.orders import Difference, goes_before
 

@@ -8,9 +8,9 @@ from vcd.eventlog import LogReader
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.plugin import Plugin
-from vcd.scheduling.session import Session
-from vcd.scheduling.views import Job
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind, NotFound, group_named, group_of

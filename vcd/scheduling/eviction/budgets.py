@@ -1,0 +1,127 @@
+"""Pod disruption budgets as the log holds them: which pods each protects, and how many may still go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from vcd.model.objects import Pod, PodDisruptionBudget
+from vcd.model.selectors import LabelSelector, Selector, SelectorError
+from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.plugin import Allowance, Refusal
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+KIND = "PodDisruptionBudget"
+
+
+class _Budget(NamedTuple):
+    """What a budget protects. ``disrupted`` are pods that its status has counted already."""
+
+    namespace: str
+    selector: Selector
+    disrupted: frozenset[str]
+
+
+class Disruptions(Allowance):
+    """Pods whose budgets allow it, each taking from what is ``left``."""
+
+    def __init__(self, budgets: Budgets, left: list[int]) -> None:
+        self._budgets = budgets
+        self._left = left
+
+    def permits(self, task: Task) -> bool:
+        """Whether all of its budgets have some left."""
+        return all(self._left[number] > 0 for number in self._budgets.of(task.pod, task.labels))
+
+    def spend(self, task: Task) -> None:
+        """One of each of its budgets."""
+        for number in self._budgets.of(task.pod, task.labels):
+            self._left[number] -= 1
+
+
+class Budgets:
+    """An account of ``status.disruptionsAllowed``; pods in ``status.disruptedPods`` are counted in it already.
+
+    A budget without selector, or with an empty one, protects nothing (seed 000 s.4). ``unread`` holds the namespace of
+    each budget whose selector cannot be read, and what to say of it.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.unread: list[tuple[str, Refusal]] = []
+        self._budgets: list[_Budget] = []
+        self._left: list[int] = []
+        for key, budget in sorted(session.snapshot.others.get(KIND, {}).items()):
+            if isinstance(budget, PodDisruptionBudget):
+                self._read(key, budget)
+        self._namespaces = frozenset(budget.namespace for budget in self._budgets)
+        self._selecting: dict[tuple[str, int], tuple[int, ...]] = {}
+
+    def _read(self, key: str, budget: PodDisruptionBudget) -> None:
+        namespace = key.partition("/")[0]
+        try:
+            selector = LabelSelector.compile(budget.spec.selector)
+        except SelectorError as error:
+            detail = {"object": f"{KIND} {key}", "because": f"spec.selector.{error}"}
+            reason = f"{KIND} {key} protects nothing: its selector cannot be read; mend spec.selector"
+            self.unread.append((namespace, Refusal(reason, detail)))
+            return
+        if selector.requirements:
+            self._budgets.append(_Budget(namespace, selector, frozenset(budget.status.disrupted_pods)))
+            self._left.append(budget.status.disruptions_allowed)
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def of(self, pod: Pod, labels: int) -> tuple[int, ...]:
+        """The budgets that a pod's eviction takes from; ``labels`` is the number of its labels."""
+        meta = pod.metadata
+        if meta.namespace not in self._namespaces:
+            return ()
+        key = (meta.namespace, labels)
+        found = self._selecting.get(key)
+        if found is None:
+            found = self._selecting[key] = tuple(
+                number
+                for number, budget in enumerate(self._budgets)
+                if budget.namespace == meta.namespace and budget.selector.matches(meta.labels)
+            )
+        if any(meta.name in self._budgets[number].disrupted for number in found):
+            return tuple(number for number in found if meta.name not in self._budgets[number].disrupted)
+        return found
+
+    def take(self, budgets: tuple[int, ...]) -> None:
+        """An eviction takes one of each of these."""
+        for number in budgets:
+            self._left[number] -= 1
+
+    def give_back(self, budgets: tuple[int, ...]) -> None:
+        """The reverse of ``take``."""
+        for number in budgets:
+            self._left[number] += 1
+
+    def allowance(self) -> Disruptions:
+        """What may go together as things are now; nothing is taken for good."""
+        return Disruptions(self, self._left.copy())
+
+    def violated(self, tasks: list[Task]) -> int:
+        """How many of ``tasks`` exceed what a budget of theirs allows, if all go."""
+        left = self._left.copy()
+        count = 0
+        for task in tasks:
+            budgets = self.of(task.pod, task.labels)
+            for number in budgets:
+                left[number] -= 1
+            count += any(left[number] < 0 for number in budgets)
+        return count
+
+
+def budgets_now(session: Session) -> Budgets:
+    """The budgets, less what this session evicted so far."""
+    budgets = Budgets(session)
+    if len(budgets):
+        gone = {task.row: task for task in session.moves if task.status == TaskStatus.RELEASING}
+        for task in gone.values():
+            budgets.take(budgets.of(task.pod, task.labels))
+    return budgets

@@ -1,0 +1,339 @@
+"""Making room: who may go from a node for a task, in which order, and the fewest that suffice.
+
+A trial is a statement taken to a save point and back: what a plugin keeps follows it, so that affinity, spread, budgets
+and queues' accounts are those after the evictions (pains.md 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.status import TaskStatus
+from vcd.state.sums import sums_by
+
+if TYPE_CHECKING:
+    from vcd.scheduling.framework.victims import Leave
+    from vcd.scheduling.search.candidates import Candidates
+    from vcd.scheduling.session.nodes import Ints
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.statement import Statement
+    from vcd.scheduling.session.views import Job, Task
+
+NEVER = "Never"
+_PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
+
+May = Callable[["Task"], bool]
+"""Whether a task may be asked about at all, before any plugin is."""
+
+
+@dataclass(frozen=True)
+class EvictionContext:
+    """For whom whole gangs are asked: the action's name, the job, and those of its tasks that want room."""
+
+    kind: str
+    job: Job
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def wanted(self) -> Ints:
+        """What the tasks ask for together."""
+        total: Ints = np.sum([task.request for task in self.tasks], axis=0)
+        return total
+
+
+class PlacedTasks:
+    """The tasks that sat on nodes when the session began, node by node: a service of the session."""
+
+    def __init__(self, session: Session) -> None:
+        tasks = session.snapshot.tasks
+        chosen = np.isin(tasks.status, _PLACED) & (tasks.node >= 0) & (session.job_of_row >= 0)
+        rows = np.flatnonzero(chosen)
+        self.rows: npt.NDArray[np.intp] = rows[np.argsort(tasks.node[rows], kind="stable")]
+        self.nodes = tasks.node[self.rows]
+        self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
+        self._session = session
+        self._immune = immune_rows(session)
+        self._promises: dict[Hashable, Ints] = {}
+        self._on_node: dict[int, tuple[Task, ...]] = {}
+        self._seen = len(session.nodes.log)
+
+    def on_node(self, node: int) -> tuple[Task, ...]:
+        """The tasks of a node that may still be evicted, in order of key."""
+        session = self._session
+        log = session.nodes.log
+        if self._seen < len(log):
+            for changed in log[self._seen :]:
+                self._on_node.pop(changed, None)
+            self._seen = len(log)
+        found = self._on_node.get(node)
+        if found is None:
+            rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
+            tasks = [session.task(row) for row in rows if row not in self._immune]
+            staying = [task for task in tasks if task.status in _PLACED and task.preemptable]
+            found = self._on_node[node] = tuple(sorted(staying, key=lambda task: task.key))
+        return found
+
+    def by_job(self) -> dict[int, list[int]]:
+        """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
+        session = self._session
+        jobs = session.job_of_row[self.rows]
+        order = np.argsort(jobs, kind="stable")
+        found: dict[int, list[int]] = {}
+        for row, job in zip(self.rows[order].tolist(), jobs[order].tolist(), strict=True):
+            if row not in self._immune:
+                found.setdefault(job, []).append(row)
+        return found
+
+    def promise(self, chosen: npt.NDArray[np.bool_]) -> Ints:
+        """What the ``chosen`` of ``rows`` (nodes) would free at most, as (resources, nodes)."""
+        session = self._session
+        rows, nodes = self.rows[chosen], self.nodes[chosen]
+        amounts = session.requests[session.snapshot.tasks.shape[rows]]
+        return np.ascontiguousarray(sums_by(nodes, amounts, len(session.nodes)).T)
+
+    def kept_promise(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
+        """The promise of what ``choose`` chooses, made once for each ``scope``; what went since is still in it."""
+        found = self._promises.get(scope)
+        if found is None:
+            found = self._promises[scope] = self.promise(choose())
+        return found
+
+
+def placed_tasks(session: Session) -> PlacedTasks:
+    """The session's index of placed tasks."""
+    return session.service(PlacedTasks, lambda: PlacedTasks(session))
+
+
+def immune_rows(session: Session) -> frozenset[int]:
+    """Rows of the tasks that took the place of evicted ones: they are not evicted again while their group's spec, the
+    nodes, the queues and the configuration stay as they are (rulings, "Not evicted twice")."""
+    rows: list[int] = []
+    for key, evicted in sorted(session.snapshot.evicted.items()):
+        index = session.jobs.index_of.get(key)
+        if index is None:
+            continue
+        tasks = session.job(index).tasks()
+        fresh = sorted((task for task in tasks if task.uid not in evicted.known), key=lambda t: (t.created, t.key))
+        rest_is_gone = len(fresh) == len(tasks)
+        rows += [task.row for task in (fresh if rest_is_gone else fresh[: len(evicted.gone)])]
+    return frozenset(rows)
+
+
+def may_preempt(task: Task) -> bool:
+    """Whether a pod's preemption policy lets it cost others anything."""
+    return task.shape.spec.preemption_policy != NEVER
+
+
+def fits_on(session: Session, task: Task, node: int, candidates: Candidates) -> bool:
+    """Whether a task could be on a node as things are now: its queue, the node's coming room, every predicate."""
+    return (
+        session.nodes.will_have_room(node, task.floor)
+        and session.allocatable(task.job.queue, task) is None
+        and candidates.passes_on(node)
+    )
+
+
+def who_goes(task: Task, room: Ints, ask: Callable[[], Leave], *, enough: bool = False) -> tuple[list[Task], Leave]:
+    """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
+    no room comes of it. ``ask`` puts the question to the plugins anew. Where room lacks, no more than make ``enough``
+    of it, if that is asked for.
+
+    Those that may not go all together are first tried in the order in which they would go; where some resource lacks
+    then, by how much they hold of it.
+    """
+    leave = ask()
+    victims = leave.tasks
+    scarce = np.zeros(len(room), np.bool_)
+    while victims and (_with(room, victims) >= task.floor).all():
+        going = _going_together(task, room, leave, victims, enough)
+        lacking = task.floor > _with(room, going)
+        if not lacking.any():
+            return going, leave
+        if not (lacking & ~scarce).any():
+            break
+        scarce |= lacking
+        leave = ask()
+        victims = _most_first(leave.tasks, (task.floor - room)[scarce], scarce)
+    return [], leave
+
+
+def _with(room: Ints, victims: list[Task]) -> Ints:
+    """A node's room with what victims hold beside it."""
+    room = room.copy()
+    for victim in victims:
+        room += victim.request
+    return room
+
+
+def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task], enough: bool) -> list[Task]:
+    """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
+    lacks, then the others, since who brings no room may be in the way of a predicate (pains.md 12).
+
+    With ``enough`` they end with the one after whom nothing lacks any more.
+    """
+    room = room.copy()
+    lacking = task.floor > room
+    going: list[Task] = []
+    for _ in range(2):
+        others = []
+        for victim in victims:
+            lacks = bool(lacking.any())
+            if lacks and not (victim.request[lacking] > 0).any():
+                others.append(victim)
+            elif leave.take(victim):
+                going.append(victim)
+                room += victim.request
+                lacking = task.floor > room
+                if enough and lacks and not lacking.any():
+                    return going
+        victims = others
+    return going
+
+
+def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_]) -> list[Task]:
+    """Victims by how much they hold of some resources, each as part of what lacks of it."""
+    return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
+
+
+class Room:
+    """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
+
+    ``promise`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
+    of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
+    places matter (affinity, spread) what it takes may open a node, too.
+    """
+
+    def __init__(self, session: Session, job: Job, point: str, promise: Ints, may: May, why: str) -> None:
+        self.session = session
+        self.job = job
+        self.point = point
+        self.why = why
+        self._may = may
+        self._placed = placed_tasks(session)
+        self._promise = promise
+        self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
+        self._candidates: tuple[Task, Candidates] | None = None
+        self._fitting: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
+
+    def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
+        """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
+        tasks of this kind."""
+        kind = self.kind(task)
+        mask = self._hopeful.get(kind)
+        if mask is None or self.moves(task):
+            mask = self.candidates(task).hopeful()
+            room = self.session.nodes.usage.future_idle
+            room += self._promise
+            mask &= (room >= task.floor[:, None]).all(axis=0)
+            if self.session.allocatable(task.job.queue, task) is not None:
+                mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
+            self._hopeful[kind] = mask
+        return mask
+
+    def kind(self, task: Task) -> Hashable:
+        """What tasks have in common that find the same nodes."""
+        return self.session.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
+
+    def moves(self, task: Task) -> bool:
+        """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
+        return self.session.evaluator.moves(task)
+
+    def vacant(self, task: Task) -> int | None:
+        """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
+        session = self.session
+        if session.allocatable(task.job.queue, task) is not None:
+            return None
+        candidates = self.candidates(task)
+        if not (session.nodes.with_room(task.floor) & candidates.static.mask).any():
+            return None  # a full cluster, the usual case here, costs no ratings
+        row = session.nominated(task, candidates)
+        return session.best_node(task, candidates) if row is None else row
+
+    def candidates(self, task: Task) -> Candidates:
+        """The table of a task's class, kept while the same task is tried."""
+        if self._candidates is None or self._candidates[0] is not task:
+            self._candidates = (task, self.session.candidates(task))
+        return self._candidates[1]
+
+    def offered(self, task: Task, node: int) -> list[Task]:
+        """Whom to ask about on a node, in the order in which they would go."""
+        tasks = [other for other in self._placed.on_node(node) if self._may(other)]
+        if task.best_effort:
+            tasks = [other for other in tasks if other.best_effort]
+        return self.session.in_victim_order(tasks, task.job.queue)
+
+    def fits(self, task: Task, node: int) -> bool:
+        """Whether a task could be on a node as things are now."""
+        return fits_on(self.session, task, node, self.candidates(task))
+
+    def _fits_already(self, task: Task, node: int) -> bool:
+        """``fits``, for all nodes at once while nothing is placed or evicted: most of them are looked at in vain."""
+        session = self.session
+        if self._fitting is None or self._fitting[0] is not task:
+            refused = session.allocatable(task.job.queue, task) is not None
+            mask = np.zeros(len(session.nodes), np.bool_) if refused else self._fitting_nodes(task)
+            self._fitting = task, session.changes, mask
+        _, since, mask = self._fitting
+        return bool(mask[node]) if since == session.changes else self.fits(task, node)
+
+    def _fitting_nodes(self, task: Task) -> npt.NDArray[np.bool_]:
+        room = self.session.nodes.with_room(task.floor)
+        return room & self.candidates(task).passing_on_all() if room.any() else room
+
+    def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
+        """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.
+
+        None, with nothing done, where not even all of them would.
+        """
+        if self._fits_already(task, node):
+            return []
+        if not offered:
+            return None
+        session = self.session
+        room = session.nodes.usage.room_of(node)
+
+        def ask() -> Leave:
+            return session.leave(self.point, task, offered)
+
+        going, _ = who_goes(task, room, ask, enough=True)
+        chosen = self._evict_until_fit(statement, task, node, going)
+        if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
+            going, _ = who_goes(task, room, ask)
+            chosen = self._evict_until_fit(statement, task, node, going)
+        return chosen
+
+    def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
+        """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,
+        where it does not fit without all of them."""
+        save_point = statement.save()
+        for count, victim in enumerate(going, 1):
+            statement.evict(victim, self.why)
+            if self.fits(task, node):
+                return self._spare(statement, save_point, task, node, going[:count])
+        statement.undo(save_point)
+        return None
+
+    def _spare(self, statement: Statement, save_point: int, task: Task, node: int, chosen: list[Task]) -> list[Task]:
+        """Give back whom it takes not, those that would go last first."""
+        for victim in reversed(chosen[:-1]):
+            room = self.session.nodes.usage.room_of(node) - victim.request
+            if (room < task.floor).any():
+                continue
+            rest = [other for other in chosen if other is not victim]
+            self._evict_just(statement, save_point, rest)
+            if self.fits(task, node):
+                chosen = rest
+            else:
+                self._evict_just(statement, save_point, chosen)
+        return chosen
+
+    def _evict_just(self, statement: Statement, save_point: int, victims: list[Task]) -> None:
+        statement.undo(save_point)
+        for victim in victims:
+            statement.evict(victim, self.why)

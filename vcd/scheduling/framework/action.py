@@ -1,0 +1,27 @@
+"""What an action is: one pass over the session that changes it through statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vcd.model.kinds import Kind
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+
+
+class Action:
+    """Base of all actions: one class in one module of ``vcd.scheduling.actions`` (or an entry point)."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]] = ()
+    kinds: ClassVar[tuple[str | Kind, ...]] = ()
+    """Kinds that it reads whatever plugins are on; as those of a plugin."""
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        self.values = arguments
+
+    def execute(self, session: Session) -> None:
+        """Do the action's work on the session."""
+        raise NotImplementedError

@@ -1,0 +1,487 @@
+"""The arguments of plugins and actions: declared once, typed, validated, under Volcano's own keys.
+
+A plugin or action declares each key that it reads as an `Argument`, what is within mappings and lists included;
+`parse_arguments` turns what a configuration file holds into typed values. Volcano takes a value of the wrong type as if
+it were not there; here it is an error, since a user who wrote it meant something. A key that nobody declared, or that
+has no effect here, is a warning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+from vcd.model.quantity import QuantityError, parse_milli, parse_units
+from vcd.scheduling.session.outside import without_user_info
+
+Kind = Literal[
+    "int", "float", "bool", "str", "scalar", "strings", "duration", "url", "cpu", "memory", "mapping", "list"
+]
+Path = tuple[str | int, ...]
+"""The way to a value within arguments: keys of mappings and places in lists."""
+
+_PLACEHOLDER = re.compile(r"<[a-z-]+>")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,  # U+00B5, the micro sign
+    "μs": 10**3,  # U+03BC, the Greek letter
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+_INT64 = range(-(2**63), 2**63)
+_MEANINGS: Mapping[Kind, str] = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "scalar": "a text, a number, true or false",
+    "strings": "a list of texts, or one text with commas",
+    "duration": "a duration with units such as 1h30m or 500ms",
+    "url": "a URL with http:// or https:// and a host",
+    "cpu": "an amount of cpu such as 250m; a plain number is thousandths",
+    "memory": "an amount of memory such as 200Mi; a plain number is Mi",
+    "mapping": "a mapping",
+    "list": "a list",
+}
+_MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One key that a plugin or action reads.
+
+    ``key`` is Volcano's; it may hold one placeholder such as ``<resource>``, which stands for any text
+    (``binpack.resources.<resource>``). ``default`` holds where the file has no such key: a value as it is after
+    parsing (``duration`` in nanoseconds, ``strings`` a tuple), or None for "not set"; with a placeholder it is the one
+    the plugin takes for what the file does not name. ``minimum`` and ``maximum`` (inclusive) bound numbers, a
+    duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units. ``caution`` is what
+    whoever sets it to something else than the default is warned of.
+
+    ``fields`` declare what a mapping, or each item of a list, may hold: its value is an ArgumentValues of these then,
+    or a tuple of such. ``required``: it is an error where a file does not have it. ``without_effect`` says why it is
+    taken for Volcano's sake and changes nothing.
+    """
+
+    key: str
+    kind: Kind
+    default: Any
+    doc: str
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    choices: tuple[str, ...] | None = None
+    fields: tuple[Argument, ...] | None = None
+    required: bool = False
+    without_effect: str = ""
+    caution: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"argument {self.key}: no such kind: {self.kind}")
+        if len(_PLACEHOLDER.findall(self.key)) > 1:
+            raise ValueError(f"argument {self.key}: at most one placeholder")
+        if self.fields is not None and self.kind not in ("mapping", "list"):
+            raise ValueError(f"argument {self.key}: fields are for mappings and lists")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the key holds a placeholder."""
+        return _PLACEHOLDER.search(self.key) is not None
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, in words."""
+        words = _MEANINGS[self.kind]
+        if self.choices is not None:
+            words = ("any of " if self.kind == "strings" else "one of ") + ", ".join(filter(None, self.choices))
+        if self.fields is not None:
+            words += (" of " if self.kind == "mapping" else " of mappings of ") + _keys(self.fields)
+        if self.minimum is not None and self.maximum is not None:
+            return f"{words} from {self._bound(self.minimum)} to {self._bound(self.maximum)}"
+        if self.minimum is not None:
+            return f"{words} of at least {self._bound(self.minimum)}"
+        if self.maximum is not None:
+            return f"{words} of at most {self._bound(self.maximum)}"
+        return words
+
+    def _bound(self, bound: int | float) -> str:
+        return format_duration(int(bound)) if self.kind == "duration" else str(bound)
+
+    def placed(self, key: str) -> str | None:
+        """What the placeholder stands for in ``key``; None where ``key`` does not fit this argument's key."""
+        head, tail = _PLACEHOLDER.split(self.key)
+        fits = len(key) > len(head) + len(tail) and key.startswith(head) and key.endswith(tail)
+        return key[len(head) : len(key) - len(tail)] if fits else None
+
+
+class ArgumentError(ValueError):
+    """A value that an argument may not have: ``key``, ``value`` as written, what is ``allowed``, and a ``hint``.
+
+    ``path`` is the way to it, in full.
+    """
+
+    def __init__(self, key: str, value: object, allowed: str, hint: str = "", path: Path = ()) -> None:
+        super().__init__(f"{key}: {value!r} is not {allowed}{hint}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+        self.hint = hint
+        self.path = path or (key,)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What whoever wrote it should know: the way to it, and the words that follow it in a sentence."""
+
+    path: Path
+    message: str
+
+    def __str__(self) -> str:
+        return f"{in_words(self.path)}{self.message}"
+
+
+class ArgumentValues(Mapping[str, Any]):
+    """The values of one plugin or action, or of a mapping within: every declared key without a placeholder, and the
+    dynamic keys given.
+
+    ``given`` are the keys that the file holds and somebody reads, ``notices`` tell what it holds beside them.
+    """
+
+    def __init__(self, declared: Iterable[Argument], read: Mapping[str, Any], notices: Iterable[Notice]) -> None:
+        declared = tuple(declared)
+        self._fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
+        self._dynamic = {argument.key: argument for argument in declared if argument.is_dynamic}
+        self._values = {**{key: _default(argument) for key, argument in self._fixed.items()}, **read}
+        self.given = frozenset(read)
+        self.notices = tuple(notices)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices in words."""
+        return tuple(map(str, self.notices))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"ArgumentValues({self._values!r})"
+
+    def declaration(self, key: str) -> Argument:
+        """What declares ``key``, one of this mapping's keys; raises KeyError for another."""
+        argument = self._fixed.get(key) or _find(self._dynamic.values(), key)
+        if argument is None:
+            raise KeyError(key)
+        return argument
+
+    def matching(self, pattern: str) -> dict[str, Any]:
+        """What the file gives for a key with a placeholder: what the placeholder stands for -> value, by name.
+
+        Raises KeyError where no such key with a placeholder is declared.
+        """
+        wanted = self._dynamic[pattern]
+        found: dict[str, Any] = {}
+        for key in sorted(self.given):
+            placed = wanted.placed(key)
+            if placed is not None and self.declaration(key) is wanted:
+                found[placed] = self._values[key]
+        return found
+
+
+def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None) -> ArgumentValues:
+    """The typed values of ``raw`` (the YAML's mapping, None for none) by what is ``declared``.
+
+    Keys that are not declared, without a value or without effect, and cautions, end up in the result's ``notices``.
+    Raises ArgumentError at the first value that is not allowed, in ``raw``'s order, or for one that is required and
+    missing.
+    """
+    values, errors = read_arguments(declared, raw)
+    if errors:
+        raise errors[0]
+    return values
+
+
+def read_arguments(
+    declared: Iterable[Argument], raw: Mapping[str, Any] | None
+) -> tuple[ArgumentValues, list[ArgumentError]]:
+    """As `parse_arguments`, and all values that are not allowed; where these are, the default holds."""
+    errors: list[ArgumentError] = []
+    return _read_mapping(tuple(declared), raw or {}, (), errors), errors
+
+
+def in_words(path: Path) -> str:
+    """The way to a value as a file's reader knows it: ``sra.resourceWeight``, ``strategies[0].name``."""
+    words = ""
+    for part in path:
+        words += f"[{part}]" if isinstance(part, int) else f".{part}" if words else part
+    return words
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean X?`` with the known word that is nearest to ``word``, or nothing where none is near."""
+    by_folded = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
+    return f"; did you mean {by_folded[near[0]]}?" if near else ""
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of a duration as Go writes it (``1h2m3.5s4ms5us6ns``, ``0``, with a sign in front).
+
+    A fraction of a nanosecond is cut off. Raises ValueError where ``text`` is none or exceeds 64 bits.
+    """
+    sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("+", text)
+    if rest == "0":
+        return 0
+    total = position = 0
+    while position < len(rest):
+        part = _DURATION.match(rest, position)
+        if part is None:
+            break
+        whole, _, fraction = part[1].partition(".")
+        unit = _UNITS[part[2]]
+        total += int(whole or "0") * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+        position = part.end()
+    total = -total if sign == "-" else total
+    if not rest or position < len(rest) or total not in _INT64:
+        raise ValueError(f"{text!r} is not a duration with units such as 1h30m or 500ms")
+    return total
+
+
+def format_duration(nanoseconds: int) -> str:
+    """The shortest duration in whole units that `parse_duration` reads as ``nanoseconds``: ``1h30m``, ``500ms``."""
+    rest, parts = abs(nanoseconds), []
+    for unit in ("h", "m", "s", "ms", "us", "ns"):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return ("-" if nanoseconds < 0 else "") + ("".join(parts) or "0s")
+
+
+def _find(dynamic: Iterable[Argument], key: str) -> Argument | None:
+    """The argument with a placeholder that ``key`` fits; of several, the one that spells out most of it."""
+    fitting = [argument for argument in dynamic if argument.placed(key) is not None]
+    return max(fitting, key=lambda argument: len(_PLACEHOLDER.sub("", argument.key)), default=None)
+
+
+def _read_mapping(
+    declared: tuple[Argument, ...], raw: Mapping[Any, Any], path: Path, errors: list[ArgumentError]
+) -> ArgumentValues:
+    fixed = {argument.key: argument for argument in declared if not argument.is_dynamic}
+    dynamic = [argument for argument in declared if argument.is_dynamic]
+    read: dict[str, Any] = {}
+    notices: list[Notice] = []
+    for key, value in ((str(key), value) for key, value in raw.items()):  # YAML has keys that are no texts
+        here = (*path, key)
+        argument = fixed.get(key) or _find(dynamic, key)
+        if argument is None:
+            notices.append(Notice(here, f" is not read{did_you_mean(key, [argument.key for argument in declared])}"))
+            continue
+        if argument.without_effect:
+            notices.append(Notice(here, f" has no effect: {argument.without_effect}"))
+        if value is None:
+            notices.append(Notice(here, " has no value, the default holds"))
+            continue
+        count = len(errors)
+        result = _read(argument, here, value, errors, notices)
+        if len(errors) == count or (argument.fields is not None and result is not None):
+            read[key] = result
+            if argument.caution and result != argument.default:
+                notices.append(Notice(here, f": {argument.caution}"))
+    errors.extend(_missing(argument, path) for argument in declared if argument.required and argument.key not in raw)
+    return ArgumentValues(declared, read, notices)
+
+
+def _missing(argument: Argument, path: Path) -> ArgumentError:
+    here = (*path, argument.key)
+    return ArgumentError(in_words(here), None, f"given: {argument.allowed}", path=here)
+
+
+def _default(argument: Argument) -> Any:
+    """An argument's default as a value: what has fields is made of the fields' defaults."""
+    if argument.fields is None:
+        return argument.default
+    if argument.kind == "mapping":
+        return _read_mapping(argument.fields, argument.default or {}, (), [])
+    return tuple(_read_mapping(argument.fields, item, (), []) for item in argument.default)
+
+
+def _keys(declared: Iterable[Argument]) -> str:
+    return ", ".join(argument.key for argument in declared)
+
+
+def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentError], notices: list[Notice]) -> Any:
+    """``value`` as the argument's kind, within its bounds and choices; None, and an error, where it is not."""
+
+    def refuse(hint: str = "") -> Any:
+        shown = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
+        errors.append(ArgumentError(in_words(path), shown, argument.allowed, hint, path))
+        return None
+
+    try:
+        result = _READERS[argument.kind](value)
+    except ValueError:
+        return refuse()
+    if argument.minimum is not None and result < argument.minimum:
+        return refuse()
+    if argument.maximum is not None and result > argument.maximum:
+        return refuse()
+    if argument.choices is not None:
+        for word in result if isinstance(result, tuple) else (result,):
+            if word not in argument.choices:
+                return refuse(did_you_mean(word, argument.choices))
+    if argument.fields is None:
+        return result
+    if argument.kind == "mapping":
+        return _within(argument.fields, result, path, errors, notices)
+    items = []
+    for place, item in enumerate(result):
+        if isinstance(item, Mapping):
+            items.append(_within(argument.fields, item, (*path, place), errors, notices))
+        else:
+            here = (*path, place)
+            errors.append(ArgumentError(in_words(here), item, f"a mapping of {_keys(argument.fields)}", path=here))
+    return tuple(items)
+
+
+def _within(
+    fields: tuple[Argument, ...],
+    raw: Mapping[Any, Any],
+    path: Path,
+    errors: list[ArgumentError],
+    notices: list[Notice],
+) -> ArgumentValues:
+    values = _read_mapping(fields, raw, path, errors)
+    notices.extend(values.notices)
+    return values
+
+
+def _int(value: object) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value.strip()):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
+        raise ValueError(value)
+    return value
+
+
+def _float(value: object) -> float:
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(value) from None
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _bool(value: object) -> bool:
+    if isinstance(value, str) and value in _BOOLEANS:
+        return _BOOLEANS[value]
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return value
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise ValueError(value)
+    return tuple(word for word in (_str(part).strip() for part in parts) if word)
+
+
+def _duration(value: object) -> int:
+    # YAML reads a bare 0, Go's one duration without a unit, as a number.
+    return 0 if value == 0 and not isinstance(value, bool) else parse_duration(_str(value))
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise ValueError(value)
+    return str(value)
+
+
+def _url(value: object) -> str:
+    parts = urlsplit(_str(value))
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(value)
+    parts.port  # noqa: B018 - raises ValueError where it is none
+    return _str(value)
+
+
+def _cpu(value: object) -> int:
+    return _amount(value, parse_milli, 1)
+
+
+def _memory(value: object) -> int:
+    return _amount(value, parse_units, _MEBIBYTE)
+
+
+def _amount(value: object, parse: Callable[[str], int], unit: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(value)
+    try:
+        found = parse(value) if isinstance(value, str) else value * unit
+    except QuantityError:
+        raise ValueError(value) from None
+    if found < 0:
+        raise ValueError(value)
+    return found
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(value)
+    return MappingProxyType(dict(value))
+
+
+def _list(value: object) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise ValueError(value)
+    return tuple(value)
+
+
+_READERS: Mapping[Kind, Callable[[object], Any]] = {
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+    "str": _str,
+    "scalar": _scalar,
+    "strings": _strings,
+    "duration": _duration,
+    "url": _url,
+    "cpu": _cpu,
+    "memory": _memory,
+    "mapping": _mapping,
+    "list": _list,
+}

@@ -1,0 +1,598 @@
+"""The policy of a cycle: which actions run, in which order, under which tiers of plugins and with which arguments.
+
+`parse_policy` reads the very file that vc-scheduler reads (Volcano ``pkg/scheduler/conf/scheduler_conf.go`` and
+``pkg/scheduler/util.go``). What Volcano refuses is refused; what it passes over without a word (a key that nobody
+reads, a value of the wrong type, a plugin that does not exist) is named with its line: as a warning where the rest
+still means what was written, else as an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+from vcd.scheduling.framework.arguments import (
+    Argument,
+    ArgumentError,
+    ArgumentValues,
+    Path,
+    did_you_mean,
+    in_words,
+    read_arguments,
+)
+from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
+
+DEFAULT_POLICY: Final = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+"""
+"""What holds without a file: vc-scheduler's compiled-in default."""
+
+VOLCANO_ACTIONS: Final = (
+    "allocate",
+    "backfill",
+    "enqueue",
+    "gangpreempt",
+    "gangreclaim",
+    "preempt",
+    "reclaim",
+    "shuffle",
+)
+"""The actions that a file written for vc-scheduler may name."""
+
+VOLCANO_PLUGINS: Final = (
+    "binpack",
+    "capacity",
+    "capacity-card",
+    "cdp",
+    "conformance",
+    "deviceshare",
+    "drf",
+    "extender",
+    "gang",
+    "network-topology-aware",
+    "nodegroup",
+    "nodeorder",
+    "numa-aware",
+    "overcommit",
+    "pdb",
+    "predicates",
+    "priority",
+    "proportion",
+    "rescheduling",
+    "resource-strategy-fit",
+    "resourcequota",
+    "sla",
+    "task-topology",
+    "tdm",
+    "usage",
+)
+"""The plugins that a file written for vc-scheduler may name."""
+
+PASSED_OVER: Final = {
+    "network-topology-aware": "HyperNodes are not supported: the plugin has no effect, groups whose "
+    'spec.networkTopology is hard wait at the gate "unsupported", all others are scheduled',
+}
+"""Volcano's plugins that a file may name though they do nothing here, and what becomes of what they are for."""
+
+LARGEST_FILE: Final = 1 << 20
+"""Characters of a configuration; a ConfigMap holds as many bytes."""
+_MOST_VALUES = 100_000
+"""What the values of a file, aliases written out, may come to."""
+_SHOWN = 200
+"""Characters of a value that a problem shows."""
+
+METRICS: Final = (
+    Argument(
+        "type",
+        "str",
+        "prometheus",
+        "Who measures.",
+        choices=("prometheus", "prometheus_adaptor", "prometheus_adapt", "elasticsearch", "metrics_server"),
+    ),
+    Argument("address", "url", "", "Where Prometheus or Elasticsearch is; these two need it."),
+    Argument("interval", "duration", 30 * 10**9, "The time between two samples.", minimum=1),
+    Argument("timeout", "duration", 60 * 10**9, "How long taking one sample may take in all. vcd's own.", minimum=1),
+    Argument("elasticsearch.index", "str", "metricbeat-*", "The index of Metricbeat's measurements."),
+    Argument("elasticsearch.username", "str", "", "The user, unless the address names one."),
+    Argument("elasticsearch.password", "str", "", "The password, unless the address names one."),
+    Argument("elasticsearch.hostnameFieldName", "str", "host.hostname", "The field that holds a node's name."),
+    Argument("tls.insecureSkipVerify", "bool", False, "Whether any certificate of the server will do."),
+)
+"""The section ``metrics``: where samples of the nodes' usage come from. All its values are texts."""
+
+_ADDRESSED: Final = ("prometheus", "elasticsearch")
+"""Those that are asked at an address."""
+
+_ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
+_FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong in a configuration file: the 1-based ``line``, the ``key`` (a path), the ``value`` as written."""
+
+    line: int
+    key: str
+    value: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """``key: "value": message``, as far as there are any, on one line."""
+        parts = (self.key, self.value and f'"{self.value}"', self.message)
+        return " ".join(": ".join(part for part in parts if part).split())
+
+
+class PolicyError(ValueError):
+    """A configuration that cannot be used; ``problems`` in the order of the lines, and the ``warnings`` beside them."""
+
+    def __init__(self, problems: tuple[Problem, ...], warnings: tuple[Problem, ...] = ()) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+        self.warnings = warnings
+
+
+@dataclass(frozen=True)
+class PluginOption:
+    """One plugin of a tier: ``enabled`` holds every enable flag, ``arguments`` what the file says, checked but raw."""
+
+    name: str
+    enabled: Mapping[str, bool]
+    arguments: Mapping[str, Any]
+
+    def is_on(self, point: Point) -> bool:
+        """Whether the plugin takes part in ``point``."""
+        return point.flag is None or self.enabled.get(point.flag, point.default)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A checked configuration.
+
+    ``actions`` in the order in which they run; ``tiers`` of plugins in order; ``configurations`` the raw arguments of
+    actions, by name; ``metrics`` where usage comes from; ``text`` the file as it was read, ``digest`` the hex of its
+    BLAKE2b hash; ``warnings`` what the file holds that has no effect.
+    """
+
+    actions: tuple[str, ...]
+    tiers: tuple[tuple[PluginOption, ...], ...]
+    configurations: Mapping[str, Mapping[str, Any]]
+    metrics: Mapping[str, str]
+    text: str
+    digest: str
+    warnings: tuple[Problem, ...]
+
+
+Declared = Mapping[str, tuple[Argument, ...]]
+"""The arguments that each plugin or action declares, by the plugin's or action's name."""
+
+
+Check = Callable[[str, ArgumentValues], None]
+"""Told a plugin's name and arguments; raises ArgumentError for what only the plugin itself can tell is wrong."""
+
+Trial = Callable[[Policy], Mapping[str, str]]
+"""What a cycle under a policy fails with, by the plugin that fails (empty for what is no plugin's doing)."""
+
+
+def parse_policy(
+    text: str | None,
+    *,
+    actions: Declared,
+    plugins: Declared,
+    check: Check = lambda _, __: None,
+    trial: Trial = lambda _: {},
+    logged: bool = False,
+) -> Policy:
+    """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
+
+    ``check`` looks at each plugin's arguments as a whole, ``trial`` at a policy in which nothing else is wrong. None
+    means the compiled-in default. Raises PolicyError with every problem found, and nothing else. One that was in force
+    and ``logged`` stays readable: where an argument has a value that is not allowed any more its default holds, as it
+    did then, with a warning.
+    """
+    text = DEFAULT_POLICY if text is None else text
+    report = _Report()
+    policy = None
+    try:
+        if len(text) > LARGEST_FILE:
+            raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
+        loader = _Loader(text)
+        reading = _Reading(loader, report, actions, plugins, check, logged)
+        policy = reading.policy(_first_document(loader, report), text)
+        if not report.errors and not logged:
+            reading.try_out(policy, trial)
+    except yaml.YAMLError as error:
+        report.errors.append(_syntax_problem(error, text))
+    except RecursionError:
+        report.errors.append(Problem(1, "", "", "nested too deeply"))
+    except Exception as error:  # noqa: BLE001 - a file must never end a program that runs
+        report.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
+    if report.errors or policy is None:
+        raise PolicyError(_by_line(report.errors), _by_line(report.warnings))
+    return policy
+
+
+def _first_document(loader: _Loader, report: _Report) -> yaml.Node | None:
+    """The root of the first document, all that vc-scheduler reads; None where there is none."""
+    root = loader.get_node() if loader.check_node() else None
+    if _expanded(root, {}) > _MOST_VALUES:
+        raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
+    if loader.check_node():
+        report.warn(loader.get_node(), "", "only the first document of the file is read")
+    return root
+
+
+def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """How many values a node stands for, its aliases written out: a short text may hold billions."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 1  # of one that holds itself
+        pairs = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in pairs)
+    return known[id(node)]
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        words = " ".join(word for word in (error.context, error.problem) if word)
+        return Problem(mark.line + 1 if mark else 1, "", "", f"not YAML: {words}")
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return Problem(line, "", "", f"not YAML: it holds {text[error.position]!r}, which YAML does not allow")
+    return Problem(1, "", "", f"not YAML: {error}")
+
+
+def _by_line(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: problem.line))
+
+
+class _Report:
+    """The errors and warnings found so far."""
+
+    def __init__(self) -> None:
+        self.errors: list[Problem] = []
+        self.warnings: list[Problem] = []
+
+    def error(
+        self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
+    ) -> None:
+        """Something wrong; a warning where it is ``harmless``. ``value`` is shown in place of what the node holds."""
+        if value is None:
+            value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+        (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
+
+    def warn(self, node: yaml.Node | None, key: str, message: str) -> None:
+        self.warnings.append(Problem(_line(node), key, "", message))
+
+
+def _line(node: yaml.Node | None) -> int:
+    return node.start_mark.line + 1 if node else 1
+
+
+class _Reading:
+    """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
+
+    def __init__(
+        self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared, check: Check, logged: bool
+    ) -> None:
+        self._check = check
+        self._logged = logged
+        self._loader = loader
+        self._report = report
+        self._actions = actions
+        self._plugins = plugins
+        self._entries: dict[str, tuple[yaml.Node, str]] = {}
+        """Where each plugin is named: the node of its name, and the path of its entry."""
+
+    def try_out(self, policy: Policy, trial: Trial) -> None:
+        """Report what a cycle under the policy fails with, where its plugin is named."""
+        for name, message in trial(policy).items():
+            node, path = self._entries.get(name, (None, ""))
+            self._report.error(node, path, f"cannot be decided with: {message}")
+
+    def policy(self, root: yaml.Node | None, text: str) -> Policy:
+        fields = self._fields(root, "", _ROOT_KEYS)
+        actions = self._action_names(fields.get("actions"))
+        tiers = self._tiers(fields.get("tiers"))
+        configurations = self._configurations(fields.get("configurations"))
+        metrics = self._metrics(fields.get("metrics"))
+        return Policy(
+            actions=actions,
+            tiers=tiers,
+            configurations=MappingProxyType(configurations),
+            metrics=MappingProxyType(metrics),
+            text=text,
+            digest=hashlib.blake2b(text.encode()).hexdigest(),
+            warnings=_by_line(self._report.warnings),
+        )
+
+    # the file's parts ---------------------------------------------------------------------------------------------
+
+    def _action_names(self, node: yaml.Node | None) -> tuple[str, ...]:
+        if node is None or _is_null(node):
+            self._report.error(node, "actions", "missing: names of actions with commas between them")
+            return ()
+        names = tuple(name.strip() for name in self._text(node, "actions").split(","))
+        for name in names:
+            if name:
+                self._check_name(node, "actions", "action", name, self._actions, VOLCANO_ACTIONS)
+            elif isinstance(node, yaml.ScalarNode):
+                self._report.error(node, "actions", "an action without a name: write names with a comma between two")
+        return names
+
+    def _tiers(self, node: yaml.Node | None) -> tuple[tuple[PluginOption, ...], ...]:
+        tiers = []
+        for index, item in enumerate(self._items(node, "tiers")):
+            path = f"tiers[{index}]"
+            nodes = self._items(self._fields(item, path, ("plugins",)).get("plugins"), f"{path}.plugins")
+            named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
+            tier = tuple(option for option in named if option.name not in PASSED_OVER)
+            for position, option in enumerate(named):
+                if option.name == "drf" and option.enabled["enableHierarchy"] and "proportion" in _names(tier):
+                    message = "true excludes the plugin proportion, which is in the same tier"
+                    self._report.error(nodes[position], f"{path}.plugins[{position}].enableHierarchy", message)
+            tiers.append(tier)
+        if not any(tiers):
+            self._report.warn(node, "tiers", "no plugin is on")
+        return tuple(tiers)
+
+    def _plugin(self, node: yaml.Node, path: str) -> PluginOption:
+        fields = self._fields(node, path, ("name", "arguments", *FLAGS))
+        name = self._name(node, fields, path, "plugin")
+        if name:
+            self._check_name(fields["name"], f"{path}.name", "plugin", name, self._plugins, VOLCANO_PLUGINS)
+            if name in self._entries:
+                first = _line(self._entries[name][0])
+                self._report.error(fields["name"], f"{path}.name", f"is already on line {first}")
+            self._entries.setdefault(name, (fields["name"], path))
+        enabled = {
+            flag: self._flag(fields[flag], f"{path}.{flag}", default) if flag in fields else default
+            for flag, default in FLAGS.items()
+        }
+        where, at = fields.get("arguments"), f"{path}.arguments"
+        arguments, values = self._arguments(where, at, self._plugins.get(name), node)
+        if values is not None:
+            try:
+                self._check(name, values)
+            except ArgumentError as error:
+                found = self._found(where, error.path) or where or node
+                self._report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
+        for flag in fields:
+            if flag in IDLE_FLAGS:
+                self._report.warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
+        return PluginOption(name, MappingProxyType(enabled), arguments)
+
+    def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for index, item in enumerate(self._items(node, "configurations")):
+            path = f"configurations[{index}]"
+            fields = self._fields(item, path, ("name", "arguments"))
+            name = self._name(item, fields, path, "action")
+            if name in VOLCANO_ACTIONS and name not in self._actions:
+                # Arguments of an action that does not run do no harm.
+                message = f"action {name} is known to Volcano but not in this version of vcd"
+                self._report.warn(fields["name"], path, message)
+            elif name:
+                self._check_name(fields["name"], f"{path}.name", "action", name, self._actions, VOLCANO_ACTIONS)
+            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name), item)
+            if name and name in found:
+                self._report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
+            found.setdefault(name, arguments)
+        return found
+
+    def _metrics(self, node: yaml.Node | None) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for key, (_, value) in self._pairs(node, "metrics").items():
+            if isinstance(value, yaml.ScalarNode):
+                values[key] = str(value.value)
+            else:
+                self._report.error(value, f"metrics.{key}", "must be a text")
+        given = {key: text for key, text in values.items() if text}
+        _, errors = self._reported(node, "metrics", METRICS, given, node)
+        self._check_source(node, given)
+        return {key: text for key, text in values.items() if key not in errors}
+
+    def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
+        """A monitoring system of its own is somewhere; what the API server offers needs no address."""
+        if given and not ("type" in given or "address" in given):
+            self._report.warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
+        kind = given.get("type", "prometheus")
+        if "type" in given and "address" not in given and kind in _ADDRESSED:
+            message = f"missing: no sample is ever taken without the URL of {kind}"
+            found = self._found(node, ("type",))
+            self._report.warn(found, "metrics.address", message)
+
+    def _arguments(
+        self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
+    ) -> tuple[Mapping[str, Any], ArgumentValues | None]:
+        """The arguments as the file has them, and what they come to; None where they are wrong, or nobody's."""
+        raw = {key: self._value(value) for key, (_, value) in self._pairs(node, path).items()}
+        if declared is None:
+            return MappingProxyType(raw), None
+        values, wrong = self._reported(node, path, declared, raw, owner)
+        return MappingProxyType(raw), None if wrong and not self._logged else values
+
+    def _reported(
+        self,
+        node: yaml.Node | None,
+        path: str,
+        declared: tuple[Argument, ...],
+        raw: Mapping[str, Any],
+        owner: yaml.Node | None,
+    ) -> tuple[ArgumentValues, frozenset[str | int]]:
+        """What arguments come to, after all that is wrong with them was reported; the keys that hold what is wrong."""
+        values, errors = read_arguments(declared, raw)
+        for notice in values.notices:
+            *parents, last = notice.path
+            found = self._found(node, notice.path, key=True)
+            self._report.warn(
+                found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}"
+            )
+        for error in errors:
+            found = self._found(node, error.path) or node or owner
+            message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self._logged else "")
+            shown = error.value if isinstance(error.value, str) else None
+            self._report.error(found, f"{path}.{error.key}", message, value=shown, harmless=self._logged)
+        return values, frozenset(error.path[0] for error in errors)
+
+    def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
+        """The node at the end of a way from ``node``, or that of its ``key``; None where there is none."""
+        for place, part in enumerate(path):
+            if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+                node = node.value[part]
+                continue
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            found = next((pair for pair in reversed(pairs) if pair[0].value == part), None)
+            if found is None:
+                return None
+            node = found[0] if key and place == len(path) - 1 else found[1]
+        return node
+
+    # names and scalars --------------------------------------------------------------------------------------------
+
+    def _name(self, node: yaml.Node, fields: Mapping[str, yaml.Node], path: str, what: str) -> str:
+        """The ``name`` of a plugin's or configuration's entry; empty where there is none."""
+        name = fields.get("name")
+        if name is not None and not _is_null(name):
+            written = self._text(name, f"{path}.name")
+            if written or not isinstance(name, yaml.ScalarNode):
+                return written
+        if isinstance(node, yaml.MappingNode) or _is_null(node):
+            self._report.error(node, path, f"the {what} has no name")
+        return ""
+
+    def _check_name(
+        self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str], volcanos: Iterable[str]
+    ) -> None:
+        if name in present:
+            return
+        if what == "plugin" and name in PASSED_OVER:
+            self._report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
+            return
+        bare = name.strip()
+        if bare in present:
+            message = f"must be {bare}, without a space or line break beside it"
+        elif name in volcanos:
+            message = f"{what} {name} is known to Volcano but not in this version of vcd"
+        else:
+            message = f"there is no {what} {name}{did_you_mean(name, sorted({*present, *volcanos}))}"
+        self._report.error(node, path, message)
+
+    def _text(self, node: yaml.Node, path: str) -> str:
+        if isinstance(node, yaml.ScalarNode):
+            return str(node.value)
+        self._report.error(node, path, "must be a text")
+        return ""
+
+    def _flag(self, node: yaml.Node, path: str, default: bool) -> bool:
+        value = self._value(node)
+        if isinstance(value, bool):
+            return value
+        if value is not None:
+            self._report.error(node, path, "must be true or false, without quotes")
+        return default
+
+    def _value(self, node: yaml.Node) -> Any:
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except (ValueError, KeyError, AttributeError) as error:  # PyYAML on a value that does not fit its explicit tag
+            raise yaml.constructor.ConstructorError(None, None, f"no {node.tag}", node.start_mark) from error
+
+    # mappings and lists -------------------------------------------------------------------------------------------
+
+    def _fields(self, node: yaml.Node | None, path: str, known: tuple[str, ...]) -> dict[str, yaml.Node]:
+        """The fields of a mapping that somebody reads; the others are warned of."""
+        fields: dict[str, yaml.Node] = {}
+        for key, (key_node, value) in self._pairs(node, path).items():
+            if key in known:
+                fields[key] = value
+            else:
+                self._report.warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
+        return fields
+
+    def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """The keys of a mapping with the nodes of key and value; of a key given twice the last, as in Volcano."""
+        if node is None or _is_null(node):
+            return {}
+        if not isinstance(node, yaml.MappingNode):
+            self._report.error(node, path, "must be a mapping" if path else "the file must be a mapping")
+            return {}
+        self._loader.flatten_mapping(node)
+        pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key_node, value in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._report.error(key_node, path, "a key must be a text")
+                continue
+            key = str(key_node.value)
+            # Keys that << merges in come first, and may be given anew.
+            if key in pairs and pairs[key][0].start_mark.index >= node.start_mark.index:
+                self._report.warn(key_node, path, f"{key} is given twice; only the last one is read")
+            pairs[key] = (key_node, value)
+        return pairs
+
+    def _items(self, node: yaml.Node | None, path: str) -> list[yaml.Node]:
+        if node is None or _is_null(node):
+            return []
+        if isinstance(node, yaml.SequenceNode):
+            return list(node.value)
+        self._report.error(node, path, "must be a list")
+        return []
+
+
+def _names(tier: Iterable[PluginOption]) -> list[str]:
+    return [option.name for option in tier]
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return bool(node.tag == "tag:yaml.org,2002:null")
+
+
+def _right_key(key: str, known: tuple[str, ...]) -> str:
+    """The spelling that was meant: Volcano begins some flags with enable and some with enabled."""
+    bare = _FLAG_PREFIX.sub("", key)
+    if bare != key:
+        for flag in known:
+            if _FLAG_PREFIX.sub("", flag) == bare:
+                return f"; Volcano spells it {flag}"
+    return did_you_mean(key, known)
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML with the scalars of go-yaml v2, which vc-scheduler uses: y and n, 1e3, and neither dates nor base 60."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"(?:y|Y|yes|Yes|YES|true|True|TRUE|on|On|ON|n|N|no|No|NO|false|False|FALSE|off|Off|OFF)", "yYtToOnNfF"),
+    ("int", r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))", "-+.0123456789"),
+    ("float", r"\.(?:nan|NaN|NAN)", "."),
+    ("null", r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^{_pattern}$"), list(_first))

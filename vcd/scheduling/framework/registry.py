@@ -1,0 +1,313 @@
+"""Which plugins and actions there are: those in the tree, and those that installed distributions offer.
+
+A module of ``vcd.scheduling.plugins`` (``.actions``) holds one `Plugin` (`Action`); one whose name begins with an
+underscore is for what several share. A distribution offers one of its own by an entry point of its name in the group
+``vcd.plugins`` (``vcd.actions``). Nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+import vcd.scheduling.actions
+import vcd.scheduling.plugins
+from vcd.model.kinds import KINDS, Kind
+from vcd.model.objects import Object
+from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues, format_duration, read_arguments
+from vcd.scheduling.framework.arguments import Kind as ArgumentKind
+from vcd.scheduling.framework.points import FLAGS
+from vcd.scheduling.framework.policy import Policy, parse_policy
+
+if TYPE_CHECKING:
+    from vcd.scheduling.framework.action import Action
+    from vcd.scheduling.framework.plugin import Plugin
+
+PLUGIN_GROUP = "vcd.plugins"
+ACTION_GROUP = "vcd.actions"
+
+ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
+"""Kinds that are read whatever plugins are on."""
+
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+class Extension(Protocol):
+    """What the registry asks of a plugin's or an action's class."""
+
+    name: ClassVar[str]
+    arguments: ClassVar[tuple[Argument, ...]]
+    kinds: ClassVar[tuple[str | Kind, ...]]
+
+
+class EntryPoint(Protocol):
+    """The part of importlib.metadata.EntryPoint that the registry uses."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> str: ...
+
+    @property
+    def load(self) -> Callable[[], Any]: ...
+
+
+E = TypeVar("E", bound=Extension)
+
+
+class RegistryError(Exception):
+    """A plugin or action that cannot be used; the message names its module or entry point."""
+
+
+@cache
+def plugins() -> Mapping[str, type[Plugin]]:
+    """Every plugin's class by the plugin's name, in the order of the names.
+
+    Raises RegistryError where a module or an entry point does not hold what it should.
+    """
+    from vcd.scheduling.framework.plugin import Plugin
+
+    return discover(Plugin, vcd.scheduling.plugins, importlib.metadata.entry_points(group=PLUGIN_GROUP))
+
+
+@cache
+def actions() -> Mapping[str, type[Action]]:
+    """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
+    from vcd.scheduling.framework.action import Action
+
+    return discover(Action, vcd.scheduling.actions, importlib.metadata.entry_points(group=ACTION_GROUP))
+
+
+@cache
+def distributions() -> Mapping[str, str]:
+    """The versions of the installed distributions that offer plugins or actions, by name."""
+    found = [
+        entry_point.dist
+        for group in (PLUGIN_GROUP, ACTION_GROUP)
+        for entry_point in importlib.metadata.entry_points(group=group)
+    ]
+    return MappingProxyType({dist.name: dist.version for dist in found if dist is not None})
+
+
+def discover(base: type[E], package: ModuleType, entry_points: Iterable[EntryPoint]) -> Mapping[str, type[E]]:
+    """The subclasses of ``base`` that the modules of ``package`` hold and the ``entry_points`` name, by name.
+
+    Raises RegistryError for a module that holds none or several, for an entry point that does not load, names no such
+    class or another name than the class, and for a name that is taken.
+    """
+    found: dict[str, tuple[type[E], str]] = {}
+
+    def add(extension: type[E], source: str) -> None:
+        if not isinstance(getattr(extension, "name", None), str):
+            raise RegistryError(f"{source}: its class {extension.__name__} has no name")
+        if extension.name in found:
+            raise RegistryError(f"{source}: the name {extension.name} is taken by {found[extension.name][1]}")
+        found[extension.name] = (extension, source)
+
+    for name in sorted(module.name for module in pkgutil.iter_modules(package.__path__)):
+        if not name.startswith("_"):
+            path = f"{package.__name__}.{name}"
+            add(_only_class(base, importlib.import_module(path)), f"module {path}")
+    for entry_point in sorted(entry_points, key=lambda item: (item.name, item.value)):
+        add(_load(base, entry_point), f"entry point {entry_point.name} = {entry_point.value}")
+    return MappingProxyType({name: found[name][0] for name in sorted(found)})
+
+
+def _only_class(base: type[E], module: ModuleType) -> type[E]:
+    """The one subclass of ``base`` that ``module`` itself, or a part of it, defines."""
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, base)
+        and f"{value.__module__}.".startswith(f"{module.__name__}.")
+    ]
+    if len(classes) != 1:
+        names = ", ".join(value.__name__ for value in classes) or "none"
+        raise RegistryError(f"module {module.__name__}: it must define one {base.__name__}, and defines {names}")
+    return classes[0]
+
+
+def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
+    """The class that an out-of-tree entry point names."""
+    source = f"entry point {entry_point.name} = {entry_point.value}"
+    try:
+        loaded = entry_point.load()
+    except Exception as error:  # whatever a stranger's module raises on import
+        raise RegistryError(f"{source}: it does not load: {type(error).__name__}: {error}") from error
+    if not inspect.isclass(loaded) or not issubclass(loaded, base):
+        raise RegistryError(f"{source}: it is no {base.__name__}")
+    if getattr(loaded, "name", entry_point.name) != entry_point.name:
+        raise RegistryError(f"{source}: its class says that its name is {loaded.name}")
+    wrong = _wrong_declaration(loaded)
+    if wrong:
+        raise RegistryError(f"{source}: {loaded.__name__}.{wrong}")
+    return loaded
+
+
+def _wrong_declaration(extension: type) -> str:
+    """What a stranger's class declares and nobody could read, in words; nothing where all is well."""
+    arguments, kinds, asked = (getattr(extension, name, ()) for name in ("arguments", "kinds", "questions"))
+    if not isinstance(arguments, tuple) or not all(isinstance(each, Argument) for each in arguments):
+        return "arguments is no tuple of Arguments"
+    if not isinstance(kinds, tuple) or not all(isinstance(each, str | Kind) for each in kinds):
+        return "kinds is no tuple of texts and Kinds"
+    if not isinstance(asked, tuple) or not all(isinstance(each, str) for each in asked):
+        return "questions is no tuple of texts"
+    for kind in kinds:
+        wrong = _wrong_kind(kind, {argument.key for argument in arguments if argument.kind == "str"})
+        if wrong:
+            return f"kinds {wrong}"
+    switches = [argument.key for argument in arguments if argument.kind == "bool"]
+    if getattr(extension, "timed", False) not in (True, False, *switches):
+        return "timed is neither True nor False nor the key of a switch"
+    flags = [name for name in ("protects",) if not isinstance(getattr(extension, name, False), bool)]
+    return f"{flags[0]} is neither True nor False" if flags else ""
+
+
+def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
+    """What a stranger's declaration of a kind lacks, in words; nothing where all is well."""
+    if isinstance(kind, str):
+        return "" if kind in KINDS else f"names {kind}, which is none of {', '.join(sorted(KINDS))}"
+    if not inspect.isclass(kind.type) or not issubclass(kind.type, Object):
+        return f"declares {kind.name} without a type that is an Object of vcd.model.objects"
+    if kind.namespace and not kind.namespaced:
+        return f"declares {kind.name} in a namespace, and not as namespaced"
+    unknown = [key for key in kind.argument_keys() if key not in arguments]
+    return f"declares {kind.name} by {unknown[0]}, which is no argument of kind str" if unknown else ""
+
+
+def kinds() -> Mapping[str, Kind]:
+    """Every kind that vcd, a plugin or an action can read, by name, whichever of its objects that may be.
+
+    Raises RegistryError where two declare different kinds under one name, which the log could not tell apart.
+    """
+    declared: dict[str, tuple[Kind, str]] = {name: (kind, "vcd") for name, kind in KINDS.items()}
+    extensions: list[type[Extension]] = [*plugins().values(), *actions().values()]
+    for extension in extensions:
+        for kind in extension.kinds:
+            if isinstance(kind, Kind) and declared.setdefault(kind.name, (kind, extension.name))[0] != kind:
+                raise RegistryError(
+                    f"{extension.name} declares the kind {kind.name} otherwise than {declared[kind.name][1]} does;"
+                    f" give it a name of its own, with manifest={kind.manifest_kind!r}"
+                )
+    return {name: dataclasses.replace(kind, namespace="", object="") for name, (kind, _) in declared.items()}
+
+
+def kinds_read(policy: Policy) -> list[Kind]:
+    """The kinds that are read under a policy: those that are always, and those that its plugins and actions declare.
+
+    Of a plugin that is named twice the first entry says which objects of its own kinds are read.
+    """
+    known = kinds()
+    found = {name: known[name] for name in ALWAYS_READ}
+    named: list[tuple[type[Extension], Mapping[str, Any] | None]] = [
+        *((plugins()[option.name], option.arguments) for tier in policy.tiers for option in tier),
+        *((actions()[name], policy.configurations.get(name)) for name in policy.actions),
+    ]
+    for extension, given in named:
+        values, _ = read_arguments(extension.arguments, given)
+        for kind in extension.kinds:
+            read = kind.with_arguments(values) if isinstance(kind, Kind) else known[kind]
+            found.setdefault(read.name, read)
+    return list(found.values())
+
+
+def is_timed(policy: Policy) -> bool:
+    """Whether the passing of time alone can change what a plugin that is on says."""
+    return any(_is_timed(plugins()[option.name], option.arguments) for tier in policy.tiers for option in tier)
+
+
+def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
+    if isinstance(plugin.timed, str):
+        return bool(read_arguments(plugin.arguments, given)[0][plugin.timed])
+    return plugin.timed
+
+
+def read_policy(text: str | None, *, logged: bool = False) -> Policy:
+    """`parse_policy` with the plugins and actions that there are; what ours cannot decide a cycle with is refused.
+
+    Raises PolicyError, RegistryError.
+    """
+    from vcd.scheduling import trial
+
+    kinds()
+    return parse_policy(
+        text,
+        actions={name: action.arguments for name, action in actions().items()},
+        plugins={name: plugin.arguments for name, plugin in plugins().items()},
+        check=_check_arguments,
+        trial=trial.faults,
+        logged=logged,
+    )
+
+
+def _check_arguments(name: str, values: ArgumentValues) -> None:
+    """Make the plugin, as each session will, and see whether its kinds can be asked for. Raises ArgumentError."""
+    for kind in plugins()[name].kinds:
+        for key in kind.argument_keys() if isinstance(kind, Kind) else ():
+            if not _OBJECT_NAME.fullmatch(values[key]):
+                raise ArgumentError(key, values[key], "a name: lower-case letters, digits, - and .")
+    try:
+        plugins()[name](values)
+    except ArgumentError:
+        raise
+    except Exception:  # noqa: BLE001 - a stranger's defect: each session leaves the plugin out and tells of it
+        return
+
+
+def describe_policy(policy: Policy) -> dict[str, Any]:
+    """What ``policy`` comes to, as data for JSON: each argument's value and whether it is the default.
+
+    ``flags`` of a plugin holds only those that differ from the default. Durations are as a file gives them: ``1h30m``.
+    """
+    return {
+        "digest": policy.digest,
+        "actions": [
+            {"name": name, "arguments": _described(actions()[name].arguments, policy.configurations.get(name))}
+            for name in policy.actions
+        ],
+        "tiers": [
+            [
+                {
+                    "name": option.name,
+                    "flags": {flag: on for flag, on in option.enabled.items() if on != FLAGS[flag]},
+                    "arguments": _described(plugins()[option.name].arguments, option.arguments),
+                }
+                for option in tier
+            ]
+            for tier in policy.tiers
+        ],
+        "metrics": dict(policy.metrics),
+        "warnings": [str(warning) for warning in policy.warnings],
+    }
+
+
+def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    values, _ = read_arguments(declared, raw)
+    return {
+        key: {"value": _plain(value, values.declaration(key).kind), "default": key not in values.given}
+        for key, value in values.items()
+    }
+
+
+def _plain(value: Any, kind: ArgumentKind | None = None) -> Any:
+    """``value`` in the types of JSON."""
+    if kind == "duration" and value is not None:
+        return format_duration(value)
+    if isinstance(value, ArgumentValues):
+        return {key: _plain(item, value.declaration(key).kind) for key, item in value.items()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,115 @@
+"""Samples of what nodes really use: the answer to the question ``usage``, as it is in the log and in the state.
+
+A sample is a JSON object {"at": nanoseconds since the epoch, "source": text, "nodes": {name: {"cpu": percent,
+"memory": percent, "at": nanoseconds}}}, percent being numbers from 0 to 100, and a node's own time left out where its
+source gives none. What is not there, too old or unreadable is unknown, and
+never zero: a monitoring system that fails must not make its nodes look idle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from vcd.model.events import Answered
+from vcd.scheduling.framework.arguments import format_duration
+
+USAGE = "usage"
+"""The question's name in the log."""
+FRESH = 5 * 60 * 1_000_000_000
+"""Nanoseconds for which a sample holds (Volcano ``MetricsActiveTime``)."""
+_HUNDRED = 100.0
+_LATEST = 2**63
+
+
+class UsageError(ValueError):
+    """A sample that cannot be read; the message names field and value."""
+
+
+class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node uses of its cpu and memory, percent of its capacity, on average over the last minutes; ``at`` is
+    when its source measured that (ns since the epoch), 0 where it does not say."""
+
+    cpu: float
+    memory: float
+    at: int = 0
+
+    def is_fresh(self, now: int) -> bool:
+        """Whether it was measured lately enough to say something about ``now``."""
+        return not self.at or now - self.at <= FRESH
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """One sample: when it was taken (ns since the epoch), from where, and the nodes that are known."""
+
+    at: int
+    source: str
+    nodes: Mapping[str, NodeUsage]
+
+    def age(self, now: int) -> int:
+        """Nanoseconds since it was taken; one from the future, of a clock that is ahead, is new."""
+        return max(0, now - self.at)
+
+    def is_fresh(self, now: int) -> bool:
+        """Whether it still says something about ``now``."""
+        return self.age(now) <= FRESH
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What is known of usage at one time: the nodes' samples, or none of them, ``why`` not in a few words that are
+    the same each time, and the ``detail``."""
+
+    nodes: Mapping[str, NodeUsage]
+    why: str = ""
+    detail: str = ""
+
+
+_decoder = msgspec.json.Decoder(Samples)
+_encoder = msgspec.json.Encoder(order="deterministic")
+
+
+def read_samples(answer: bytes) -> Samples:
+    """The sample of an answer. Raises UsageError naming what is wrong with it."""
+    try:
+        samples = _decoder.decode(answer)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(str(error)) from error
+    return checked(samples)
+
+
+def checked(samples: Samples) -> Samples:
+    """The sample itself. Raises UsageError for a time or a percentage that cannot be."""
+    if not 0 <= samples.at < _LATEST:
+        raise UsageError(f"at: {samples.at} is no time in nanoseconds")
+    for name, usage in samples.nodes.items():
+        for field, value in (("cpu", usage.cpu), ("memory", usage.memory)):
+            if not (math.isfinite(value) and 0 <= value <= _HUNDRED):
+                raise UsageError(f"nodes.{name}.{field}: {value} is not from 0 to 100")
+        if not 0 <= usage.at < _LATEST:
+            raise UsageError(f"nodes.{name}.at: {usage.at} is no time in nanoseconds")
+    return samples
+
+
+def answered(samples: Samples) -> Answered:
+    """The event that brings a sample into the log. Raises UsageError."""
+    return Answered(USAGE, _encoder.encode(checked(samples)))
+
+
+def known_usage(answers: Mapping[str, bytes], now: int) -> Known:
+    """What the answers of a snapshot say about usage at ``now``; ``why`` says it when they say nothing."""
+    answer = answers.get(USAGE)
+    if answer is None:
+        return Known({}, "no sample yet")
+    try:
+        samples = read_samples(answer)
+    except UsageError as error:
+        return Known({}, "the last sample cannot be read", str(error))
+    if not samples.is_fresh(now):
+        age = format_duration(samples.age(now) // 10**9 * 10**9)
+        return Known({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
+    fresh = {name: usage for name, usage in samples.nodes.items() if usage.is_fresh(now)}
+    if samples.nodes and not fresh:
+        return Known({}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago")
+    return Known(fresh)

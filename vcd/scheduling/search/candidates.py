@@ -1,0 +1,527 @@
+"""Where tasks of one shape can go: predicates and scores over all nodes at once, kept up to date node by node.
+
+A table is made once per kind of tasks: a shape and namespace, labels and job where those matter, and what the parts
+themselves tell tasks apart by (``kind_of``). After a placement only the touched node is computed again, and while a
+node receives nothing but tasks of one shape its next values are read from a *level*: the whole computation made once
+for "every node has j more of these". ``Memory`` keeps tables from one session to the next; it is a cache only, and a
+decision never depends on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+SCALE = 1_000_000
+"""Scores are compared as integers: points times this, rounded half to even, score by score."""
+_NOWHERE = np.iinfo(np.int64).min
+_NOW = 1 << 61
+"""Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
+_FEW = 4
+"""Up to this many touched nodes are looked up one by one, more are computed as one column."""
+_COLUMNS = 500_000
+"""How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
+_FEWEST_TABLES = 32
+_DYNAMIC = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
+_SPARED = object()
+"""The kind of tasks to which a part does not apply."""
+
+Part = Predicate | Score
+Rows = npt.NDArray[np.intp]
+Kinds = tuple[Hashable, ...]
+StaticKey = tuple[Shape, str | None, Kinds]
+
+
+def fixed_point(points: Scores, weight: float) -> Scores:
+    """Weighed points in millionths, whole numbers (design law 5); float64 adds them exactly up to 2**53."""
+    scaled = points * SCALE if weight == 1 else points * weight * SCALE
+    return np.rint(scaled, out=scaled)
+
+
+@dataclass
+class _Static:
+    """What only the nodes' facts say about a shape: who passes, and the points."""
+
+    mask: Mask
+    points: Scores | None
+    normalised: tuple[tuple[Score, Scores], ...]
+
+
+class _Moving(NamedTuple):
+    """The moving parts that apply to some tasks: those that tell kinds apart, and whether labels and job do."""
+
+    parts: tuple[Part, ...]
+    telling: tuple[Part, ...]
+    by_labels: bool
+    by_job: bool
+
+
+def _owner_of_claims(task: Task) -> str | None:
+    """Whose claims a task's volumes are: its namespace's where it names some, its own where it makes some."""
+    volumes = task.shape.spec.volumes
+    if not volumes:
+        return None
+    return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
+
+
+def _kinds(parts: tuple[Part, ...], task: Task) -> Kinds:
+    return tuple([part.kind_of(task) if part.applies(task) else _SPARED for part in parts]) if parts else ()
+
+
+class Evaluator:
+    """The predicates and scores of a session's plugins, and the tables made with them."""
+
+    def __init__(
+        self, session: Session, predicates: Sequence[Predicate], scores: Sequence[Score], memory: Memory
+    ) -> None:
+        self.session = session
+        self.nodes: Nodes = session.nodes
+        self.predicates = tuple(predicates)
+        self.scores = tuple(scores)
+        self.parts: tuple[Part, ...] = (*predicates, *scores)
+        self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
+        self._of_applying: dict[tuple[int, ...], _Moving] = {}
+        telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
+        self._fixed_telling = tuple(part for part in telling if not part.depends)
+        self._used_telling = tuple(part for part in telling if part.depends)
+        self._telling_predicates = tuple(part for part in self.predicates if tells_kinds(part))
+        self._fixed_predicates = tuple(part for part in self.predicates if not part.depends)
+        self._fixed_scores = tuple(part for part in self.scores if not part.depends and part.weight)
+        self.usage_predicates = tuple(part for part in self.predicates if part.depends & Depends.USAGE)
+        self.usage_scores = tuple(part for part in self.scores if part.depends & Depends.USAGE and part.weight)
+        self.memory = memory
+        self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
+        self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
+        self.limit = (1 << 59) >> self.bits
+        kinds = sorted({kind for part in self.parts for kind in part.reads})
+        self.versions = (
+            session.policy_digest,
+            tuple((part.owner, part.name) for part in self.parts if not part.depends & _DYNAMIC),
+            *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
+        )
+        self.evaluations = 0
+        """How many times predicates and scores were computed over the nodes."""
+        memory.open(self)
+
+    def table(self, task: Task) -> Candidates:
+        """The table of the task's kind."""
+        key, moving = self._sorted(task)
+        table = self.memory.tables.get(key)
+        if table is None:
+            table = self.memory.tables[key] = Candidates(self, task, moving)
+        elif table.session is not self.session:
+            table.reopen(self, task, moving)
+        self.memory.used(key, table)
+        return table
+
+    def kind(self, task: Task) -> Hashable:
+        """What tasks have in common that find the same nodes, as things are now: they share a table."""
+        return self._sorted(task)[0]
+
+    def _sorted(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
+        """The key of a task's table, and the moving parts that apply to the task."""
+        applying = tuple([index for index, part in enumerate(self._moving) if part.applies(task)])
+        moving = self._of_applying.get(applying)
+        if moving is None:
+            moving = self._of_applying[applying] = self._those_of(applying)
+        key = (
+            self.static_key(task),
+            task.namespace,
+            applying,  # which parts apply can change when a pod with terms of its own is placed
+            task.labels if moving.by_labels else None,
+            task.job.key if moving.by_job else None,
+            _kinds(self._used_telling, task),
+            tuple([part.kind_of(task) for part in moving.telling]) if moving.telling else (),
+        )
+        return key, moving.parts
+
+    def _those_of(self, applying: tuple[int, ...]) -> _Moving:
+        parts = tuple(self._moving[index] for index in applying)
+        telling = tuple(part for part in parts if tells_kinds(part))
+        by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
+        return _Moving(parts, telling, by_labels, by_job)
+
+    def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
+        """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
+        return any(
+            isinstance(part, Predicate) and (part.applies(task) or part.keeps_away(task, evicted))
+            for part in self._moving
+        )
+
+    def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
+        """Per task of a job what those have in common of which one finds a node where another does, as things are."""
+        known: dict[Hashable, Hashable] = {}
+        telling = self._telling_predicates
+        found: list[Hashable] = []
+        for task in tasks:
+            shape = task.shape
+            key = (shape, task.labels, task.key if shape.spec.volumes else None, _kinds(telling, task))
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = self.kind(task) if self.moves(task) else (self.static_key(task), key[3])
+            found.append(kind)
+        return found
+
+    def static_key(self, task: Task) -> StaticKey:
+        """What the static part depends on beside the nodes' facts: the shape, whose its claims are, and what the parts
+        that depend on facts alone tell tasks apart by."""
+        return task.shape, _owner_of_claims(task), _kinds(self._fixed_telling, task)
+
+    def static(self, task: Task) -> _Static:
+        """The static part for a task; tables that share it keep it alive."""
+        key = self.static_key(task)
+        found = self.memory.statics.get(key)
+        if found is None:
+            found = self.memory.statics[key] = self._static(task)
+        return found
+
+    def _static(self, task: Task) -> _Static:
+        self.evaluations += 1
+        count = len(self.nodes)
+        mask = np.ones(count, np.bool_)
+        for predicate in self._fixed_predicates:
+            if predicate.applies(task):
+                mask &= predicate.mask(task, self.nodes.usage)
+        points: Scores | None = None
+        normalised = []
+        for score in self._fixed_scores:
+            if not score.applies(task):
+                continue
+            raw = score.raw(task, self.nodes.usage)
+            if raw.size == 0 or (raw == raw[0]).all():
+                continue  # the same for all nodes: it tells none apart
+            if score.normalised:
+                normalised.append((score, raw))
+            else:
+                added = fixed_point(raw, score.weight)
+                points = added if points is None else points + added
+        return _Static(mask, points, tuple(normalised))
+
+    def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
+        """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
+
+        ``points`` are in fixed point, and overwritten.
+        """
+        np.minimum(points, self.limit, out=points)
+        np.maximum(points, -self.limit, out=points)
+        keys = points.astype(np.int64)
+        keys <<= self.bits
+        keys += self.ties if rows is None else self.ties[rows]
+        np.add(keys, _NOW, out=keys, where=now)
+        np.putmask(keys, ~mask, _NOWHERE)
+        return keys
+
+
+class Candidates:
+    """The nodes for one kind of tasks, with keys by which the best is the largest."""
+
+    def __init__(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
+        self.reopen(evaluator, task, moving)
+
+    def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
+        """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
+        before = getattr(self, "static", None)
+        self.session = evaluator.session
+        self._evaluator = evaluator
+        self._task = task
+        self.static = evaluator.static(task)
+        self.static_key = evaluator.static_key(task)
+        self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
+        self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
+        self._levels: list[Ints] = []
+        self._used = tuple(predicate for predicate in evaluator.usage_predicates if predicate.applies(task))
+        self._rated = tuple(score for score in evaluator.usage_scores if score.applies(task))
+        self._simple = not (moving or self.static.normalised or any(score.normalised for score in self._rated))
+        self._combined_at = -1
+        if before is not self.static:
+            self._position = -1
+        if before is not self.static or self._moving_predicates:
+            self._reasons: tuple[tuple[int, int], dict[str, int]] | None = None
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def best(self) -> int | None:
+        """The row of the best node, None when none passes."""
+        keys = self.keys()
+        if not keys.size:
+            return None
+        row = int(keys.argmax())
+        return None if keys[row] == _NOWHERE else row
+
+    def passes(self, row: int) -> bool:
+        """Whether one node takes the task, now or when room is freed."""
+        return bool(self.keys()[row] != _NOWHERE)
+
+    def keys(self) -> Ints:
+        """The current keys of all nodes; the smallest int64 marks those that do not pass."""
+        self._catch_up()
+        return self._keys if self._simple else self._combine()
+
+    def passing(self) -> Mask:
+        """The nodes that take the task, now or when room is freed."""
+        result: Mask = self.keys() != _NOWHERE
+        return result
+
+    def hopeful(self) -> Mask:
+        """The nodes that take the task, or would if the right pods were evicted from them."""
+        task, usage = self._task, self._evaluator.nodes.usage
+        result = self.static.mask.copy()
+        for predicate in (*self._used, *self._moving_predicates):
+            failed = ~predicate.mask(task, usage)
+            if failed.any():
+                result &= ~predicate.hopeless(task, usage, failed)
+        return result
+
+    def ranked(self, among: Mask) -> list[int]:
+        """Rows of the nodes ``among``, the best rated first, whether they have room or not."""
+        _, _, points = self._by_usage(self._evaluator.nodes.usage, None)
+        self._add_comparing(points, among)
+        keys = self._evaluator.key_of(among, np.zeros_like(among), points, None)
+        best_first: list[int] = np.argsort(keys)[::-1][: int(among.sum())].tolist()
+        return best_first
+
+    def passes_on(self, row: int) -> bool:
+        """Whether one node passes all predicates as things are now, its room aside."""
+        if not self.static.mask[row]:
+            return False
+        usage = self._evaluator.nodes.usage.take(np.array([row], np.intp))
+        return all(predicate.mask(self._task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
+
+    def passing_on_all(self) -> Mask:
+        """``passes_on`` of every node."""
+        usage = self._evaluator.nodes.usage
+        usage = usage.take(np.arange(len(usage)))
+        result = self.static.mask.copy()
+        for predicate in (*self._used, *self._moving_predicates):
+            result &= predicate.mask(self._task, usage)
+        return result
+
+    # --- keeping up ---------------------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        log = self._evaluator.memory.log
+        end = len(log)
+        start = self._position
+        if start == end:
+            return
+        self._position = end
+        if start < 0:
+            self._renew(None)
+            return
+        touched = log[start:end]
+        if len(touched) > 1:
+            touched = sorted(set(touched))
+        if len(touched) > _FEW or not self._simple:
+            self._renew(np.array(touched, np.intp))
+            return
+        shape = self._task.shape
+        nodes = self._evaluator.nodes
+        for row in touched:
+            count = nodes.sole(row, shape)
+            if count is None:
+                self._renew(np.array([row], np.intp))
+            else:
+                self._put(row, self._level(count)[row])
+
+    def _renew(self, rows: Rows | None) -> None:
+        usage = self._evaluator.nodes.usage
+        if rows is not None:
+            usage = usage.take(rows)
+        passed, now, points = self._by_usage(usage, rows)
+        if self._simple:
+            if rows is not None:
+                self._put(rows, self._evaluator.key_of(passed, now, points, rows))
+            elif passed.any():
+                self._keys = self._evaluator.key_of(passed, now, points, None)
+            else:
+                self._keys = self._evaluator.memory.nowhere  # a table that failed everywhere costs no column
+        elif rows is None:
+            self._passed, self._now, self._points = passed, now, points
+        else:
+            self._passed[rows], self._now[rows], self._points[rows] = passed, now, points
+        self._combined_at = -1
+
+    def _put(self, rows: Rows | int, keys: Any) -> None:
+        if self._keys is self._evaluator.memory.nowhere:
+            if not np.any(keys != _NOWHERE):
+                return
+            self._keys = self._keys.copy()
+        self._keys[rows] = keys
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it holds no columns of its own, since no node passes."""
+        return (
+            self._simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
+        )
+
+    def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
+        """Who passes, who has room now, and the points, as far as facts and usage say."""
+        self._evaluator.evaluations += 1
+        task, static = self._task, self.static
+        now = fits(task.floor, usage.idle)
+        if self._evaluator.nodes.awaits_room:
+            passed = fits(task.floor, usage.future_idle)
+            now &= passed
+            passed &= static.mask if rows is None else static.mask[rows]
+        else:
+            passed = now & (static.mask if rows is None else static.mask[rows])
+        for predicate in self._used:
+            passed &= predicate.mask(task, usage)
+        points: Scores | None = None
+        for score in self._rated:
+            if not score.normalised:
+                added = fixed_point(score.raw(task, usage), score.weight)
+                points = added if points is None else np.add(points, added, out=points)
+        if points is None:
+            points = np.zeros(len(usage))
+        if static.points is not None:
+            points += static.points if rows is None else static.points[rows]
+        return passed, now, points
+
+    def _level(self, count: int) -> Ints:
+        """Keys if every node had ``count`` more tasks of this shape than when the session began."""
+        levels = self._levels
+        while len(levels) <= count:
+            usage = self._evaluator.nodes.opened.plus(self._task.deltas.allocate, len(levels))
+            levels.append(self._evaluator.key_of(*self._by_usage(usage, None), None))
+        return levels[count]
+
+    def _combine(self) -> Ints:
+        """Keys with what depends on other pods, the job, queues, time, and the set of nodes that pass."""
+        stamp = self.session.changes
+        if self._combined_at == stamp:
+            return self._keys
+        task, usage = self._task, self._evaluator.nodes.usage
+        passed = self._passed.copy()
+        for predicate in self._moving_predicates:
+            passed &= predicate.mask(task, usage)
+        # as Volcano: nodes with room now are rated among themselves, the others only when there are none
+        now = self._now & passed
+        candidates = now if now.any() else passed
+        points = self._points.copy()
+        self._add_comparing(points, candidates)
+        self._keys = self._evaluator.key_of(passed, now, points, None)
+        self._combined_at = stamp
+        return self._keys
+
+    def _add_comparing(self, points: Scores, candidates: Mask) -> None:
+        """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
+        task, usage = self._task, self._evaluator.nodes.usage
+        for score, raw in self.static.normalised:
+            points += fixed_point(score.normalise(raw, candidates), score.weight)
+        for score in self._rated:
+            if score.normalised:
+                points += fixed_point(score.normalise(score.raw(task, usage), candidates), score.weight)
+        for score in self._moving_scores:
+            raw = score.raw(task, usage)
+            points += fixed_point(score.normalise(raw, candidates) if score.normalised else raw, score.weight)
+
+    # --- reasons ------------------------------------------------------------------------------------------------------
+
+    def reasons(self) -> dict[str, int]:
+        """Why nodes do not take the task: reasons in words and the number of nodes, each node by its first one."""
+        self._catch_up()
+        stamp = (self._position, self.session.changes if self._moving_predicates else 0)
+        if self._reasons is None or self._reasons[0] != stamp:
+            self._reasons = (stamp, self._count_reasons())
+        return self._reasons[1]
+
+    def _count_reasons(self) -> dict[str, int]:
+        self._evaluator.evaluations += 1
+        counts: Counter[str] = Counter()
+        task, usage, nodes = self._task, self._evaluator.nodes.usage, self._evaluator.nodes
+        room = usage.future_idle
+        short = task.floor[:, None] > room
+        remaining = ~short.any(axis=0)
+        for column, name in enumerate(nodes.resources):
+            lacking = int(short[column].sum())
+            if lacking:
+                counts["Too many pods" if name == "pods" else f"Insufficient {name}"] += lacking
+        for predicate in self._evaluator.predicates:
+            if not predicate.applies(task):
+                continue
+            failed = remaining & ~predicate.mask(task, usage)
+            if failed.any():
+                counts.update(predicate.reasons(task, usage, failed))
+            remaining &= ~failed
+        return dict(sorted(counts.items()))
+
+
+class Memory:
+    """What tables computed, from session to session. A cache: with or without it a decision is the same."""
+
+    def __init__(self) -> None:
+        self.tables: dict[Any, Candidates] = {}
+        self.statics: dict[StaticKey, _Static] = {}
+        self.nowhere: Ints = np.zeros(0, np.int64)
+        """The keys of every table in which no node passes; never changed."""
+        self._recent: dict[Any, Candidates] = {}
+        self._most = 0
+        self.log: list[int] = []
+        self._facts: NodeFacts | None = None
+        self._key: Any = None
+        self._nodes: Nodes | None = None
+
+    def reset(self) -> None:
+        """Forget everything: a session ended in the midst of its work, and tables may say what never was."""
+        self._forget()
+        self._facts = self._nodes = self._key = None
+
+    def open(self, evaluator: Evaluator) -> None:
+        """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before."""
+        nodes = evaluator.nodes
+        key = (evaluator.versions, evaluator.session.seed, nodes.resources)
+        if self._facts is not nodes.facts or self._key != key or self._nodes is None:
+            self._forget()
+            self.nowhere = np.full(len(nodes), _NOWHERE)
+            self.nowhere.flags.writeable = False
+        else:
+            last = self._nodes.usage.matrix
+            changed = np.flatnonzero((last != nodes.usage.matrix).any(axis=0)).tolist()
+            self._drop_unused()
+            self.log.extend(changed)
+        nodes.log = self.log
+        self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
+        self._facts, self._key, self._nodes = nodes.facts, key, nodes
+
+    def used(self, key: Any, table: Candidates) -> None:
+        """Note that a table is used; of those used longest ago, only the ones without columns stay."""
+        recent = self._recent
+        recent.pop(key, None)
+        recent[key] = table
+        if len(recent) > self._most:
+            oldest = next(iter(recent))
+            last = recent.pop(oldest)
+            if not last.is_light:
+                self.tables.pop(oldest, None)
+                self.statics.pop(last.static_key, None)
+
+    def _drop_unused(self) -> None:
+        """Keep the tables that the last session used, and start the log over once all of them are caught up."""
+        last = self._nodes
+        self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
+        self.statics = {table.static_key: table.static for table in self.tables.values()}
+        self._recent = {key: table for key, table in self._recent.items() if key in self.tables}
+        if len(self.log) > 1_000_000:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.tables.clear()
+        self.statics.clear()
+        self._recent.clear()
+        self.log.clear()

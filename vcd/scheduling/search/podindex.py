@@ -1,0 +1,505 @@
+"""Where pods are: how many that match a selector, or that have a certain term or port, sit on each node.
+
+A session has one index (``index_of``). Nothing is computed before a task needs it. What was asked once is kept, and
+follows placements and their reverses (``PodIndex.placed``, ``PodIndex.removed``) by the touched node alone. Selectors
+are evaluated over distinct label sets, namespaces once a session, terms once per distinct owner; so running pods that
+nobody asks about, and that ask nothing themselves, cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Namespace, Pod
+from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=np.generic)
+H = TypeVar("H", bound="Held[Any]")
+
+_FEW = 64
+"""Up to this many numbers a sum is kept as a dict; more become an array."""
+_MANY = 1024
+"""A selector that more label sets than this match is looked up by label set at each placement, not filed under it."""
+_NAMESPACE_NAME = "kubernetes.io/metadata.name"
+
+
+class Sums:
+    """Counts by number (a node's row, a domain's code): a dict while few are not zero, an array from then on."""
+
+    __slots__ = ("_array", "_few", "size", "total")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.total = 0
+        self._few: dict[int, int] = {}
+        self._array: Ints | None = None
+
+    def add(self, number: int, times: int) -> None:
+        """Count ``times`` more of a number; -1 stands for none and is not counted."""
+        if number < 0:
+            return
+        self.total += times
+        if self._array is not None:
+            self._array[number] += times
+            return
+        count = self._few.pop(number, 0) + times
+        if count:
+            self._few[number] = count
+            if len(self._few) > _FEW:
+                self._array = self._as_array()
+
+    def add_all(self, numbers: npt.NDArray[np.signedinteger]) -> None:
+        """Count one more for each entry; -1 is not counted."""
+        counted = numbers[numbers >= 0]
+        if len(counted) <= _FEW:
+            for number in counted.tolist():
+                self.add(number, 1)
+            return
+        self._array = self._as_array() + np.bincount(counted, minlength=self.size + 1)
+        self.total += len(counted)
+
+    def _as_array(self) -> Ints:
+        array = np.zeros(self.size + 1, np.int64)
+        for number, count in self._few.items():
+            array[number] = count
+        return array
+
+    def counts(self) -> Ints:
+        """Counts by number, and one more entry, 0, which an index of -1 finds. Not to be changed."""
+        return self._as_array() if self._array is None else self._array
+
+    def positive(self) -> Mask:
+        """Which numbers have a count above 0; one more entry, False, is what an index of -1 finds."""
+        if self._array is not None:
+            return self._array > 0
+        mask = np.zeros(self.size + 1, np.bool_)
+        for number, count in self._few.items():
+            mask[number] = count > 0
+        return mask
+
+
+class Domains:
+    """The domains of a topology key: per node the number of its value (``codes``, -1 for none), and how many there
+    are; ``present`` marks the domains that have a node."""
+
+    __slots__ = ("codes", "present", "size")
+
+    def __init__(self, codes: npt.NDArray[np.signedinteger], size: int) -> None:
+        self.codes: Rows = codes.astype(np.intp)
+        self.size = size
+        self.present: Mask = np.bincount(self.codes[self.codes >= 0], minlength=size) > 0
+
+    def by_node(self, by_domain: npt.NDArray[V]) -> npt.NDArray[V]:
+        """Values by domain as values by node; nodes without a domain get the last value."""
+        result: npt.NDArray[V] = by_domain[self.codes]
+        return result
+
+
+def domains_of(facts: NodeFacts, key: str) -> Domains:
+    """The domains that a label divides the nodes into."""
+
+    def make() -> Domains:
+        codes, values = facts.label(key)
+        return Domains(codes, len(values))
+
+    found: Domains = facts.kept(("domains", key), make)
+    return found
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Namespaces: those named, and those whose labels a selector (None: no further ones) matches."""
+
+    names: tuple[str, ...]
+    selector: Selector | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which pods to count: labels that a selector matches, in namespaces that all scopes hold; pods that are being
+    deleted only with ``leaving``."""
+
+    selector: Selector
+    scopes: tuple[Scope, ...]
+    leaving: bool = True
+
+
+# --- label sets ---------------------------------------------------------------------------------------------------
+
+
+class _LabelColumn:
+    """One label over the distinct label sets: codes, and the sets in order of their code."""
+
+    def __init__(self, key: str, label_sets: Sequence[Mapping[str, str] | None]) -> None:
+        code_of: dict[str | None, int] = {None: -1}
+        texts = (labels.get(key) if labels else None for labels in label_sets)
+        codes = [code_of.setdefault(text, len(code_of) - 1) for text in texts]
+        self._codes = np.array(codes, np.int32)
+        self._code_of = code_of
+        self._order: Rows = np.argsort(self._codes, kind="stable")
+        self._sorted = self._codes[self._order]
+
+    def sets_having(self, values: Iterable[str]) -> Rows:
+        """The label sets that have one of the values."""
+        return _chosen(self._order, self._sorted, np.array(self._wanted(values), np.int32))
+
+    def holds(self, need: Requirement, sets: Rows) -> Mask:
+        """Which of some label sets meet a requirement."""
+        codes = self._codes[sets]
+        by_presence = need.operator in (EXISTS, DOES_NOT_EXIST)
+        met: Mask = codes >= 0 if by_presence else np.isin(codes, self._wanted(need.values))
+        return met if need.operator in (IN, EXISTS) else ~met
+
+    def _wanted(self, values: Iterable[str]) -> list[int]:
+        return [self._code_of[value] for value in values if value in self._code_of]
+
+
+class _LabelSets:
+    """The session's distinct label sets, a column per label that is asked for."""
+
+    def __init__(self, label_sets: Sequence[Mapping[str, str] | None]) -> None:
+        self.label_sets = label_sets
+        self._columns: dict[str, _LabelColumn] = {}
+
+    def matching(self, selector: Selector) -> Rows:
+        """The numbers of the label sets that a selector matches (and perhaps of freed ones, which no pod has)."""
+        if selector.nothing:
+            return np.empty(0, np.intp)
+        needs = sorted(selector.requirements, key=lambda need: need.operator != IN)
+        if needs and needs[0].operator == IN:
+            sets = self._column(needs[0].key).sets_having(needs.pop(0).values)
+        else:
+            sets = np.arange(len(self.label_sets))
+        for need in needs:
+            sets = sets[self._column(need.key).holds(need, sets)]
+        return sets
+
+    def _column(self, key: str) -> _LabelColumn:
+        found = self._columns.get(key)
+        if found is None:
+            found = self._columns[key] = _LabelColumn(key, self.label_sets)
+        return found
+
+
+def _chosen(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
+    """Entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
+    firsts, lasts = np.searchsorted(ordered, wanted, "left"), np.searchsorted(ordered, wanted, "right")
+    parts = [order[first:last] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True) if first < last]
+    return np.concatenate(parts) if parts else np.empty(0, np.intp)
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+class Tally:
+    """The pods that a question is about, counted by node, and by each division of the nodes that is asked for."""
+
+    __slots__ = ("_by_domain", "_by_row", "_inside", "_leaving", "_sets")
+
+    def __init__(self, nodes: int, inside: Mask, leaving: bool, sets: Mask | None) -> None:
+        self._by_row = Sums(nodes)
+        self._by_domain: dict[Domains, Sums] = {}
+        self._inside = inside
+        self._leaving = leaving
+        self._sets = sets
+
+    def is_about(self, labels: int, namespace: int, leaving: bool) -> bool:
+        """Whether it counts a pod; ``labels`` must be among the sets that it is filed under, if it is."""
+        if leaving and not self._leaving:
+            return False
+        return bool(self._inside[namespace]) and (self._sets is None or bool(self._sets[labels]))
+
+    def add(self, row: int, times: int) -> None:
+        """Count ``times`` more pods on a node."""
+        self._by_row.add(row, times)
+        for domains, sums in self._by_domain.items():
+            sums.add(int(domains.codes[row]), times)
+
+    def add_all(self, rows: npt.NDArray[np.signedinteger]) -> None:
+        """Count one more pod for each entry; only before anything was asked."""
+        self._by_row.add_all(rows)
+
+    @property
+    def total(self) -> int:
+        """All pods that it counts."""
+        return self._by_row.total
+
+    def by_node(self) -> Ints:
+        """Pods per row of the nodes. Not to be changed."""
+        return self._by_row.counts()[:-1]
+
+    def by_domain(self, domains: Domains) -> Sums:
+        """Pods per domain."""
+        found = self._by_domain.get(domains)
+        if found is None:
+            found = self._by_domain[domains] = Sums(domains.size)
+            counts = self.by_node()
+            rows = np.flatnonzero(counts)
+            found.add_all(np.repeat(domains.codes[rows], counts[rows]))
+        return found
+
+
+class Held(Generic[K]):
+    """What placed pods have of their own (terms, ports): per distinct thing the number of pods by domain.
+
+    A subclass tells which shapes have any, what a pod has, and how each thing divides the nodes.
+    """
+
+    def __init__(self, index: PodIndex) -> None:
+        self.sums: dict[K, Sums] = {}
+        self._index = index
+        self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}
+        flags = index.session.shape_flags
+        self._having: list[bool] = flags(self.has).tolist()
+        self._by_labels: list[bool] = []
+        if any(self._having):
+            self._by_labels = flags(lambda shape: self.has(shape) and self.minds_labels(shape)).tolist()
+            self._load()
+
+    def has(self, shape: Shape) -> bool:
+        """Whether pods of a shape have any."""
+        raise NotImplementedError
+
+    def minds_labels(self, shape: Shape) -> bool:
+        """Whether pods of one shape and namespace have different things when their labels differ."""
+        return False
+
+    def things_of(self, pod: Pod) -> Sequence[K]:
+        """What a pod has."""
+        raise NotImplementedError
+
+    def domains(self, thing: K) -> Domains:
+        """How a thing divides the nodes."""
+        raise NotImplementedError
+
+    def appeared(self, thing: K) -> None:
+        """Called for each thing that was not there before."""
+
+    def _load(self) -> None:
+        """Count what is placed, one class of owners at a time."""
+        index, tasks = self._index, self._index.tasks
+        placed = index.placed_rows
+        rows = placed[np.array(self._having)[tasks.shape[placed]]]
+        shapes, namespaces = tasks.shape[rows], tasks.namespace[rows]
+        labels = np.where(np.array(self._by_labels)[shapes], tasks.labels[rows], -1)
+        order = np.lexsort((labels, namespaces, shapes))
+        owners = np.stack([shapes, namespaces, labels])[:, order]
+        firsts = np.flatnonzero(np.diff(owners, prepend=-2).any(axis=0))
+        for part in np.split(rows[order], firsts[1:]):
+            for sums, codes in self._owner(int(part[0])) if len(part) else ():
+                sums.add_all(codes[tasks.node[part]])
+        for row, node, times in index.moved():
+            self.move(row, node, times)
+
+    def _owner(self, row: int) -> list[tuple[Sums, Rows]]:
+        """The sums that a pod counts in, with the codes of the nodes."""
+        tasks = self._index.tasks
+        shape = int(tasks.shape[row])
+        key = (shape, int(tasks.namespace[row]), int(tasks.labels[row]) if self._by_labels[shape] else -1)
+        found = self._owners.get(key)
+        if found is None:
+            pod = tasks.pods[row]
+            assert pod is not None
+            found = self._owners[key] = [self._sums_of(thing) for thing in self.things_of(pod)]
+        return found
+
+    def _sums_of(self, thing: K) -> tuple[Sums, Rows]:
+        domains = self.domains(thing)
+        sums = self.sums.get(thing)
+        if sums is None:
+            sums = self.sums[thing] = Sums(domains.size)
+            self.appeared(thing)
+        return sums, domains.codes
+
+    def move(self, row: int, node: int, times: int) -> None:
+        """A pod (by its row) came to a node (times 1) or left it (-1)."""
+        if self._having[self._index.tasks.shape[row]]:
+            for sums, codes in self._owner(row):
+                sums.add(int(codes[node]), times)
+
+
+class PodIndex:
+    """Placed pods of a session: on a node, not ended; pipelined ones and those being deleted included."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.tasks = session.snapshot.tasks
+        self._tallies: dict[Question, Tally] = {}
+        self._by_labels: dict[int, list[Tally]] = {}
+        self._wide: list[Tally] = []
+        self._held: dict[type[Held[Any]], Held[Any]] = {}
+        self._inside: dict[tuple[Scope, ...], Mask] = {}
+        self._moved: dict[int, dict[tuple[int, int], int]] = {}
+
+    # --- following the session ----------------------------------------------------------------------------------------
+
+    def placed(self, task: Task, row: int) -> None:
+        """A task came to the node of a row."""
+        self._move(task.row, task.labels, row, 1)
+
+    def removed(self, task: Task, row: int) -> None:
+        """A task left the node of a row: its placement was taken back, or it is evicted."""
+        self._move(task.row, task.labels, row, -1)
+
+    def _move(self, row: int, labels: int, node: int, times: int) -> None:
+        moved = self._moved.setdefault(labels, {})
+        net = moved.pop((row, node), 0) + times
+        if net:
+            moved[row, node] = net
+        if self._tallies:
+            namespace = int(self.tasks.namespace[row])
+            for tally in (*self._by_labels.get(labels, ()), *self._wide):
+                if tally.is_about(labels, namespace, bool(self._leaving[row])):
+                    tally.add(node, times)
+        for held in self._held.values():
+            held.move(row, node, times)
+
+    def moved(self) -> Iterable[tuple[int, int, int]]:
+        """What this session changed so far: rows of pods, their nodes, 1 for come and -1 for gone."""
+        return ((row, node, net) for moves in self._moved.values() for (row, node), net in moves.items())
+
+    # --- counting -----------------------------------------------------------------------------------------------------
+
+    def tally(self, question: Question) -> Tally:
+        """The pods that a question is about; it stays up to date for the rest of the session."""
+        found = self._tallies.get(question)
+        if found is None:
+            found = self._tallies[question] = self._count(question)
+        return found
+
+    def count(self, selector: Selector, scope: Scope, leaving: bool = True) -> Ints:
+        """Placed pods per row of the nodes that a selector matches in a scope; ``leaving`` counts those being
+        deleted too. Not to be changed."""
+        return self.tally(Question(selector, (scope,), leaving)).by_node()
+
+    def _count(self, question: Question) -> Tally:
+        sets = self._label_sets.matching(question.selector)
+        inside = self._inside_of(question.scopes)
+        wide: Mask | None = None
+        if len(sets) > _MANY:
+            wide = np.zeros(len(self._label_sets.label_sets), np.bool_)
+            wide[sets] = True
+        tally = Tally(len(self.session.nodes), inside, question.leaving, wide)
+        self._count_placed(tally, question, sets, wide)
+        self._count_moved(tally, sets if wide is None else None)
+        if wide is not None:
+            self._wide.append(tally)
+        else:
+            for labels in sets.tolist():
+                self._by_labels.setdefault(labels, []).append(tally)
+        return tally
+
+    def _count_placed(self, tally: Tally, question: Question, sets: Rows, wide: Mask | None) -> None:
+        tasks = self.tasks
+        if wide is not None:
+            rows = self.placed_rows[wide[tasks.labels[self.placed_rows]]]
+        else:
+            order, ordered = self._rows_by_labels
+            rows = _chosen(order, ordered, sets)
+        counted = self._inside_of(question.scopes)[tasks.namespace[rows]]
+        if not question.leaving:
+            counted &= ~self._leaving[rows]
+        tally.add_all(tasks.node[rows[counted]])
+
+    def _count_moved(self, tally: Tally, sets: Rows | None) -> None:
+        chosen = self._moved if sets is None else [labels for labels in sets.tolist() if labels in self._moved]
+        for labels in chosen:
+            for (row, node), net in self._moved[labels].items():
+                if tally.is_about(labels, int(self.tasks.namespace[row]), bool(self._leaving[row])):
+                    tally.add(node, net)
+
+    @cached_property
+    def placed_rows(self) -> Rows:
+        """The rows of the pods that were placed when the session began."""
+        tasks = self.tasks
+        return np.flatnonzero((tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+
+    @cached_property
+    def _rows_by_labels(self) -> tuple[Rows, npt.NDArray[np.int32]]:
+        placed = self.placed_rows
+        order = placed[np.argsort(self.tasks.labels[placed], kind="stable")]
+        return order, self.tasks.labels[order]
+
+    @cached_property
+    def _leaving(self) -> Mask:
+        """Pods that are being deleted, by row."""
+        tasks = self.tasks
+        leaving: Mask = tasks.status == TaskStatus.RELEASING
+        for row in np.flatnonzero(tasks.status == TaskStatus.UNKNOWN).tolist():
+            pod = tasks.pods[row]
+            leaving[row] = pod is not None and pod.metadata.deletion_timestamp is not None
+        return leaving
+
+    @cached_property
+    def _label_sets(self) -> _LabelSets:
+        return _LabelSets(self.session.snapshot.label_sets)
+
+    # --- namespaces ---------------------------------------------------------------------------------------------------
+
+    def is_inside(self, task: Task, scopes: tuple[Scope, ...]) -> bool:
+        """Whether a task's namespace is in all scopes."""
+        return bool(self._inside_of(scopes)[self.tasks.namespace[task.row]])
+
+    def _inside_of(self, scopes: tuple[Scope, ...]) -> Mask:
+        """Which of the session's namespaces are in all scopes."""
+        found = self._inside.get(scopes)
+        if found is None:
+            found = np.ones(len(self.session.snapshot.namespaces), np.bool_)
+            for scope in scopes:
+                found &= self._in_scope(scope)
+            self._inside[scopes] = found
+        return found
+
+    def _in_scope(self, scope: Scope) -> Mask:
+        names = self.session.snapshot.namespaces
+        inside = np.zeros(len(names), np.bool_)
+        inside[[self._namespace_numbers[name] for name in scope.names if name in self._namespace_numbers]] = True
+        if scope.selector is not None:
+            for number, name in enumerate(names):
+                inside[number] |= name is not None and scope.selector.matches(self._labels_of_namespace(name))
+        return inside
+
+    @cached_property
+    def _namespace_numbers(self) -> dict[str, int]:
+        names = self.session.snapshot.namespaces
+        return {name: number for number, name in enumerate(names) if name is not None}
+
+    def _labels_of_namespace(self, name: str) -> dict[str, str]:
+        """A namespace's labels; the API server gives each its name as one."""
+        found = self.session.snapshot.others.get("Namespace", {}).get(name)
+        labels = found.metadata.labels if isinstance(found, Namespace) else {}
+        return {**labels, _NAMESPACE_NAME: name}
+
+    # --- what placed pods have ----------------------------------------------------------------------------------------
+
+    def held(self, kind: type[H]) -> H:
+        """What placed pods have of a kind, counted when it is first asked for and up to date from then on."""
+        found = self._held.get(kind)
+        if found is None:
+            found = self._held[kind] = kind(self)
+        return cast(H, found)
+
+
+def index_of(session: Session) -> PodIndex:
+    """The session's one index."""
+    return session.service(PodIndex, lambda: PodIndex(session))

@@ -1,0 +1,88 @@
+"""Which pods a pod's Services and its set of pods select: those that kube-scheduler spreads by default.
+
+Kubernetes ``pkg/scheduler/framework/plugins/helper/spread.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vcd.model.objects import Pod, ReplicaSet, ReplicationController, Service, StatefulSet
+from vcd.model.selectors import EVERYTHING, IN, LabelSelector, Selector, SelectorError
+from vcd.scheduling.search.podterms import narrowed
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+
+_Key = tuple[str, str]
+_SETS: Final[dict[_Key, type[ReplicaSet] | type[StatefulSet]]] = {
+    ("ReplicaSet", "apps/v1"): ReplicaSet,
+    ("StatefulSet", "apps/v1"): StatefulSet,
+}
+_CONTROLLER: Final = ("ReplicationController", "v1")
+_NO_OWNER: Final = ("", "")
+
+_Services = dict[str, list[tuple[tuple[str, str], ...]]]
+
+
+class PodsAlike:
+    """The selectors of a session's pods, found once for all pods of one namespace, labels and owner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._services: _Services = session.kept_of("Service", "selectors by namespace", self._by_namespace)
+        self._owned = any(session.snapshot.others.get(kind) for kind in ("ReplicaSet", "StatefulSet", _CONTROLLER[0]))
+        self._found: dict[tuple[str, int, tuple[str, str], str], Selector | None] = {}
+
+    def _by_namespace(self) -> _Services:
+        """The labels that each Service asks for; one without a selector has no pods."""
+        found: _Services = {}
+        for key, service in sorted(self._session.objects("Service", Service).items()):
+            if service.spec.selector:
+                found.setdefault(key.partition("/")[0], []).append(tuple(sorted(service.spec.selector.items())))
+        return found
+
+    def of(self, task: Task) -> Selector | None:
+        """What selects pods like a task, None where nothing does."""
+        if not self._owned and task.namespace not in self._services:
+            return None
+        owner, name = self._owner(task.pod) if self._owned else (_NO_OWNER, "")
+        key = (task.namespace, task.labels, owner, name)
+        if key not in self._found:
+            self._found[key] = self._selector(task.namespace, task.pod, owner, name)
+        return self._found[key]
+
+    @staticmethod
+    def _owner(pod: Pod) -> tuple[_Key, str]:
+        """Kind, version and name of the set of pods that made a pod; nothing where something else did."""
+        for owner in pod.metadata.owner_references:
+            if owner.controller:
+                kind = (owner.kind, owner.api_version)
+                return (kind, owner.name) if kind in _SETS or kind == _CONTROLLER else (_NO_OWNER, "")
+        return _NO_OWNER, ""
+
+    def _selector(self, namespace: str, pod: Pod, owner: _Key, name: str) -> Selector | None:
+        labels, needed = pod.metadata.labels, dict[str, str]()
+        for wanted in self._services.get(namespace, ()):
+            if all(labels.get(key) == text for key, text in wanted):
+                needed.update(wanted)
+        own = self._of_set(f"{namespace}/{name}", owner, needed)
+        selector = narrowed(EVERYTHING, IN, tuple(needed), needed)
+        if own is not None:
+            selector = Selector(tuple(sorted({*selector.requirements, *own.requirements})), nothing=own.nothing)
+        return None if selector == EVERYTHING else selector
+
+    def _of_set(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
+        """The selector of a set of pods; that of a ReplicationController is added to the labels ``needed``."""
+        if owner == _CONTROLLER:
+            controller = self._session.objects(owner[0], ReplicationController).get(key)
+            needed.update((controller.spec.selector or {}) if controller is not None else {})
+        if owner not in _SETS:
+            return None
+        found = self._session.objects(owner[0], _SETS[owner]).get(key)
+        if found is None:
+            return None
+        try:
+            selector = LabelSelector.compile(found.spec.selector)
+        except SelectorError:
+            return None  # as kube-scheduler: the API server would not have taken it
+        return None if selector.nothing else selector

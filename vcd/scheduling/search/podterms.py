@@ -1,0 +1,169 @@
+"""Pod affinity and anti-affinity terms: of a task, and of the pods that are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vcd.model.objects import Affinity, Pod, PodAffinityTerm
+from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
+from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Scope, Sums, domains_of
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term of one pod, its own labels and namespace worked in. ``weight`` is that of a preferred term, negative for
+    anti-affinity."""
+
+    topology: str
+    selector: Selector
+    scope: Scope
+    weight: int = 0
+
+
+def term_of(raw: PodAffinityTerm, pod: Pod, weight: int = 0) -> Term:
+    """A pod's term with matchLabelKeys, mismatchLabelKeys and the default namespace worked in. Raises SelectorError."""
+    labels = pod.metadata.labels
+    selector = LabelSelector.compile(raw.label_selector)
+    selector = narrowed(selector, IN, raw.match_label_keys, labels)
+    selector = narrowed(selector, NOT_IN, raw.mismatch_label_keys, labels)
+    others = None if raw.namespace_selector is None else LabelSelector.compile(raw.namespace_selector)
+    names = tuple(sorted(set(raw.namespaces)))
+    if not names and others is None:
+        names = (pod.metadata.namespace,)
+    return Term(raw.topology_key, selector, Scope(names, others), weight)
+
+
+def narrowed(selector: Selector, operator: str, keys: Sequence[str], labels: Mapping[str, str]) -> Selector:
+    """A selector that also asks for (In) or excludes (NotIn) the values that ``labels`` has for the keys."""
+    needs = [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
+    if not needs or selector.nothing:
+        return selector
+    return Selector(tuple(sorted({*selector.requirements, *needs})))
+
+
+def required_affinity(pod: Pod) -> tuple[Term, ...]:
+    """The terms that must find a pod near. Raises SelectorError."""
+    source = pod.spec.affinity and pod.spec.affinity.pod_affinity
+    return tuple(term_of(raw, pod) for raw in source.required) if source else ()
+
+
+def required_anti_affinity(pod: Pod) -> tuple[Term, ...]:
+    """The terms that must find no pod near. Raises SelectorError."""
+    source = pod.spec.affinity and pod.spec.affinity.pod_anti_affinity
+    return tuple(term_of(raw, pod) for raw in source.required) if source else ()
+
+
+def preferred_terms(pod: Pod) -> tuple[Term, ...]:
+    """Preferred terms of both kinds; those of anti-affinity weigh negatively. Raises SelectorError."""
+    affinity = pod.spec.affinity or Affinity()
+    return tuple(
+        term_of(entry.pod_affinity_term, pod, sign * entry.weight)
+        for source, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
+        if source is not None
+        for entry in source.preferred
+    )
+
+
+def has_required_affinity(shape: Shape) -> bool:
+    """Whether pods of a shape must have others near."""
+    affinity = shape.spec.affinity
+    return affinity is not None and affinity.pod_affinity is not None and bool(affinity.pod_affinity.required)
+
+
+def has_required_anti_affinity(shape: Shape) -> bool:
+    """Whether pods of a shape must not have others near."""
+    affinity = shape.spec.affinity
+    return affinity is not None and affinity.pod_anti_affinity is not None and bool(affinity.pod_anti_affinity.required)
+
+
+def has_preferred_terms(shape: Shape) -> bool:
+    """Whether pods of a shape prefer to be near others, or away from them."""
+    affinity = shape.spec.affinity
+    return affinity is not None and any(
+        source is not None and source.preferred for source in (affinity.pod_affinity, affinity.pod_anti_affinity)
+    )
+
+
+class HeldTerms(Held[Term]):
+    """Terms of placed pods, found by the pods that they select."""
+
+    def __init__(self, index: PodIndex) -> None:
+        self._by_label: dict[tuple[str, str], list[Term]] = {}
+        self._by_no_label: list[Term] = []
+        self._found: dict[tuple[int, str], tuple[int, list[tuple[Term, Sums]]]] = {}
+        self._facts = index.session.nodes.facts
+        super().__init__(index)
+
+    def terms_of(self, pod: Pod) -> Sequence[Term]:
+        """A pod's terms. Raises SelectorError."""
+        raise NotImplementedError
+
+    def things_of(self, pod: Pod) -> Sequence[Term]:
+        """A placed pod's terms; as in kube-scheduler, one that the API should not have admitted voids the list."""
+        try:
+            return self.terms_of(pod)
+        except SelectorError:
+            return ()
+
+    def minds_labels(self, shape: Shape) -> bool:
+        affinity = shape.spec.affinity or Affinity()
+        return any(
+            term.match_label_keys or term.mismatch_label_keys
+            for source in (affinity.pod_affinity, affinity.pod_anti_affinity)
+            if source is not None
+            for term in (*source.required, *(entry.pod_affinity_term for entry in source.preferred))
+        )
+
+    def domains(self, thing: Term) -> Domains:
+        return domains_of(self._facts, thing.topology)
+
+    def appeared(self, thing: Term) -> None:
+        """File a term under the label values that one of its requirements asks for."""
+        need = next((need for need in thing.selector.requirements if need.operator == IN), None)
+        if need is None:
+            self._by_no_label.append(thing)
+        else:
+            for value in need.values:
+                self._by_label.setdefault((need.key, value), []).append(thing)
+
+    def selecting(self, task: Task) -> list[tuple[Term, Sums]]:
+        """The terms that select a task, with the number of pods per domain that have them (which may be 0)."""
+        if not self.sums:
+            return []
+        key = (task.labels, task.namespace)
+        known = self._found.get(key)
+        if known is None or known[0] != len(self.sums):
+            known = self._found[key] = (len(self.sums), self._find(task))
+        return known[1]
+
+    def _find(self, task: Task) -> list[tuple[Term, Sums]]:
+        labels = task.pod.metadata.labels
+        terms = [term for item in labels.items() for term in self._by_label.get(item, ())]
+        return [
+            (term, self.sums[term])
+            for term in (*terms, *self._by_no_label)
+            if term.selector.matches(labels) and self._index.is_inside(task, (term.scope,))
+        ]
+
+
+class OpposingTerms(HeldTerms):
+    """Required anti-affinity terms of placed pods: they keep others away."""
+
+    def has(self, shape: Shape) -> bool:
+        return has_required_anti_affinity(shape)
+
+    def terms_of(self, pod: Pod) -> Sequence[Term]:
+        return required_anti_affinity(pod)
+
+
+class PreferringTerms(HeldTerms):
+    """Preferred terms of placed pods."""
+
+    def has(self, shape: Shape) -> bool:
+        return has_preferred_terms(shape)
+
+    def terms_of(self, pod: Pod) -> Sequence[Term]:
+        return preferred_terms(pod)

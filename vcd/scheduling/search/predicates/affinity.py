@@ -1,0 +1,154 @@
+"""Required pod affinity and anti-affinity (kube-scheduler's InterPodAffinity filter)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from vcd.model.selectors import Selector, SelectorError
+from vcd.scheduling.framework.plugin import Depends, Mask
+from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
+from vcd.scheduling.search.podterms import (
+    OpposingTerms,
+    Term,
+    has_preferred_terms,
+    has_required_affinity,
+    has_required_anti_affinity,
+    preferred_terms,
+    required_affinity,
+    required_anti_affinity,
+)
+from vcd.scheduling.search.predicates.tested import TestedPredicate
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+NO_AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+OPPOSED = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """A task's required terms, with the pods that they are about.
+
+    As in kube-scheduler a pod is company only if it matches all affinity terms, so one tally serves them all;
+    ``alone`` says that the task itself matches them, and so may be the first of its series.
+    """
+
+    company: Tally | None
+    near: tuple[Domains, ...]
+    alone: bool
+    far: tuple[tuple[Tally, Domains], ...]
+
+
+class InterPodAffinity(TestedPredicate):
+    """Nodes in whose domains the pods are that a task must be near, and none of those that it or they keep away."""
+
+    name: ClassVar[str] = "InterPodAffinity"
+    lasting: ClassVar[str] = NO_AFFINITY
+    """Evicting pods brings no company where the required affinity finds none."""
+    reason: ClassVar[str] = ANTI_AFFINITY
+    depends: ClassVar[Depends] = Depends.PODS
+    reads: ClassVar[tuple[str, ...]] = ("Namespace",)
+
+    def __init__(self, session: Session) -> None:
+        self._facts = session.nodes.facts
+        self._index: PodIndex = index_of(session)
+        self._own: dict[tuple[Shape, str, int], _Terms] = {}
+
+    def refusal(self, task: Task) -> str | None:
+        """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
+        shape = task.shape
+        if not (has_required_affinity(shape) or has_required_anti_affinity(shape) or has_preferred_terms(shape)):
+            return None
+        try:
+            for terms in (required_affinity, required_anti_affinity, preferred_terms):
+                terms(task.pod)
+        except SelectorError as error:
+            return f"parsing pod: {error}"
+        return None
+
+    def applies(self, task: Task) -> bool:
+        shape = task.shape
+        if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
+            return True
+        return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
+
+    def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
+        opposing, nodes = self._index.held(OpposingTerms), self._facts.nodes
+        terms = (
+            term
+            for other in others
+            if opposing.has(other.shape)
+            for term in opposing.things_of(other.pod)
+            if term.topology in nodes[other.node].metadata.labels
+        )
+        labels = task.pod.metadata.labels
+        return any(term.selector.matches(labels) and self._index.is_inside(task, (term.scope,)) for term in terms)
+
+    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+        """The tests in kube-scheduler's order, each with the reason of those that fail it."""
+        own = self._terms(task)
+        if own is not None:
+            if own.company is not None:
+                yield NO_AFFINITY, _has_company(own.company, own)
+            if own.far:
+                yield ANTI_AFFINITY, self._apart(((tally.by_domain(at).positive(), at) for tally, at in own.far))
+        opposing = [(term, sums) for term, sums in self._index.held(OpposingTerms).selecting(task) if sums.total]
+        if opposing:
+            domains = ((sums.positive(), domains_of(self._facts, term.topology)) for term, sums in opposing)
+            yield OPPOSED, self._apart(domains)
+
+    def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
+        """Nodes that are in none of the domains marked."""
+        together = np.zeros(len(self._facts), np.bool_)
+        for marked, domains in taken:
+            together |= domains.by_node(marked)
+        return ~together
+
+    def _terms(self, task: Task) -> _Terms | None:
+        """The task's own required terms; raises SelectorError for what ``refusal`` refuses."""
+        shape = task.shape
+        if shape.spec.affinity is None:
+            return None
+        key = (shape, task.namespace, task.labels)
+        found = self._own.get(key)
+        if found is None:
+            found = self._own[key] = self._resolve(task)
+        return found
+
+    def _resolve(self, task: Task) -> _Terms:
+        near, far = required_affinity(task.pod), required_anti_affinity(task.pod)
+        tally = self._index.tally
+        return _Terms(
+            company=tally(Question(_all_of(near), tuple(term.scope for term in near))) if near else None,
+            near=tuple(domains_of(self._facts, term.topology) for term in near),
+            alone=all(self._selects(term, task) for term in near),
+            far=tuple(
+                (tally(Question(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
+            ),
+        )
+
+    def _selects(self, term: Term, task: Task) -> bool:
+        return term.selector.matches(task.pod.metadata.labels) and self._index.is_inside(task, (term.scope,))
+
+
+def _has_company(company: Tally, own: _Terms) -> Mask:
+    """Nodes with company in their domain of each term; where there is none anywhere, the first may be alone."""
+    sums = [company.by_domain(domains) for domains in own.near]
+    if own.alone and not any(found.total for found in sums):
+        tests = [domains.codes >= 0 for domains in own.near]
+    else:
+        tests = [domains.by_node(found.positive()) for domains, found in zip(own.near, sums, strict=True)]
+    passed: Mask = np.logical_and.reduce(tests)
+    return passed
+
+
+def _all_of(terms: tuple[Term, ...]) -> Selector:
+    """The selector of what all terms select."""
+    needs = {need for term in terms for need in term.selector.requirements}
+    return Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))

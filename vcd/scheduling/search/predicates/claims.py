@@ -1,0 +1,458 @@
+"""The claims, volumes and storage classes behind pods, and what a session assumes of them.
+
+Source: kube-scheduler 1.36 ``volumebinding`` (binder), ``nodevolumelimits``; component-helpers ``storage/volume``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.events import VolumeChoice
+from vcd.model.objects import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    Object,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    StorageClass,
+)
+from vcd.model.quantity import QuantityError, parse_units
+from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
+from vcd.scheduling.search.predicates.node import matching
+from vcd.scheduling.session.nodes import Ints
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+K = TypeVar("K", bound=Object)
+
+
+class PodClaim(NamedTuple):
+    """A claim that a pod names, or that is ``own``: made for the pod from an ephemeral volume. None: not there."""
+
+    name: str
+    own: bool
+    claim: PersistentVolumeClaim | None
+
+
+class Attachment(NamedTuple):
+    """A volume as its CSI driver knows it; equal for all pods that share the volume."""
+
+    driver: str
+    handle: str
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A pod's claims: ``bound`` ones, ``delayed`` ones (smallest first) that are bound when the pod is placed, and
+    ``immediate`` ones that should have been bound before."""
+
+    claims: tuple[PodClaim, ...] = ()
+    bound: tuple[PersistentVolumeClaim, ...] = ()
+    delayed: tuple[PersistentVolumeClaim, ...] = ()
+    immediate: tuple[PersistentVolumeClaim, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+NOTHING = Wanted()
+
+
+class Choice(NamedTuple):
+    """What a claim would be bound to: per node the number of one of the ``volumes`` of its class (NONE, or no volumes
+    at all: one is to be made)."""
+
+    claim: str
+    volumes: ClassVolumes | None
+    chosen: Chosen
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where a pod's unbound claims can be bound: ``conflict`` and ``space`` mark the nodes where they cannot, for want
+    of a volume or of room to make one."""
+
+    conflict: Mask
+    space: Mask
+    choices: tuple[Choice, ...]
+
+
+@dataclass(slots=True)
+class _Assumed:
+    """What placements assume of a claim: the volume that it gets, by number in its class, or the node it is made on.
+
+    ``taken`` is the volume's class where the volume was free before; ``users`` counts the pods that rely on it.
+    """
+
+    volume: str
+    node: str
+    number: int
+    taken: ClassVolumes | None
+    users: int = 0
+
+
+def has_claims(spec: PodSpec) -> bool:
+    """Whether a pod has volumes behind claims."""
+    return any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes)
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume controller has finished binding a claim."""
+    return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
+
+
+def class_of(obj: PersistentVolumeClaim | PersistentVolume) -> str:
+    """The storage class that a claim or volume is of; the old annotation comes first."""
+    annotated = obj.metadata.annotations.get(_CLASS_ANNOTATION)
+    return annotated if annotated is not None else obj.spec.storage_class_name or ""
+
+
+class Storage:
+    """The session's storage objects, and which unbound claims and volumes its placements have spoken for."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._facts = session.nodes.facts
+        self.claims = self._all("PersistentVolumeClaim", PersistentVolumeClaim)
+        self.volumes = self._all("PersistentVolume", PersistentVolume)
+        self.classes = self._all("StorageClass", StorageClass)
+        self.drivers = self._all("CSIDriver", CSIDriver)
+        self.nodes = self._all("CSINode", CSINode)
+        self._free: dict[str, ClassVolumes] | None = None
+        self._wanted: dict[Hashable, Wanted] = {}
+        self._provision: dict[tuple[str, int | None], tuple[Mask, Mask]] = {}
+        self._found: dict[Wanted, tuple[int, Found]] = {}
+        self._assumed: dict[str, _Assumed] = {}
+        self._reserved: dict[str, tuple[VolumeChoice, ...]] = {}
+        self._changes = 0
+        self._assume_binding()
+
+    def _all(self, kind: str, of: type[K]) -> Mapping[str, K]:
+        return cast(Mapping[str, K], self._session.snapshot.others.get(kind, {}))
+
+    # --- claims -----------------------------------------------------------------------------------------------------
+
+    def pod_claims(self, pod: Pod) -> tuple[PodClaim, ...]:
+        """A pod's claims, in the order of its volumes."""
+        meta, found = pod.metadata, []
+        for volume in pod.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                name, own = volume.persistent_volume_claim.claim_name, False
+            elif volume.ephemeral is not None:
+                name, own = f"{meta.name}-{volume.name}", True
+            else:
+                continue
+            found.append(PodClaim(name, own, self.claims.get(f"{meta.namespace}/{name}")))
+        return tuple(found)
+
+    def wanted(self, task: Task) -> Wanted:
+        """A task's claims, sorted by what is to be done with them; computed once per shape and namespace."""
+        volumes = task.shape.spec.volumes
+        if not volumes:
+            return NOTHING
+        own = task.name if any(volume.ephemeral is not None for volume in volumes) else None
+        key = (task.shape, task.namespace, own)
+        found = self._wanted.get(key)
+        if found is None:
+            found = self._wanted[key] = self.wanted_by(task.pod)
+        return found
+
+    def wanted_by(self, pod: Pod) -> Wanted:
+        """A pod's claims, sorted by what is to be done with them."""
+        claims = self.pod_claims(pod)
+        if not claims:
+            return NOTHING
+        there = [claim.claim for claim in claims if claim.claim is not None]
+        unbound = [claim for claim in there if not is_bound(claim)]
+        delayed = [claim for claim in unbound if self.is_delayed(claim) and claim_fault(claim) is None]
+        return Wanted(
+            claims=claims,
+            bound=tuple(claim for claim in there if is_bound(claim)),
+            delayed=tuple(sorted(delayed, key=lambda claim: size_of(claim.spec.resources.requests))),
+            immediate=tuple(claim for claim in unbound if not self.is_delayed(claim)),
+            attachments=tuple(found for claim in there if (found := self.attachment(claim)) is not None),
+        )
+
+    def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether a claim is bound only when its first pod is placed."""
+        found = self.classes.get(class_of(claim))
+        return not claim.spec.volume_name and found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+    def attachment(self, claim: PersistentVolumeClaim) -> Attachment | None:
+        """What a claim's volume is, or will be, to its CSI driver; None for what is none of a driver's volumes."""
+        volume = self.volumes.get(claim.spec.volume_name)
+        if volume is not None:
+            source = volume.spec.csi
+            return None if source is None or not source.driver else Attachment(source.driver, source.volume_handle)
+        found = self.classes.get(class_of(claim))
+        if found is None or not found.provisioner:
+            return None
+        return Attachment(found.provisioner, f"unbound/{claim.key}")
+
+    # --- where volumes can be used ------------------------------------------------------------------------------------
+
+    def reaches(self, volume: PersistentVolume) -> Mask:
+        """Nodes from which a volume can be used."""
+        return reaches(self._facts, volume)
+
+    def find(self, wanted: Wanted) -> Found:
+        """Where the delayed claims can be bound, with what the session assumes by now."""
+        kept = self._found.get(wanted)
+        if kept is not None and kept[0] == self._changes:
+            return kept[1]
+        found = self._find(wanted)
+        self._found[wanted] = (self._changes, found)
+        return found
+
+    def _find(self, wanted: Wanted) -> Found:
+        count = len(self._facts)
+        conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        choices: list[Choice] = []
+        for claim in wanted.delayed:
+            assumed = self._assumed.get(claim.key)
+            selected = assumed.node if assumed is not None else claim.metadata.annotations.get(SELECTED_NODE)
+            if selected:
+                to_provision = np.array([name == selected for name in self._facts.names], np.bool_)
+                conflict |= ~to_provision
+                choices.append(Choice(claim.key, None, np.full(count, NONE, np.int64)))
+            else:
+                choices.append(self._choose(claim, choices))
+                to_provision = choices[-1].chosen == NONE
+            can, enough = self._provisioning(claim)
+            conflict |= to_provision & ~can
+            space |= to_provision & ~enough
+        return Found(conflict, space & ~conflict, tuple(choices))
+
+    def _choose(self, claim: PersistentVolumeClaim, earlier: list[Choice]) -> Choice:
+        """A claim's volumes, but those that earlier claims of the pod chose."""
+        volumes = self._volumes_of(class_of(claim))
+        if volumes is None:
+            return Choice(claim.key, None, np.full(len(self._facts), NONE, np.int64))
+        taken = [choice.chosen for choice in earlier if choice.volumes is volumes]
+        return Choice(claim.key, volumes, volumes.choose(claim, taken))
+
+    def _volumes_of(self, name: str) -> ClassVolumes | None:
+        """The volumes of a class, None where there are none."""
+        if self._free is None:
+            members: dict[str, list[PersistentVolume]] = {}
+            for volume in self.volumes.values():
+                members.setdefault(class_of(volume), []).append(volume)
+            self._free = {key: ClassVolumes(self._facts, volumes) for key, volumes in members.items()}
+        return self._free.get(name)
+
+    # --- new volumes --------------------------------------------------------------------------------------------------
+
+    def _provisioning(self, claim: PersistentVolumeClaim) -> tuple[Mask, Mask]:
+        """Nodes for which a claim's class can make a volume at all, and those for which there is room."""
+        requests = claim.spec.resources.requests
+        key = (class_of(claim), size_of(requests) if "storage" in requests else None)
+        found = self._provision.get(key)
+        if found is None:
+            found = self._provision[key] = self._evaluate_provisioning(*key)
+        return found
+
+    def _evaluate_provisioning(self, name: str, size: int | None) -> tuple[Mask, Mask]:
+        count = len(self._facts)
+        nowhere, everywhere = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+        found = self.classes.get(name)
+        if found is None or found.provisioner in ("", NO_PROVISIONER):
+            return nowhere, everywhere
+        can = nowhere if found.allowed_topologies else everywhere
+        for term in found.allowed_topologies:
+            needs = (NodeSelectorRequirement(need.key, IN, need.values) for need in term.match_label_expressions)
+            can = can | matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
+        driver = self.drivers.get(found.provisioner)
+        if size is None or driver is None or not driver.spec.storage_capacity:
+            return can, everywhere
+        enough = nowhere
+        capacities = self._all("CSIStorageCapacity", CSIStorageCapacity)
+        for key in sorted(capacities):
+            capacity = capacities[key]
+            if capacity.storage_class_name == name and _volume_limit(capacity) >= size:
+                enough = enough | self._accessible(capacity)
+        return can, enough
+
+    def _accessible(self, capacity: CSIStorageCapacity) -> Mask:
+        topology = capacity.node_topology
+        if topology is None:
+            return np.zeros(len(self._facts), np.bool_)
+        needs = [NodeSelectorRequirement(key, IN, (text,)) for key, text in sorted(topology.match_labels.items())]
+        needs += [NodeSelectorRequirement(need.key, need.operator, need.values) for need in topology.match_expressions]
+        if not needs:
+            return np.ones(len(self._facts), np.bool_)
+        return matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
+
+    # --- what placements assume ---------------------------------------------------------------------------------------
+
+    def reserve(self, task: Task, row: int) -> None:
+        """Speak for the volumes that a task placed now uses, so that later tasks of the session see it."""
+        wanted = self.wanted(task)
+        if wanted.delayed and task.status == TaskStatus.ALLOCATED:
+            self._reserve(task.key, wanted, row)
+
+    def unreserve(self, task: Task) -> None:
+        """Take back what a task's placement had spoken for."""
+        for choice in self._reserved.pop(task.key, ()):
+            self._release(choice.claim)
+
+    def reserved(self, task: Task) -> tuple[VolumeChoice, ...]:
+        """What a placed task's unbound claims get."""
+        return self._reserved.get(task.key, ())
+
+    def _reserve(self, key: str, wanted: Wanted, row: int) -> None:
+        choices, node = [], self._facts.names[row]
+        for claim, volumes, chosen in self.find(wanted).choices:
+            assumed = self._assumed.get(claim)
+            number = int(chosen[row])
+            if assumed is None:
+                assumed = self._assume(claim, NONE if volumes is None else number, volumes, node)
+            assumed.users += 1
+            choices.append(VolumeChoice(claim, assumed.volume, self.claims[claim].metadata.uid))
+        self._reserved[key] = tuple(choices)
+
+    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Assumed:
+        """A claim gets a volume, or, without a number, one that is made on a node."""
+        self._changes += 1
+        if volumes is None or number == NONE:
+            found = _Assumed("", node, NONE, None)
+        else:
+            taken = volumes if volumes.is_free(number) else None
+            if taken is not None:
+                taken.assume(number, claim)
+            found = _Assumed(volumes.names[number], "", number, taken)
+        self._assumed[claim] = found
+        return found
+
+    def _release(self, claim: str) -> None:
+        assumed = self._assumed[claim]
+        assumed.users -= 1
+        if not assumed.users:
+            del self._assumed[claim]
+            if assumed.taken is not None:
+                assumed.taken.release(assumed.number, claim)
+            self._changes += 1
+
+    def _assume_binding(self) -> None:
+        """Claims of pods that an earlier session placed, and that are not bound yet, get what was chosen then."""
+        snapshot = self._session.snapshot
+        rows = {key: row for row, key in enumerate(snapshot.tasks.keys) if key in snapshot.volumes}
+        for key in sorted(snapshot.volumes):
+            node = int(snapshot.tasks.node[rows[key]])
+            for choice in snapshot.volumes[key] if node >= 0 else ():
+                claim = self.claims.get(choice.claim)
+                if claim is not None and not is_bound(claim) and choice.claim not in self._assumed:
+                    self._assume_chosen(choice, claim, self._facts.names[node])
+
+    def _assume_chosen(self, choice: VolumeChoice, claim: PersistentVolumeClaim, node: str) -> None:
+        """Nobody takes it back in this session: it has a user for good."""
+        volumes = self._volumes_of(class_of(claim)) if choice.volume else None
+        number = NONE if volumes is None else volumes.number_of(choice.volume)
+        if number != NONE or not choice.volume:
+            self._assume(choice.claim, number, volumes, node).users += 1
+
+
+def outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
+    """Why a claim can no longer get what was chosen for it on a node, empty while it can (``others``: a snapshot's)."""
+    claim = cast(PersistentVolumeClaim | None, others.get("PersistentVolumeClaim", {}).get(choice.claim))
+    if claim is None or claim.metadata.uid != choice.uid or claim.metadata.deletion_timestamp:
+        return f"claim {choice.claim} is gone"
+    bound = claim.spec.volume_name
+    if bound and bound != choice.volume:
+        return f"claim {choice.claim} was bound to volume {bound}"
+    if bound:
+        return ""
+    if not choice.volume:
+        selected = claim.metadata.annotations.get(SELECTED_NODE, node)
+        return "" if selected == node else f"claim {choice.claim} is to be provisioned on node {selected}"
+    volume = cast(PersistentVolume | None, others.get("PersistentVolume", {}).get(choice.volume))
+    if volume is None or volume.metadata.deletion_timestamp:
+        return f"volume {choice.volume} is gone"
+    return "" if _can_be_bound(volume, claim) else f"volume {choice.volume} is no longer available"
+
+
+def _can_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference, meta = volume.spec.claim_ref, claim.metadata
+    if reference is None:
+        return volume.status.phase == "Available"
+    return (reference.namespace, reference.name) == (meta.namespace, meta.name) and reference.uid in ("", meta.uid)
+
+
+def claim_fault(claim: PersistentVolumeClaim) -> str | None:
+    """What of a claim cannot be read."""
+    try:
+        size_of(claim.spec.resources.requests)
+        LabelSelector.compile(claim.spec.selector)
+    except (QuantityError, SelectorError) as error:
+        return str(error)
+    return None
+
+
+def _volume_limit(capacity: CSIStorageCapacity) -> int:
+    """Bytes of the largest volume that can be made; -1 where nobody says."""
+    limit: Any = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+    if limit is None:
+        return -1
+    try:
+        return parse_units(limit)
+    except QuantityError:
+        return -1  # the API server admits none such; no volume can be promised
+
+
+class Attachments:
+    """Which volumes of CSI drivers the pods on each node use; a volume that several of them share counts once."""
+
+    def __init__(self, session: Session, storage: Storage) -> None:
+        self._storage = storage
+        self._nodes = len(session.nodes)
+        self._users: dict[Attachment, dict[int, int]] = {}
+        self._counts: dict[str, Ints] = {}
+        tasks = session.snapshot.tasks
+        flags = session.shape_flags(lambda shape: has_claims(shape.spec))
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & flags[tasks.shape]
+        for row in np.flatnonzero(placed).tolist():
+            self._change(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
+
+    def add(self, task: Task, row: int) -> None:
+        """A task was placed."""
+        self._change(self._storage.wanted(task), row, 1)
+
+    def remove(self, task: Task, row: int) -> None:
+        """A task was taken away."""
+        self._change(self._storage.wanted(task), row, -1)
+
+    def nodes_with(self, attachment: Attachment) -> npt.NDArray[np.intp]:
+        """Rows of the nodes that use a volume already."""
+        return np.fromiter(sorted(self._users.get(attachment, ())), np.intp)
+
+    def count(self, driver: str) -> Ints:
+        """Volumes of a driver per node. Not to be changed."""
+        counts = self._counts.get(driver)
+        if counts is None:
+            counts = self._counts[driver] = np.zeros(self._nodes, np.int64)
+        return counts
+
+    def _change(self, wanted: Wanted, row: int, sign: int) -> None:
+        for attachment in wanted.attachments:
+            users = self._users.setdefault(attachment, {})
+            before = users.pop(row, 0)
+            after = before + sign
+            if after:
+                users[row] = after
+            self.count(attachment.driver)[row] += (after > 0) - (before > 0)

@@ -1,0 +1,196 @@
+"""Predicates that look at one node alone: number of pods, cordon, labels, taints.
+
+Node conditions (not ready, pressure) are no predicates of their own: the node controller turns them into taints, and
+Volcano looks at nothing else. Source: kube-scheduler 1.36 ``nodeunschedulable``, ``nodeaffinity``,
+``tainttoleration``; Volcano ``plugins/predicates``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import PodSpec
+from vcd.model.requests import PODS
+from vcd.model.selectors import (
+    IN,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    NodeSelector,
+    NodeSelectorTerm,
+    SelectorError,
+    Taint,
+    Toleration,
+    check_node_terms,
+    check_tolerations,
+    tolerates,
+)
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+    from vcd.state.facts import NodeFacts
+
+T = TypeVar("T", bound=np.generic)
+
+CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
+"""What a pod must tolerate to be placed on a cordoned node."""
+HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)
+
+
+def at_rows(column: npt.NDArray[T], usage: Usage) -> npt.NDArray[T]:
+    """The part of a column over all nodes that belongs to the rows of ``usage``."""
+    return column if usage.rows is None else column[usage.rows]
+
+
+class PodCount(Predicate):
+    """A node takes no more pods than its allocatable ``pods``; those that wait for room or leave count too."""
+
+    name = "NodePodNumber"
+    reason = "node(s) pod number exceeded"
+    depends = Depends.USAGE
+
+    def __init__(self, session: Session) -> None:
+        self._column = session.nodes.column_of[PODS]
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result: Mask = usage.allocatable[self._column] > usage.pods
+        return result
+
+
+class NodeUnschedulable(Predicate):
+    """A cordoned node takes only pods that tolerate the taint that stands for it."""
+
+    name = "NodeUnschedulable"
+    reason = "node(s) were unschedulable"
+
+    def __init__(self, session: Session) -> None:
+        facts = session.nodes.facts
+        self._open: Mask = facts.kept(
+            "schedulable", lambda: np.array([not node.spec.unschedulable for node in facts.nodes], np.bool_)
+        )
+
+    def applies(self, task: Task) -> bool:
+        return not self._open.all() and not tolerates(task.shape.spec.tolerations, CORDON)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._open, usage)
+
+
+def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
+    """Nodes that a term matches; one that cannot be read matches none, as in kube-scheduler."""
+    try:
+        return facts.matches_term(term)
+    except SelectorError:
+        return np.zeros(len(facts), np.bool_)
+
+
+class NodeAffinity(Predicate):
+    """A node has all labels of the pod's nodeSelector and matches one term of its required node affinity."""
+
+    name = "NodeAffinity"
+    reason = "node(s) didn't match Pod's node affinity/selector"
+
+    def __init__(self, session: Session) -> None:
+        self._facts = session.nodes.facts
+
+    def applies(self, task: Task) -> bool:
+        spec = task.shape.spec
+        return bool(spec.node_selector) or required_nodes(spec) is not None
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        spec = task.shape.spec
+        result = self._facts.matches_labels(spec.node_selector)
+        required = required_nodes(spec)
+        if required is not None:
+            any_term = np.zeros(len(result), np.bool_)
+            for term in required.node_selector_terms:
+                any_term |= matching(self._facts, term)
+            result &= any_term
+        return at_rows(result, usage)
+
+
+def required_nodes(spec: PodSpec) -> NodeSelector | None:
+    """A pod's required node affinity."""
+    affinity = spec.affinity
+    return None if affinity is None or affinity.node_affinity is None else affinity.node_affinity.required
+
+
+def affinity_refusal(spec: PodSpec) -> str | None:
+    """Why a pod's node affinity matches no node at all: no term can be read, or each asks for two names at once."""
+    required = required_nodes(spec)
+    if required is None or not required.node_selector_terms:
+        return None
+    errors = [_error_of(term) for term in required.node_selector_terms]
+    if all(errors):
+        return f"required node affinity cannot be read: {errors[0]}"
+    if all(_names_conflict(term) for term in required.node_selector_terms):
+        return "pod affinity terms conflict"
+    return None
+
+
+def _error_of(term: NodeSelectorTerm) -> str | None:
+    try:
+        check_node_terms((term,))
+    except SelectorError as error:
+        return str(error)
+    return None
+
+
+def _names_conflict(term: NodeSelectorTerm) -> bool:
+    names = [set(need.values) for need in term.match_fields if need.key == "metadata.name" and need.operator == IN]
+    return bool(names) and not set.intersection(*names)
+
+
+class TaintToleration(Predicate):
+    """A pod tolerates all of a node's taints with the effects NoSchedule and NoExecute."""
+
+    name = "TaintToleration"
+    reason = "node(s) had untolerated taint(s)"
+
+    def __init__(self, session: Session) -> None:
+        self._facts = session.nodes.facts
+
+    def applies(self, task: Task) -> bool:
+        return any(taint.effect in HARD_EFFECTS for taints in self._facts.taint_sets()[1] for taint in taints)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        untolerated = self._facts.untolerated(task.shape.spec.tolerations, HARD_EFFECTS)
+        result: Mask = at_rows(untolerated, usage) == 0
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """One reason per taint, each node by its first one."""
+        codes, sets = self._facts.taint_sets()
+        numbers = np.bincount(at_rows(codes, usage)[failed], minlength=len(sets))
+        counts: Counter[str] = Counter()
+        for taints, number in zip(sets, numbers.tolist(), strict=True):
+            if number:
+                first = _first_untolerated(taints, task.shape.spec.tolerations)
+                counts[self.reason if first is None else f"node(s) had untolerated taint {taint_text(first)}"] += number
+        return counts
+
+
+def _first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    hard = (taint for taint in taints if taint.effect in HARD_EFFECTS)
+    return next((taint for taint in hard if not tolerates(tolerations, taint)), None)
+
+
+def taint_text(taint: Taint) -> str:
+    """A taint as kube-scheduler writes it: ``{key: value}``."""
+    return f"{{{taint.key}: {taint.value}}}"
+
+
+def tolerations_refusal(spec: PodSpec) -> str | None:
+    """Why a pod's tolerations cannot be read."""
+    try:
+        check_tolerations(spec.tolerations)
+    except SelectorError as error:
+        return f"tolerations cannot be read: {error}"
+    return None

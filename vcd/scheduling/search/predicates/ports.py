@@ -1,0 +1,98 @@
+"""Host ports (kube-scheduler's NodePorts filter)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from vcd.model.objects import Pod, PodSpec
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Sums, index_of
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+EVERY_ADDRESS = "0.0.0.0"
+
+
+class Port(NamedTuple):
+    """A port of the host that a container takes, on one address or on all."""
+
+    protocol: str
+    number: int
+    address: str
+
+
+def host_ports(spec: PodSpec) -> tuple[Port, ...]:
+    """The host ports of a pod's containers, those of init containers that stay (sidecars) included."""
+    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
+    return tuple(
+        Port(port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS)
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+class HeldPorts(Held[Port]):
+    """Host ports of placed pods, by node."""
+
+    def __init__(self, index: PodIndex) -> None:
+        nodes = len(index.session.nodes)
+        self._nodes = Domains(np.arange(nodes), nodes)
+        self._addresses: dict[tuple[str, int], list[tuple[str, Sums]]] = {}
+        super().__init__(index)
+
+    def has(self, shape: Shape) -> bool:
+        return bool(host_ports(shape.spec))
+
+    def things_of(self, pod: Pod) -> Sequence[Port]:
+        return host_ports(pod.spec)
+
+    def domains(self, thing: Port) -> Domains:
+        return self._nodes
+
+    def appeared(self, thing: Port) -> None:
+        self._addresses.setdefault((thing.protocol, thing.number), []).append((thing.address, self.sums[thing]))
+
+    def in_the_way(self, port: Port) -> list[Sums]:
+        """Pods that hold the same port on an address that overlaps; the wildcard overlaps with all."""
+        return [
+            sums
+            for address, sums in self._addresses.get((port.protocol, port.number), ())
+            if sums.total and (address == port.address or EVERY_ADDRESS in (address, port.address))
+        ]
+
+
+class NodePorts(Predicate):
+    """Nodes whose host ports that a task asks for are free."""
+
+    name: ClassVar[str] = "NodePorts"
+    reason: ClassVar[str] = "node(s) didn't have free ports for the requested pod ports"
+    depends: ClassVar[Depends] = Depends.PODS
+
+    def __init__(self, session: Session) -> None:
+        self._nodes = session.nodes
+        self._index = index_of(session)
+        self._wanted: dict[Shape, tuple[Port, ...]] = {}
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._ports(task))
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        held = self._index.held(HeldPorts)
+        taken = np.zeros(len(self._nodes), np.bool_)
+        for port in self._ports(task):
+            for sums in held.in_the_way(port):
+                taken |= sums.positive()[:-1]
+        return at_rows(~taken, usage)
+
+    def _ports(self, task: Task) -> tuple[Port, ...]:
+        found = self._wanted.get(task.shape)
+        if found is None:
+            found = self._wanted[task.shape] = host_ports(task.shape.spec)
+        return found

@@ -1,0 +1,98 @@
+"""The predicate that keeps cpu and memory for idle units of a scarce resource."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from vcd.model.quantity import per_unit
+from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+_BYTES = 10**9
+
+
+class Rate(NamedTuple):
+    """What one unit of a scarce resource needs beside it: cores, and gigabytes (of 10**9 bytes)."""
+
+    cores: float
+    gigabytes: float
+
+
+class _Part(NamedTuple):
+    """A rate as exact fractions: milli-cores, and bytes, for what the resource is counted in."""
+
+    name: str
+    column: int
+    cpu: Fraction
+    memory: Fraction
+
+
+class Proportional(Predicate):
+    """A pod that asks for none of the scarce resources leaves their idle units the cpu and memory that they need.
+
+    A node fails when idle cpu less the request is below idle units x cores, or idle memory less the request below
+    idle units x GB. Rates count to a thousandth. Source: the documented meaning of Volcano's proportional predicate
+    (seed 003 s.6.6.1: its code took thousandths of cores, and megabytes).
+    """
+
+    name = "Proportional"
+    reason = "proportional resource check failed"
+    depends = Depends.USAGE
+    unresolvable = True
+
+    def __init__(self, session: Session, rates: Mapping[str, Rate]) -> None:
+        columns = session.nodes.column_of
+        self._cpu, self._memory = columns[CPU], columns[MEMORY]
+        self._parts = [
+            _Part(
+                name,
+                columns[name],
+                _exact(rates[name].cores) * Fraction(1000, per_unit(name)),
+                _exact(rates[name].gigabytes) * Fraction(_BYTES, per_unit(name)),
+            )
+            for name in sorted(rates)
+            if name in columns
+        ]
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._parts) and not any(task.request[part.column] > 0 for part in self._parts)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result = np.ones(len(usage), np.bool_)
+        for part in self._parts:
+            result &= self._keeps(part, task, usage)
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """By the first resource that is left without enough."""
+        counts = {}
+        rest = failed.copy()
+        for part in self._parts:
+            lacking = rest & ~self._keeps(part, task, usage)
+            if lacking.any():
+                counts[f"proportional of resource {part.name} check failed"] = int(lacking.sum())
+            rest &= ~lacking
+        return counts
+
+    def _keeps(self, part: _Part, task: Task, usage: Usage) -> Mask:
+        idle = usage.idle
+        units = idle[part.column]
+        result = np.ones(len(usage), np.bool_)
+        for column, rate in ((self._cpu, part.cpu), (self._memory, part.memory)):
+            left = np.maximum(idle[column] - task.request[column], -1)
+            result &= left * rate.denominator >= units * rate.numerator
+        result |= units <= 0
+        return result
+
+
+def _exact(rate: float) -> Fraction:
+    return Fraction(str(rate)).limit_denominator(1000)

@@ -1,0 +1,168 @@
+"""Topology spread constraints (kube-scheduler's PodTopologySpread filter)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from vcd.model.objects import PodSpec, TopologySpreadConstraint
+from vcd.model.selectors import (
+    EVERYTHING,
+    IN,
+    NOTHING,
+    LabelSelector,
+    NodeSelector,
+    Selector,
+    SelectorError,
+)
+from vcd.scheduling.framework.plugin import Depends, Mask
+from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
+from vcd.scheduling.search.podterms import narrowed
+from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes
+from vcd.scheduling.search.predicates.tested import TestedPredicate
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
+
+SKEWED = "node(s) didn't match pod topology spread constraints"
+UNLABELLED = "node(s) didn't match pod topology spread constraints (missing required label)"
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+_HONOR = "Honor"
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+DEFAULTS = (TopologySpreadConstraint(3, HOSTNAME, SOFT), TopologySpreadConstraint(5, ZONE, SOFT))
+"""kube-scheduler's own, for pods of Services and of sets of pods that name no constraint."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A task's constraint with what it counts.
+
+    ``tally`` counts pods of the task's namespace that match and are not being deleted; ``own`` is 1 if the task
+    matches too. ``everywhere`` divides all nodes, ``counted`` those whose pods count: they have the topology keys of
+    all constraints of the kind and meet the node policies.
+    """
+
+    topology: str
+    skew: int
+    min_domains: int
+    own: int
+    tally: Tally
+    everywhere: Domains
+    counted: Domains
+
+
+def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, ...]:
+    """A task's constraints of a kind (HARD or SOFT). Raises SelectorError."""
+    spec, facts = task.shape.spec, index.session.nodes.facts
+    raws = [raw for raw in spec.topology_spread_constraints if (raw.when_unsatisfiable or HARD) == kind]
+    keys = tuple(sorted({raw.topology_key for raw in raws}))
+    return tuple(_constraint(index, task, raw, _selector(task, raw), _counted(facts, spec, raw, keys)) for raw in raws)
+
+
+def defaults_of(index: PodIndex, task: Task, selector: Selector) -> tuple[Constraint, ...]:
+    """The constraints that kube-scheduler gives a task without any, whose like ``selector`` selects."""
+    spec, facts = task.shape.spec, index.session.nodes.facts
+    return tuple(_constraint(index, task, raw, selector, _counted(facts, spec, raw, ())) for raw in DEFAULTS)
+
+
+def _selector(task: Task, raw: TopologySpreadConstraint) -> Selector:
+    labels = task.pod.metadata.labels
+    return narrowed(LabelSelector.compile(raw.label_selector), IN, raw.match_label_keys, labels)
+
+
+def _constraint(
+    index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: Domains
+) -> Constraint:
+    # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
+    question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), leaving=False)
+    return Constraint(
+        topology=raw.topology_key,
+        skew=raw.max_skew,
+        min_domains=max(raw.min_domains or 1, 1),
+        own=int(selector.matches(task.pod.metadata.labels)),
+        tally=index.tally(question),
+        everywhere=domains_of(index.session.nodes.facts, raw.topology_key),
+        counted=counted,
+    )
+
+
+def _counted(facts: NodeFacts, spec: PodSpec, raw: TopologySpreadConstraint, keys: tuple[str, ...]) -> Domains:
+    """The domains of the nodes whose pods count for a constraint."""
+    required = required_nodes(spec)
+    by_labels = raw.node_affinity_policy == _HONOR and (tuple(sorted(spec.node_selector.items())), required)
+    by_taints = raw.node_taints_policy == _HONOR and spec.tolerations
+
+    def make() -> Domains:
+        everywhere = domains_of(facts, raw.topology_key)
+        counts = np.ones(len(facts), np.bool_)
+        for key in keys:
+            counts &= domains_of(facts, key).codes >= 0
+        if by_labels is not False:
+            counts &= facts.matches_labels(spec.node_selector) & _selected(facts, required)
+        if by_taints is not False:
+            counts &= facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0
+        return Domains(np.where(counts, everywhere.codes, -1), everywhere.size)
+
+    found: Domains = facts.kept(("spread", raw.topology_key, keys, by_labels, by_taints), make)
+    return found
+
+
+def _selected(facts: NodeFacts, required: NodeSelector | None) -> Mask:
+    """Nodes that the required node affinity selects; as in kube-scheduler a term that cannot be read selects none."""
+    result = np.full(len(facts), required is None, np.bool_)
+    for term in required.node_selector_terms if required is not None else ():
+        try:
+            result |= facts.matches_term(term)
+        except SelectorError:
+            continue
+    return result
+
+
+class PodTopologySpread(TestedPredicate):
+    """Nodes that a task can take without making the pods of a hard constraint too uneven."""
+
+    name: ClassVar[str] = "PodTopologySpread"
+    lasting: ClassVar[str] = UNLABELLED
+    """No eviction gives a node the label that a constraint spreads over."""
+    reason: ClassVar[str] = SKEWED
+    depends: ClassVar[Depends] = Depends.PODS
+
+    def __init__(self, session: Session) -> None:
+        self._index = index_of(session)
+        self._constraints: dict[tuple[Shape, str, int], tuple[Constraint, ...]] = {}
+
+    def refusal(self, task: Task) -> str | None:
+        """Why no node can take a task whatever is on it: a selector, of whichever kind, that cannot be read."""
+        try:
+            for raw in task.shape.spec.topology_spread_constraints:
+                LabelSelector.compile(raw.label_selector)
+        except SelectorError as error:
+            return str(error)
+        return None
+
+    def applies(self, task: Task) -> bool:
+        found = task.shape.spec.topology_spread_constraints
+        return bool(found) and any((raw.when_unsatisfiable or HARD) == HARD for raw in found)
+
+    def tests(self, task: Task) -> Iterator[tuple[str, Mask]]:
+        """Each constraint's tests in order, with the reason of those that fail it."""
+        key = (task.shape, task.namespace, task.labels)
+        constraints = self._constraints.get(key)
+        if constraints is None:
+            constraints = self._constraints[key] = constraints_of(self._index, task, HARD)
+        for constraint in constraints:
+            yield UNLABELLED, constraint.everywhere.codes >= 0
+            yield SKEWED, _even(constraint)
+
+
+def _even(constraint: Constraint) -> Mask:
+    """Nodes in whose domain one more pod exceeds the least domain by no more than the skew."""
+    counted = constraint.counted
+    counts = constraint.tally.by_domain(counted).counts()
+    domains = counts[:-1][counted.present]
+    least = int(domains.min()) if len(domains) >= constraint.min_domains else 0
+    return constraint.everywhere.by_node(counts <= constraint.skew - constraint.own + least)

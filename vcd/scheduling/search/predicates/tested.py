@@ -1,0 +1,52 @@
+"""Predicates that are made of several tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from vcd.scheduling.framework.plugin import Mask, Predicate
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.views import Task
+
+
+class TestedPredicate(Predicate):
+    """A node passes when it passes all tests, and fails for the reason of the first that it does not pass.
+
+    ``lasting`` is the reason that no eviction mends.
+    """
+
+    lasting: ClassVar[str]
+
+    def tests(self, task: Task) -> Iterable[tuple[str, Mask]]:
+        """The tests in kube-scheduler's order, over all nodes, each with the reason of those that fail it."""
+        raise NotImplementedError
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Nodes that pass all tests."""
+        passed = np.ones(len(usage), np.bool_)
+        for _, test in self.tests(task):
+            passed &= at_rows(test, usage)
+        return passed
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        """Nodes that fail a test for the lasting reason, be it not the first that they fail."""
+        result = np.zeros_like(failed)
+        for reason, test in self.tests(task):
+            if reason == self.lasting:
+                result |= failed & ~at_rows(test, usage)
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """How many fail for which reason."""
+        counts: dict[str, int] = {}
+        left = failed.copy()
+        for reason, test in self.tests(task):
+            fails = left & ~at_rows(test, usage)
+            if fails.any():
+                counts[reason] = counts.get(reason, 0) + int(fails.sum())
+                left &= ~fails
+        return counts

@@ -1,0 +1,284 @@
+"""Predicates about the volumes behind a pod's claims: reach, zone, number, and room to make new ones.
+
+Source: kube-scheduler 1.36 ``volumebinding``, ``volumezone``, ``nodevolumelimits``. Conflicts of single writers
+(kube-scheduler's ``volumerestrictions``) are no predicate in Volcano, nor here. Claims are no resources: what Volcano
+adds to pods and nodes as ``attachable-volumes-csi-<driver>`` is left out (docs/differences.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcd.model.objects import PersistentVolume
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Refusal
+from vcd.scheduling.search.predicates.claims import (
+    WAIT_FOR_FIRST_CONSUMER,
+    Attachment,
+    Attachments,
+    PodClaim,
+    Storage,
+    claim_fault,
+    class_of,
+)
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Ints
+from vcd.state.facts import NO_VALUE, NodeFacts
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+ZONE_LABELS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of volumes that bind them to nodes, and the node's label that is looked at where it lacks that one."""
+UNLIMITED = np.iinfo(np.int64).max
+
+NODE_CONFLICT = "node(s) had volume node affinity conflict"
+NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+NO_SPACE = "node(s) did not have enough free storage"
+
+
+# --- before any node --------------------------------------------------------------------------------------------------
+
+
+def binding_refusal(storage: Storage, task: Task) -> Refusal | None:
+    """Why a pod's claims let it be placed nowhere: one is missing, lost, going, not its own, or not bound in time."""
+    wanted = storage.wanted(task)
+    for claim in wanted.claims:
+        reason = _fault(claim, task)
+        if reason is not None:
+            return Refusal(reason, {"filter": "VolumeBinding", "claim": f"{task.namespace}/{claim.name}"})
+    if wanted.immediate:
+        names = ", ".join(claim.key for claim in wanted.immediate)
+        return Refusal("pod has unbound immediate PersistentVolumeClaims", {"filter": "VolumeBinding", "claim": names})
+    return None
+
+
+def _fault(found: PodClaim, task: Task) -> str | None:
+    name, claim = found.name, found.claim
+    if claim is None:
+        if found.own:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        return f'persistentvolumeclaim "{name}" not found'
+    if claim.status.phase == "Lost":
+        volume = claim.spec.volume_name
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+    if claim.metadata.deletion_timestamp:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    if found.own and not any(owner.controller and owner.uid == task.uid for owner in claim.metadata.owner_references):
+        return f"PVC {claim.key} was not created for pod {task.key} (pod is not owner)"
+    unreadable = claim_fault(claim)
+    return None if unreadable is None else f'persistentvolumeclaim "{name}" cannot be read: {unreadable}'
+
+
+def zone_refusal(storage: Storage, task: Task) -> Refusal | None:
+    """Why the zone of a pod's volumes cannot be told: a claim leads neither to a volume nor to a class that waits."""
+    for found in storage.wanted(task).claims:
+        reason = None if found.own else _untold(storage, found)
+        if reason is not None:
+            return Refusal(reason, {"filter": "VolumeZone", "claim": f"{task.namespace}/{found.name}"})
+    return None
+
+
+def _untold(storage: Storage, found: PodClaim) -> str | None:
+    claim = found.claim
+    if claim is None:
+        return f'persistentvolumeclaim "{found.name}" not found' if found.name else "PersistentVolumeClaim had no name"
+    volume, name = claim.spec.volume_name, class_of(claim)
+    if volume:
+        return None if volume in storage.volumes else f'persistentvolume "{volume}" not found'
+    if not name:
+        return "PersistentVolumeClaim had no pv name and storageClass name"
+    if name not in storage.classes:
+        return f'storageclass.storage.k8s.io "{name}" not found'
+    waits = storage.classes[name].volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+    return None if waits else "PersistentVolume had no name"
+
+
+def limits_refusal(storage: Storage, task: Task) -> Refusal | None:
+    """Why a pod's volumes cannot be counted: a claim is missing."""
+    for claim in storage.wanted(task).claims:
+        if claim.claim is None:
+            return Refusal(f'persistentvolumeclaim "{claim.name}" not found', {"filter": "NodeVolumeLimits"})
+    return None
+
+
+# --- bound and unbound claims -----------------------------------------------------------------------------------------
+
+
+class BoundVolumes(Predicate):
+    """A node reaches all volumes that the pod's claims are bound to."""
+
+    name = "VolumeBinding"
+    reason = NODE_CONFLICT
+    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._storage.wanted(task).bound)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result = np.ones(len(usage), np.bool_)
+        for volume in self._volumes(task):
+            if volume is None:
+                result[:] = False
+            else:
+                result &= at_rows(self._storage.reaches(volume), usage)
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        reason = NO_VOLUME if None in self._volumes(task) else NODE_CONFLICT
+        return {reason: int(failed.sum())}
+
+    def _volumes(self, task: Task) -> list[PersistentVolume | None]:
+        return [self._storage.volumes.get(claim.spec.volume_name) for claim in self._storage.wanted(task).bound]
+
+
+class UnboundClaims(Predicate):
+    """On a node each claim that waits for its first pod finds a free volume, or its class can make one there.
+
+    Volumes and claims that earlier placements of the session spoke for are not free.
+    """
+
+    name = "VolumeBinding"
+    reason = BIND_CONFLICT
+    depends = Depends.PODS
+    unresolvable = True
+    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity")
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._storage.wanted(task).delayed)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        found = self._storage.find(self._storage.wanted(task))
+        result: Mask = ~at_rows(found.conflict | found.space, usage)
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        found = self._storage.find(self._storage.wanted(task))
+        lacking = int((failed & at_rows(found.space, usage)).sum())
+        counts = {BIND_CONFLICT: int(failed.sum()) - lacking, NO_SPACE: lacking}
+        return {reason: count for reason, count in counts.items() if count}
+
+
+class VolumeZone(Predicate):
+    """A node's zone and region are among those that the labels of the pod's bound volumes name.
+
+    Nodes without any such label pass: clusters of one zone need none.
+    """
+
+    name = "VolumeZone"
+    reason = "node(s) had no available volume zone"
+    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
+    def __init__(self, session: Session, storage: Storage) -> None:
+        self._facts = session.nodes.facts
+        self._storage = storage
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._places(task))
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result = np.ones(len(self._facts), np.bool_)
+        for label, places in self._places(task):
+            result &= _in_places(self._facts, label, places)
+        return at_rows(result | ~_has_zone(self._facts), usage)
+
+    def _places(self, task: Task) -> list[tuple[str, frozenset[str]]]:
+        """Label keys and the zones or regions that the pod's volumes can be used from."""
+        found = []
+        for claim in self._storage.wanted(task).claims:
+            volume = None
+            if claim.claim is not None and not claim.own:
+                volume = self._storage.volumes.get(claim.claim.spec.volume_name)
+            labels = {} if volume is None else volume.metadata.labels
+            for key in ZONE_LABELS:
+                places = frozenset(place.strip() for place in labels[key].split("__")) if key in labels else None
+                if places and "" not in places:
+                    found.append((key, places))
+        return found
+
+
+def _has_zone(facts: NodeFacts) -> Mask:
+    result = np.zeros(len(facts), np.bool_)
+    for key in ZONE_LABELS:
+        result |= facts.label(key)[0] != NO_VALUE
+    return result
+
+
+def _in_places(facts: NodeFacts, label: str, places: frozenset[str]) -> Mask:
+    codes, values = facts.label(label)
+    result = np.isin(codes, [code for code, text in enumerate(values) if text in places])
+    stable = ZONE_LABELS[label]
+    if stable != label:
+        others, texts = facts.label(stable)
+        inside = np.isin(others, [code for code, text in enumerate(texts) if text in places])
+        result |= (codes == NO_VALUE) & inside
+    return result
+
+
+# --- how many volumes -------------------------------------------------------------------------------------------------
+
+
+class NodeVolumeLimits(Predicate):
+    """A node has no more volumes of a CSI driver attached than its CSINode says; a shared volume counts once.
+
+    A driver that the CSINode does not list, or for which it states no number, is not limited.
+    """
+
+    name = "NodeVolumeLimits"
+    reason = "node(s) exceed max volume count"
+    depends = Depends.PODS
+    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
+
+    def __init__(self, session: Session, storage: Storage, attachments: Attachments) -> None:
+        self._session = session
+        self._storage = storage
+        self._attachments = attachments
+        self._limits: dict[str, Ints] = {}
+
+    def applies(self, task: Task) -> bool:
+        wanted = self._storage.wanted(task).attachments
+        return any((self._limits_of(attachment.driver) < UNLIMITED).any() for attachment in wanted)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result = np.ones(len(self._session.nodes), np.bool_)
+        by_driver: dict[str, set[Attachment]] = {}
+        for attachment in self._storage.wanted(task).attachments:
+            by_driver.setdefault(attachment.driver, set()).add(attachment)
+        for driver, attachments in by_driver.items():
+            new = np.full(len(result), len(attachments), np.int64)
+            for attachment in attachments:
+                new[self._attachments.nodes_with(attachment)] -= 1
+            result &= (new == 0) | (self._attachments.count(driver) + new <= self._limits_of(driver))
+        return at_rows(result, usage)
+
+    def _limits_of(self, driver: str) -> Ints:
+        """Per node the most volumes of a driver."""
+        limits = self._limits.get(driver)
+        if limits is None:
+            limits = self._limits[driver] = np.full(len(self._session.nodes), UNLIMITED, np.int64)
+            for name, row in self._session.nodes.facts.row_of.items():
+                node = self._storage.nodes.get(name)
+                for listed in () if node is None else node.spec.drivers:
+                    if (
+                        listed.name == driver
+                        and listed.allocatable is not None
+                        and listed.allocatable.count is not None
+                    ):
+                        limits[row] = listed.allocatable.count
+        return limits

@@ -1,0 +1,229 @@
+"""Predicates and scores written for one node at a time, for plugins that are not ours and want to be short.
+
+The framework asks for whole columns (`vcd.scheduling.framework.plugin.Predicate`); the bases here fill them by asking
+once for each node. That is a line of Python a node, where a vector form is one for all of them: a cluster of a thousand
+nodes does not notice, one of ten thousand does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import PodSpec
+from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.session.views import Job, NodeView, Task
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+
+T = TypeVar("T", bound=np.generic)
+
+_MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
+"""What is asked for all nodes again after each placement, or at least once a session."""
+_CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB | Depends.QUEUE
+"""What a placement changes."""
+
+
+class UndeclaredError(AttributeError):
+    """A predicate or score looked at what its ``depends`` does not name."""
+
+    def __init__(self, who: str, what: str, needed: Depends) -> None:
+        flags = " or ".join(f"Depends.{flag.name}" for flag in needed)
+        super().__init__(f"{who} reads {what}: declare it, depends = {flags} (several are joined by |)")
+
+
+class TaskView:
+    """A task, as far as tasks that are treated alike share it: one is asked about in place of all of them.
+
+    Pods are alike that have the same spec; for what depends on PODS, JOB, QUEUE or TIME, the same namespace as well;
+    for PODS, the same labels; for JOB, the same job; and for what has a ``kind_of``, the same ``kind``. What differs
+    between such pods all the same (a name) is a matter for the point ``pre_predicate``, which is asked for each pod.
+    """
+
+    __slots__ = ("_declared", "_session", "_task", "_who", "kind")
+
+    def __init__(self, session: Session, task: Task, who: str, declared: Depends, kind: Hashable = None) -> None:
+        self._session = session
+        self._task = task
+        self._who = who
+        self._declared = declared
+        self.kind = kind
+        """What the ``kind_of`` of the predicate or score says of it."""
+
+    def _needs(self, what: str, needed: Depends) -> None:
+        if not self._declared & needed:
+            raise UndeclaredError(self._who, what, needed)
+
+    @property
+    def spec(self) -> PodSpec:
+        return self._task.shape.spec
+
+    @property
+    def request(self) -> dict[str, int]:
+        """What it asks for, in whole numbers by resource name, as `NodeView` has them."""
+        return dict(zip(self._session.nodes.resources, self._task.amounts, strict=True))
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether it asks for nothing."""
+        return bool(self._task.best_effort)
+
+    @property
+    def namespace(self) -> str:
+        self._needs("task.namespace", _MOVING)
+        return self._task.namespace
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        self._needs("task.labels", Depends.PODS)
+        return self._task.pod.metadata.labels
+
+    @property
+    def job(self) -> Job:
+        """Its job; ``job.queue.name`` names the queue."""
+        self._needs("task.job", Depends.JOB)
+        return self._task.job
+
+
+class DeclaredNode(NodeView):
+    """A node that shows what was declared."""
+
+    __slots__ = ("_declared", "_who")
+
+    def __init__(self, session: Session, row: int, usage: Usage, column: int, who: str, declared: Depends) -> None:
+        super().__init__(session, row, usage, column)
+        self._who = who
+        self._declared = declared
+
+    def _needs(self, what: str, needed: Depends) -> None:
+        if not self._declared & needed:
+            raise UndeclaredError(self._who, what, needed)
+
+    @property
+    def used(self) -> dict[str, int]:
+        self._needs("node.used", _CHANGING)
+        return super().used
+
+    @property
+    def idle(self) -> dict[str, int]:
+        self._needs("node.idle", _CHANGING)
+        return super().idle
+
+    @property
+    def releasing(self) -> dict[str, int]:
+        self._needs("node.releasing", _CHANGING)
+        return super().releasing
+
+    @property
+    def pods(self) -> int:
+        self._needs("node.pods", _CHANGING)
+        return super().pods
+
+    @property
+    def tasks(self) -> list[Task]:
+        self._needs("node.tasks", Depends.PODS)
+        return super().tasks
+
+
+class _Asker:
+    """Asks for node after node, and keeps the answers that no placement of the session changes."""
+
+    def __init__(self, session: Session, who: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
+        self._session = session
+        self._who = who
+        self._declared = declared
+        self._kind_of = kind_of
+        self._kept: dict[Hashable, npt.NDArray[np.generic]] = {}
+
+    @property
+    def depends(self) -> Depends:
+        """What the framework has to know: what is asked again after each placement sees the usage of then."""
+        return self._declared & ~Depends.USAGE if self._declared & _MOVING else self._declared
+
+    def column(
+        self, task: Task, usage: Usage, dtype: type[T], ask: Callable[[TaskView, NodeView], object]
+    ) -> npt.NDArray[T]:
+        """The answers for the rows of ``usage``."""
+        rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
+        if self._declared & _CHANGING:
+            return self._asked(task, usage, rows, dtype, ask)
+        key = (task.shape, task.namespace, self._kind_of(task))
+        found = self._kept.get(key)
+        if found is None:
+            whole = self._session.nodes.usage
+            found = self._kept[key] = self._asked(task, whole, range(len(whole)), dtype, ask)
+        result: npt.NDArray[T] = (found if usage.rows is None else found[usage.rows]).astype(dtype)
+        return result
+
+    def _asked(
+        self, task: Task, usage: Usage, rows: range | list[int], dtype: type[T], ask: Callable[..., object]
+    ) -> npt.NDArray[T]:
+        view = self.task(task)
+        answers = [ask(view, self.node(row, usage, column)) for column, row in enumerate(rows)]
+        return np.array(answers, dtype)
+
+    def task(self, task: Task) -> TaskView:
+        return TaskView(self._session, task, self._who, self._declared, self._kind_of(task))
+
+    def node(self, row: int, usage: Usage, column: int) -> NodeView:
+        return DeclaredNode(self._session, row, usage, column, self._who, self._declared)
+
+
+class ScalarPredicate(Predicate):
+    """A predicate of one node. A subclass sets ``name``, ``reason``, ``depends``, and defines ``passes``."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._asker = _Asker(session, f"predicate {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._asker.depends
+
+    def passes(self, task: TaskView, node: NodeView) -> bool | str:
+        """Whether the node takes the task: True or False, or why not in words."""
+        raise NotImplementedError
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """`passes` over the rows of ``usage``."""
+        return self._asker.column(task, usage, np.bool_, self._passes)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        """The words that `passes` gives for the failed nodes, and ``reason`` where it gives none."""
+        view = self._asker.task(task)
+        counts: Counter[str] = Counter()
+        for column in np.flatnonzero(failed).tolist():
+            row = column if usage.rows is None else int(usage.rows[column])
+            answer = self.passes(view, self._asker.node(row, usage, column))
+            counts[answer if isinstance(answer, str) and answer else self.reason] += 1
+        return counts
+
+    def _passes(self, task: TaskView, node: NodeView) -> bool:
+        answer = self.passes(task, node)
+        if not isinstance(answer, bool | np.bool_ | str):
+            raise TypeError(f"predicate {self.name} answers {answer!r} for {node.name}: neither a bool nor a text")
+        return not isinstance(answer, str) and bool(answer)
+
+
+class ScalarScore(Score):
+    """A rating of one node. A subclass sets ``name`` and ``depends``, and defines ``points``.
+
+    ``normalised`` scores also define ``normalise``, which sees all nodes.
+    """
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(weight)
+        self.session = session
+        self._asker = _Asker(session, f"score {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._asker.depends
+
+    def points(self, task: TaskView, node: NodeView) -> float:
+        """The node's points for the task, the more the better; 0 to 100 goes well with the other scores."""
+        raise NotImplementedError
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        """`points` over the rows of ``usage``."""
+        return self._asker.column(task, usage, np.float64, self.points)

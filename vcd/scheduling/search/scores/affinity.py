@@ -1,0 +1,74 @@
+"""Preferred pod affinity and anti-affinity (kube-scheduler's InterPodAffinity score)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from vcd.scheduling.framework.plugin import Depends, Mask, Score, Scores
+from vcd.scheduling.search.podindex import Domains, Question, Tally, domains_of, index_of
+from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+
+class InterPodAffinityScore(Score):
+    """Weights of a task's preferences that a node's domains meet, and of placed pods' preferences that the task meets.
+
+    Required terms of placed pods do not score: nodeorder's HardPodAffinityWeight is 0. Normalised over the feasible
+    nodes: the least becomes 0, the most 100.
+    """
+
+    name: ClassVar[str] = "InterPodAffinity"
+    depends: ClassVar[Depends] = Depends.PODS
+    normalised: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...]] = ("Namespace",)
+
+    def __init__(self, session: Session, weight: float) -> None:
+        super().__init__(weight)
+        self._facts = session.nodes.facts
+        self._index = index_of(session)
+        self._own: dict[tuple[Shape, str, int], list[tuple[int, Tally, Domains]]] = {}
+
+    def applies(self, task: Task) -> bool:
+        if has_preferred_terms(task.shape):
+            return True
+        return any(sums.total for _, sums in self._index.held(PreferringTerms).selecting(task))
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        points = np.zeros(len(self._facts), np.int64)
+        for weight, tally, domains in self._preferences(task):
+            points += weight * domains.by_node(tally.by_domain(domains).counts())
+        for term, sums in self._index.held(PreferringTerms).selecting(task):
+            if sums.total:
+                points += term.weight * domains_of(self._facts, term.topology).by_node(sums.counts())
+        return at_rows(points, usage).astype(np.float64)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        rated = raw[feasible]
+        least, most = (float(rated.min()), float(rated.max())) if rated.size else (0.0, 0.0)
+        if least == most:
+            return np.zeros_like(raw)
+        result: Scores = np.trunc(100.0 * ((raw - least) / (most - least)))
+        return result
+
+    def _preferences(self, task: Task) -> list[tuple[int, Tally, Domains]]:
+        """The task's own preferred terms, with the pods that they are about. Raises SelectorError."""
+        if not has_preferred_terms(task.shape):
+            return []
+        key = (task.shape, task.namespace, task.labels)
+        found = self._own.get(key)
+        if found is None:
+            found = self._own[key] = [
+                (
+                    term.weight,
+                    self._index.tally(Question(term.selector, (term.scope,))),
+                    domains_of(self._facts, term.topology),
+                )
+                for term in preferred_terms(task.pod)
+            ]
+        return found

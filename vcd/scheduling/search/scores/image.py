@@ -1,0 +1,83 @@
+"""The score by which images a node has already. Source: kube-scheduler 1.36 ``imagelocality``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import PodSpec
+from vcd.scheduling.framework.plugin import Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Ints
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+    from vcd.state.facts import NodeFacts
+
+LEAST = 23 * 1024 * 1024
+"""Bytes below which what a node has counts nothing."""
+MOST = 1000 * 1024 * 1024
+"""Bytes per container above which more counts nothing."""
+
+
+class _Held(NamedTuple):
+    """The nodes that have an image, and its size in bytes on each."""
+
+    rows: npt.NDArray[np.intp]
+    sizes: Ints
+
+
+class ImageLocality(Score):
+    """The bytes of the pod's images that a node has, each scaled by the part of the nodes that have it.
+
+    100 x (sum - 23Mi) / (1000Mi x containers - 23Mi), between 0 and 100, rounded down. The number of nodes that have an
+    image is that of now (Volcano's depends on the order in which nodes arrived: docs/differences.md).
+    """
+
+    name = "imagelocality"
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(weight)
+        facts = session.nodes.facts
+        self._count = len(facts)
+        self._images: dict[str, _Held] = facts.kept("images", lambda: _held_images(facts))
+
+    def applies(self, task: Task) -> bool:
+        return bool(self._images) and any(name in self._images for name in _wanted(task.shape.spec))
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        wanted = _wanted(task.shape.spec)
+        bytes_held = np.zeros(self._count, np.int64)
+        for name in wanted:
+            held = self._images.get(name)
+            if held is not None:
+                spread = held.rows.size / self._count
+                bytes_held[held.rows] += (held.sizes * spread).astype(np.int64)
+        most = MOST * len(wanted)
+        np.clip(bytes_held, LEAST, most, out=bytes_held)
+        result = (100 * (bytes_held - LEAST) // (most - LEAST)).astype(np.float64)
+        return at_rows(result, usage)
+
+
+def _wanted(spec: PodSpec) -> list[str]:
+    """The images of a pod's containers, each as often as it is used."""
+    return [_tagged(container.image) for container in (*spec.init_containers, *spec.containers)]
+
+
+def _tagged(name: str) -> str:
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def _held_images(facts: NodeFacts) -> dict[str, _Held]:
+    found: dict[str, dict[int, int]] = {}
+    for row, node in enumerate(facts.nodes):
+        for image in node.status.images:
+            for name in image.names:
+                found.setdefault(name, {})[row] = image.size_bytes
+    return {
+        name: _Held(np.fromiter(sizes, np.intp), np.fromiter(sizes.values(), np.int64)) for name, sizes in found.items()
+    }

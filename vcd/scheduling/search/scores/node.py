@@ -1,0 +1,106 @@
+"""Scores by a node's labels and taints.
+
+Source: kube-scheduler 1.36 ``nodeaffinity`` and ``tainttoleration``, ``helper.DefaultNormalizeScore``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcd.model.objects import PodSpec
+from vcd.model.selectors import (
+    PREFER_NO_SCHEDULE,
+    PreferredSchedulingTerm,
+    SelectorError,
+    Toleration,
+    check_node_terms,
+    check_tolerations,
+)
+from vcd.scheduling.framework.plugin import Mask, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+
+
+def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
+    """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
+    highest = raw.max(where=feasible, initial=0.0)
+    if not highest:
+        return None
+    result: Scores = np.floor(raw * 100.0 / highest)
+    return result
+
+
+class NodeAffinityScore(Score):
+    """The sum of the weights of the preferred node affinity terms that a node matches, as percent of the highest."""
+
+    name = "nodeaffinity"
+    normalised = True
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(weight)
+        self._facts = session.nodes.facts
+
+    def applies(self, task: Task) -> bool:
+        return bool(_preferred(task.shape.spec))
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        result = np.zeros(len(self._facts))
+        for term in _preferred(task.shape.spec):
+            result += self._facts.matches_term(term.preference) * float(term.weight)
+        return at_rows(result, usage)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        scaled = percent_of_highest(raw, feasible)
+        return raw if scaled is None else scaled
+
+
+def _preferred(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...]:
+    """The preferred terms that count; none where one cannot be read, which the API server does not admit."""
+    affinity = spec.affinity
+    if affinity is None or affinity.node_affinity is None:
+        return ()
+    terms = tuple(term for term in affinity.node_affinity.preferred if term.weight)
+    try:
+        check_node_terms([term.preference for term in terms])
+    except SelectorError:
+        return ()
+    return terms
+
+
+class TaintTolerationScore(Score):
+    """The fewer PreferNoSchedule taints the pod does not tolerate the better: 100 less their percent of the most."""
+
+    name = "tainttoleration"
+    normalised = True
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(weight)
+        self._facts = session.nodes.facts
+
+    def applies(self, task: Task) -> bool:
+        sets = self._facts.taint_sets()[1]
+        if not any(taint.effect == PREFER_NO_SCHEDULE for taints in sets for taint in taints):
+            return False
+        try:
+            check_tolerations(task.shape.spec.tolerations)
+        except SelectorError:
+            return False  # the API server admits none such
+        return True
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        tolerations = _soft(task.shape.spec.tolerations)
+        return at_rows(self._facts.untolerated(tolerations, (PREFER_NO_SCHEDULE,)), usage).astype(np.float64)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        scaled = percent_of_highest(raw, feasible)
+        return np.full(raw.shape, 100.0) if scaled is None else 100.0 - scaled
+
+
+def _soft(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    return tuple(toleration for toleration in tolerations if toleration.effect in ("", PREFER_NO_SCHEDULE))

@@ -1,0 +1,229 @@
+"""Scores of nodes by how much of them is used. The hottest code of a session: a few numpy calls over all rows.
+
+Source: kube-scheduler 1.36 ``noderesources`` (``least_allocated``, ``most_allocated``, ``balanced_allocation``).
+Its integer divisions are float64 divisions rounded down here: equal as long as 100 x allocatable is below 2**53.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.quantity import QuantityError
+from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
+from vcd.scheduling.framework.plugin import Depends, Score, Scores
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.nodes import Usage
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Task
+    from vcd.state.facts import NodeFacts
+    from vcd.state.records import Shape
+
+GPU = "nvidia.com/gpu"
+_OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscription-memory")
+
+Floats = npt.NDArray[np.float64]
+
+
+class _Room(NamedTuple):
+    """Cpu and memory that the nodes list, float64 of shape (2, nodes), and whether all nodes list both."""
+
+    amounts: Floats
+    complete: bool
+
+
+def _room_of(facts: NodeFacts) -> _Room:
+    """What kube-scheduler's scores take for a node's room: without what oversubscription adds to it."""
+    amounts = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
+    for row, node in enumerate(facts.nodes):
+        if any(name in node.metadata.annotations for name in _OVERSUBSCRIPTION):
+            try:
+                listed = resource_values(node.status.allocatable or node.status.capacity)
+            except QuantityError:
+                continue  # such a node was set aside when it was decoded
+            amounts[:, row] = listed.get(CPU, 0), listed.get(MEMORY, 0)
+    return _Room(amounts, bool(amounts.all()))
+
+
+class _OfRoom(Score):
+    """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
+
+    depends = Depends.USAGE
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(weight)
+        facts = session.nodes.facts
+        room: _Room = facts.kept("listed cpu and memory", lambda: _room_of(facts))
+        self._amounts, self._complete = room
+
+    def room(self, usage: Usage) -> Floats:
+        """Cpu and memory of the rows, shape (2, rows)."""
+        return self._amounts if usage.rows is None else self._amounts[:, usage.rows]
+
+
+class _MeanPercentage(_OfRoom):
+    """Base of the scores that are a mean of two percentages, cpu's and memory's, rounded down at each step.
+
+    A resource that a node does not list is left out of its mean.
+    """
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(session, weight)
+        self._own: dict[Shape, tuple[int, int]] = {}
+
+    def own(self, shape: Shape) -> tuple[int, int]:
+        """Cpu and memory of the pod to be rated: of its containers, for kube-scheduler overlooks pod-level requests
+        here, while those of the pods on a node count."""
+        if shape.spec.resources is None:
+            return shape.scored
+        found = self._own.get(shape)
+        if found is None:
+            found = self._own[shape] = score_requests(msgspec.structs.replace(shape.spec, resources=None))
+        return found
+
+    def mean(self, part: Floats, room: Floats) -> Scores:
+        """The mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
+        part *= 100.0
+        if self._complete:
+            part /= room
+        else:
+            np.divide(part, room, out=part, where=room > 0)
+        np.floor(part, out=part)
+        mean: Scores = part[0] + part[1]
+        if self._complete:
+            mean *= 0.5
+        else:
+            mean[(room > 0).all(axis=0)] *= 0.5
+        np.floor(mean, out=mean)
+        return mean
+
+
+class LeastRequested(_MeanPercentage):
+    """The emptier the better: the mean of (allocatable - requested) x 100 / allocatable over cpu and memory.
+
+    Requested counts the pod itself, those waiting for room, and 100m and 200Mi for containers that ask for none.
+    """
+
+    name = "leastrequested"
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        room = self.room(usage)
+        cpu, memory = self.own(task.shape)
+        free = usage.scored.astype(np.float64)
+        free[0] += cpu
+        free[1] += memory
+        np.subtract(room, free, out=free)
+        np.maximum(free, 0.0, out=free)
+        return self.mean(free, room)
+
+
+class MostRequested(_MeanPercentage):
+    """The fuller the better: the mean of requested x 100 / allocatable over cpu and memory.
+
+    Requested counts as in LeastRequested, and at most as allocatable.
+    """
+
+    name = "mostrequested"
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        room = self.room(usage)
+        full = usage.scored.astype(np.float64)
+        cpu, memory = self.own(task.shape)
+        full[0] += cpu
+        full[1] += memory
+        np.minimum(full, room, out=full)
+        return self.mean(full, room)
+
+
+class BalancedResource(_OfRoom):
+    """Nodes whose resources are used more evenly with the pod than without it.
+
+    50 + (50 + s(with) - s(without)) / 2, s being (1 - standard deviation of the used fractions) x 100 rounded down,
+    over cpu, memory and, when the pod asks for it, nvidia.com/gpu, as far as the node has them. Pods that ask for none
+    of the three are not rated.
+    """
+
+    name = "balancedresource"
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(session, weight)
+        self._gpu: int | None = session.nodes.column_of.get(GPU)
+        self._nodes = session.nodes
+
+    def applies(self, task: Task) -> bool:
+        request = task.request
+        return bool(request[0] or request[1] or self._wants_gpu(task))
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        room = self.room(usage)
+        used = self._used(usage)
+        if self._wants_gpu(task):
+            gpu = cast(int, self._gpu)
+            room = np.vstack([room, usage.allocatable[gpu]])
+            used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
+            before = _evenness(_deviation(used, room))
+            used += task.request[[0, 1, gpu], None]
+            return _improvement(_evenness(_deviation(used, room)), before)
+        before = _evenness(self._deviation(used, room))
+        used += task.request[:2, None]
+        return _improvement(_evenness(self._deviation(used, room)), before)
+
+    def _used(self, usage: Usage) -> Floats:
+        both = usage.used[:2] + usage.pipelined[:2] if self._nodes.awaits_room else usage.used[:2]
+        return both.astype(np.float64)
+
+    def _deviation(self, used: Floats, room: Floats) -> Floats:
+        return _deviation_of_two(used, room) if self._complete else _deviation(used, room)
+
+    def _wants_gpu(self, task: Task) -> bool:
+        return self._gpu is not None and bool(task.request[self._gpu])
+
+
+def _evenness(deviation: Floats) -> Scores:
+    """(1 - deviation) x 100, rounded down; overwrites it."""
+    np.subtract(1.0, deviation, out=deviation)
+    deviation *= 100.0
+    return np.floor(deviation, out=deviation)
+
+
+def _improvement(after: Scores, before: Scores) -> Scores:
+    """50 + (50 + after - before) / 2, each step rounded down; overwrites ``after``."""
+    after -= before
+    after *= 0.5
+    after += 75.0
+    return np.floor(after, out=after)
+
+
+def _deviation_of_two(used: Floats, room: Floats) -> Floats:
+    """Standard deviation of the used parts, at most 1, of two resources that all nodes have: half their difference."""
+    parts = used / room
+    np.minimum(parts, 1.0, out=parts)
+    result: Floats = parts[0] - parts[1]
+    np.abs(result, out=result)
+    result *= 0.5
+    return result
+
+
+def _deviation(used: Floats, room: Floats) -> Floats:
+    """Standard deviation of the used parts, at most 1, of the resources that each node has; 0 where that is one.
+
+    Summed in the order of the resources, as kube-scheduler does.
+    """
+    there = room > 0
+    parts = np.divide(used, room, out=np.zeros_like(used), where=there)
+    np.minimum(parts, 1.0, out=parts)
+    count = there.sum(axis=0)
+    total, squares = np.zeros(len(count)), np.zeros(len(count))
+    for part in parts:
+        total += part
+    mean = total / np.maximum(count, 1)
+    for part, has in zip(parts, there, strict=True):
+        squares += np.where(has, (part - mean) * (part - mean), 0.0)
+    several = np.where(count > 2, np.sqrt(squares / np.maximum(count, 1)), 0.0)
+    highest = np.where(there, parts, -1.0).max(axis=0)
+    lowest = np.where(there, parts, 2.0).min(axis=0)
+    return np.where(count == 2, (highest - lowest) / 2, several)

@@ -1,0 +1,110 @@
+"""Topology spread constraints that may be broken (kube-scheduler's PodTopologySpread score)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.selectors import Selector
+from vcd.scheduling.framework.plugin import Depends, Mask, Score, Scores
+from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.search.podsalike import PodsAlike
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.spread import HOSTNAME, SOFT, Constraint, constraints_of, defaults_of
+from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+
+
+class PodTopologySpreadScore(Score):
+    """The fewer matching pods a node's domains have, the better.
+
+    A domain's count is weighed by the logarithm of the number of domains among the feasible nodes, so that pods in
+    small topologies are not drowned by those in large ones; nodes without one of the topology keys get 0. A pod of a
+    Service, ReplicationController, ReplicaSet or StatefulSet that names no constraint is spread by host name and by
+    zone; then a node without a key has nothing to be weighed in that topology.
+    """
+
+    name: ClassVar[str] = "PodTopologySpread"
+    depends: ClassVar[Depends] = Depends.PODS
+    normalised: ClassVar[bool] = True
+
+    def __init__(self, session: Session, weight: float) -> None:
+        super().__init__(weight)
+        self._index = index_of(session)
+        self._alike = PodsAlike(session)
+        self._constraints: dict[Hashable, tuple[Constraint, ...]] = {}
+        self._counted: list[_Counted] = []
+        self._by_default = False
+
+    def applies(self, task: Task) -> bool:
+        found = task.shape.spec.topology_spread_constraints
+        if found:
+            return any(raw.when_unsatisfiable == SOFT for raw in found)
+        return self._alike.of(task) is not None
+
+    def kind_of(self, task: Task) -> Selector | None:
+        return None if task.shape.spec.topology_spread_constraints else self._alike.of(task)
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        """The pods that each node's domains have, added up; ``normalise`` weighs them by constraint and must follow."""
+        alike = self.kind_of(task)
+        key = (task.shape, task.namespace, task.labels, alike)
+        constraints = self._constraints.get(key)
+        if constraints is None:
+            constraints = self._constraints[key] = (
+                constraints_of(self._index, task, SOFT) if alike is None else defaults_of(self._index, task, alike)
+            )
+        self._by_default = alike is not None
+        self._counted = [_Counted.of(constraint, usage) for constraint in constraints]
+        total = np.zeros(len(usage), np.int64)
+        for counted in self._counted:
+            total += counted.pods
+        return total.astype(np.float64)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        rated = feasible.copy()
+        for counted in () if self._by_default else self._counted:
+            rated &= counted.codes >= 0
+        result = np.zeros_like(raw)
+        if not rated.any():
+            return result
+        points = np.zeros(int(rated.sum()), np.float64)
+        for counted in self._counted:
+            factor = math.log(counted.domains_among(rated) + 2)
+            there = counted.codes[rated] >= 0
+            points += np.where(there, counted.pods[rated] * factor + (counted.skew - 1), 0)
+        whole = np.floor(points)
+        rounded = (whole + (points - whole >= 0.5)).astype(np.int64)
+        least, most = int(rounded.min()), int(rounded.max())
+        result[rated] = 100 if most == 0 else 100 * (most + least - rounded) // most
+        return result
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A constraint over some nodes: the matching pods in each one's domain, and the domain's number (-1: none)."""
+
+    skew: int
+    per_node: bool
+    pods: Ints
+    codes: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(cls, constraint: Constraint, usage: Usage) -> _Counted:
+        per_node = constraint.topology == HOSTNAME
+        if per_node:  # kube-scheduler counts the pods of the node itself then, whatever the node policies say
+            pods = constraint.tally.by_node()
+        else:
+            pods = constraint.everywhere.by_node(constraint.tally.by_domain(constraint.counted).counts())
+        return cls(constraint.skew, per_node, at_rows(pods, usage), at_rows(constraint.everywhere.codes, usage))
+
+    def domains_among(self, rated: Mask) -> int:
+        """How many domains the rated nodes have; each node counts as one for the host name, and those without the key
+        are one together."""
+        return int(rated.sum()) if self.per_node else int(np.count_nonzero(np.bincount(self.codes[rated] + 1)))

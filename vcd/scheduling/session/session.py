@@ -1,0 +1,408 @@
+"""One session: the snapshot as jobs, queues, tasks and nodes, and the questions actions ask the plugins.
+
+Jobs, queues and tasks are views made when they are first asked for; whole columns are there for who wants speed
+(``jobs``, ``nodes.usage``, ``snapshot.tasks``). What changes in trial is changed by statements only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.codec import BadObject, Foreign
+from vcd.model.events import Waiting, by_key
+from vcd.model.objects import Object, PriorityClass
+from vcd.model.requests import format_sum
+from vcd.model.status import (
+    ALLOCATED_STATUSES,
+    READY_STATUSES,
+    Phase,
+    TaskStatus,
+)
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.framework import Questions
+from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.plugin import Plugin, Problem, Refusal
+from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.session.jobs import JobColumns
+from vcd.scheduling.session.nodes import Deltas, Ints, Nodes
+from vcd.scheduling.session.orphans import Orphans
+from vcd.scheduling.session.outside import NOBODY, Outside
+from vcd.scheduling.session.views import Job, NodeView, Queue, Task
+from vcd.state.records import GroupRecord, Shape
+from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
+
+if TYPE_CHECKING:
+    from vcd.scheduling.framework.policy import Policy
+    from vcd.scheduling.session.statement import Statement
+
+Condition = tuple[str, str, str, str]
+S = TypeVar("S")
+T = TypeVar("T", bound=Object)
+
+ROOT_QUEUE = "root"
+"""Above all queues that name no parent."""
+_NOWHERE = -1
+"""The node of a pod that names none."""
+_SHOWN_PODS = 3
+"""How many pods a reason names."""
+
+_S = TaskStatus
+_READY = tuple(int(status) for status in READY_STATUSES)
+_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+
+
+class Session(Questions):
+    """What actions and plugins work on.
+
+    ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
+    (``vcd.scheduling.session.outside``). ``changes`` counts placements, evictions and their reverses, so that who
+    keeps something can tell whether it still holds.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        plugins: Sequence[Sequence[tuple[Any, Plugin]]],
+        now: int,
+        seed: int,
+        memory: Memory,
+        mark: Callable[[str], None] = lambda _: None,
+        *,
+        outside: Outside = NOBODY,
+        watch: guard.Watch | None = None,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self.snapshot = snapshot
+        self.outside = outside
+        self.policy = policy
+        self.policy_digest = "/".join((policy.digest, *left_out))
+        """What was decided by: tables of other plugins do not hold."""
+        self.left_out = frozenset(left_out)
+        """The plugins and actions that failed or were interrupted; of plugins those are here that are ``watched``."""
+        self.now = now
+        self.seed = seed
+        self.changes = 0
+        self.placements = 0
+        self.more = False
+        self.rounds: dict[str, None] = {}
+        """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
+        self.statements: list[Statement] = []
+        self.kept: dict[int, list[Statement]] = {}
+        self.conditions: dict[int, Condition] = {}
+        """Conditions of groups by the job's index: type, status, reason, message."""
+        self._services: dict[type, Any] = {}
+        self.faults: tuple[str, ...] = ()
+        self.interrupted: tuple[str, ...] = ()
+        """Those of ``faults`` that were interrupted in an earlier attempt at this session, or in one before it."""
+        self.errors: dict[str, Exception] = {}
+        """What those in ``faults`` raised, by name, for who tells of it."""
+        self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
+        """What plugins that are not ours show, once that was taken (``guard.take_gauges``)."""
+        self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
+        """What plugins find misconfigured, once that was taken (``guard.take_problems``)."""
+        self.ungated: dict[int, Task] = {}
+        """Tasks whose queue's scheduling gate is to be lifted, by row, in the order in which that was decided."""
+        self.moves: list[Task] = []
+        """Tasks in the order in which their status or node changed in trial, one entry a change."""
+        self._shape_deltas: dict[int, Deltas] = {}
+        self._load_shapes()
+        self.nodes = Nodes(snapshot, self.requests, self._scored)
+        self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
+        self.queues = {queue.name: queue for queue in self.queue_list}
+        self._load_jobs()
+        self.orphans = Orphans(self)
+        self._job_views: dict[int, Job] = {}
+        self._task_views: dict[int, Task] = {}
+        self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
+        super().__init__(plugins, watch)
+        for plugin in self.plugins:
+            mark("open")
+            guard.open_plugin(plugin, self, watch)
+            mark(f"open/{plugin.name}")
+        self.evaluator = Evaluator(
+            self,
+            self.predicates(),
+            self.scores(),
+            memory,
+        )
+
+    # --- loading ----------------------------------------------------------------------------------------------------
+
+    def _load_shapes(self) -> None:
+        self.requests: Ints = self.snapshot.shape_requests()
+        self._scored: Ints = np.zeros((len(self.requests), 2), np.int64)
+        for number, shape in enumerate(self.snapshot.shapes):
+            if shape is not None:
+                self._scored[number] = shape.scored
+
+    def _load_jobs(self) -> None:
+        snapshot = self.snapshot
+        default, queues = snapshot.settings.default_queue, self.queues
+        keys = sorted(key for key, record in snapshot.groups.items() if (record.group.spec.queue or default) in queues)
+        tasks = snapshot.tasks
+        names = snapshot.settings.scheduler_names
+        ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
+        index_of = {key: index for index, key in enumerate(keys)}
+        numbers = np.array([index_of.get(key or "", -1) for key in snapshot.job_keys] + [-1], np.int64)
+        visible = ours[tasks.scheduler] | (tasks.node != _NOWHERE)
+        self.job_of_row: Ints = np.where(visible, numbers[tasks.job], -1)
+        self.jobs = JobColumns(self, keys)
+        pending = np.flatnonzero((self.job_of_row >= 0) & (tasks.status == _S.PENDING))
+        self._pending_of: dict[int, list[int]] = {}
+        for job, row in zip(self.job_of_row[pending].tolist(), pending.tolist(), strict=True):
+            self._pending_of.setdefault(job, []).append(row)
+
+    @cached_property
+    def queue_of_row(self) -> Ints:
+        """The queue, as a row of ``queue_list``, that each pod counts against: its job's, or that of the group that it
+        outlived; -1 where there is none."""
+        jobs = self.job_of_row
+        result = np.where(jobs >= 0, np.append(self.jobs.queue, -1)[jobs], -1).astype(np.int64)
+        result[self.orphans.rows] = self.orphans.queues
+        return result
+
+    def queue_name_of(self, record: GroupRecord) -> str:
+        """The queue that a group is in: the default queue where it names none."""
+        return record.group.spec.queue or self.snapshot.settings.default_queue
+
+    def why_no_queue(self, name: str) -> Refusal:
+        """Why there is no queue of a name: it could not be read, or nobody made it."""
+        problem = self.snapshot.bad_queues.get(name)
+        if problem is None:
+            return Refusal(f"queue {name} does not exist")
+        return Refusal(f"queue {name} cannot be used", {"problem": problem})
+
+    def lineage(self, queue: Queue) -> list[Queue]:
+        """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
+        found = [queue]
+        while found[-1].name != ROOT_QUEUE:
+            parent = self.queues.get(found[-1].record.queue.spec.parent or ROOT_QUEUE)
+            if parent is None or parent in found:
+                break
+            found.append(parent)
+        return found
+
+    def kept_of(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
+        """What ``make`` computes from the objects of a kind alone, computed once as long as none of them changes."""
+        held = self.snapshot.others.get(kind, NO_OBJECTS)
+        kept: S = held.kept(key, make) if isinstance(held, Objects) else make()
+        return kept
+
+    def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
+        """The objects of a kind beside pods, nodes, groups and queues, by key, as the type that the kind declares.
+
+        One that was logged under another declaration, and that this type cannot read, is left out until it is listed
+        again. Raises nothing.
+        """
+        return self.kept_of(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
+
+    def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
+        """Groups' priorities: of their class, else of the global default class, else 0."""
+        classes = self.snapshot.others.get("PriorityClass", {})
+        values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
+        defaults = [
+            (name, obj.value) for name, obj in classes.items() if isinstance(obj, PriorityClass) and obj.global_default
+        ]
+        default = min(defaults)[1] if defaults else 0
+        return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
+
+    def shape_flags(self, of: Callable[[Shape], bool]) -> npt.NDArray[np.bool_]:
+        """A bool per shape number."""
+        return np.array([shape is not None and of(shape) for shape in self.snapshot.shapes] + [False], np.bool_)
+
+    def deltas(self, number: int) -> Deltas:
+        """What a task of a shape adds to its node's usage."""
+        found = self._shape_deltas.get(number)
+        if found is None:
+            scored = self._scored[number].tolist()
+            found = self._shape_deltas[number] = Deltas(self.requests[number], (scored[0], scored[1]))
+        return found
+
+    # --- views ------------------------------------------------------------------------------------------------------
+
+    def job(self, index: int) -> Job:
+        """The job of a row of ``jobs``."""
+        view = self._job_views.get(index)
+        if view is None:
+            view = self._job_views[index] = Job(self, index)
+        return view
+
+    def all_jobs(self) -> Iterator[Job]:
+        """All jobs, in order of key."""
+        return (self.job(index) for index in range(len(self.jobs)))
+
+    def viewed_jobs(self) -> Iterable[Job]:
+        """Jobs that someone asked for, in order of key."""
+        return (self._job_views[index] for index in sorted(self._job_views))
+
+    def settle(self, condition: Condition) -> Iterator[Job]:
+        """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
+        caller, but for jobs that ended: what they were told in their time holds."""
+        columns, views = self.jobs, self._job_views
+        ready = columns.counts[:, list(_READY)].sum(axis=1) + columns.best_effort_pending >= columns.min_member
+        ended = columns.counts[:, [_S.SUCCEEDED, _S.FAILED]].sum(axis=1) == columns.counts.sum(axis=1)
+        untouched = np.ones(len(columns), np.bool_)
+        untouched[list(views)] = False
+        self.conditions.update(dict.fromkeys(np.flatnonzero(ready & ~ended & untouched).tolist(), condition))
+        return (self.job(index) for index in np.flatnonzero(~untouched | ~(ready | ended)).tolist())
+
+    def jobs_with_pending(self) -> Iterator[Job]:
+        """Jobs that had pending tasks when the session began, in order of key."""
+        return (self.job(index) for index in sorted(self._pending_of))
+
+    def task(self, row: int) -> Task:
+        """The task of a row of the snapshot's columns; it must belong to a job."""
+        view = self._task_views.get(row)
+        if view is None:
+            view = self._task_views[row] = Task(self, row, self.job(int(self.job_of_row[row])))
+        return view
+
+    def pending_rows(self, job: int) -> list[int]:
+        """Rows of a job's pending tasks, in order of key."""
+        return self._in_order(self._pending_of.get(job, []))
+
+    def pending_rows_of(self, keys: Container[str]) -> Iterator[int]:
+        """Rows of those of the jobs' pending tasks that have one of the keys."""
+        names = self.snapshot.tasks.keys
+        return (row for rows in self._pending_of.values() for row in rows if names[row] in keys)
+
+    def task_rows(self, job: int) -> list[int]:
+        """Rows of all tasks of a job, in order of key."""
+        if self._rows_by_job is None:
+            order = np.argsort(self.job_of_row, kind="stable")
+            self._rows_by_job = (order, self.job_of_row[order])
+        order, jobs = self._rows_by_job
+        first, last = np.searchsorted(jobs, [job, job + 1])
+        return self._in_order(order[first:last].tolist())
+
+    def _in_order(self, rows: list[int]) -> list[int]:
+        keys = self.snapshot.tasks.keys
+        return sorted(rows, key=lambda row: keys[row] or "")
+
+    def reserved_by_running(self) -> Ints:
+        """Per job (jobs, resources), what running groups that have their minimum of tasks still miss of their
+        minimum resources (Volcano ``GetInqueueResource``)."""
+        jobs = self.jobs
+        allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
+        counted = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
+        return np.where(counted[:, None], jobs.missing, 0)
+
+    def releasing_on_nodes(self) -> Ints:
+        """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
+        this session evicted are among them."""
+        tasks = self.snapshot.tasks
+        chosen = (tasks.status == _S.RELEASING) & (tasks.node != _NOWHERE) & (self.job_of_row >= 0)
+        leaving: Ints = np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
+        for job in self.viewed_jobs():
+            if job.touched:
+                leaving[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
+        return leaving
+
+    def node(self, row: int) -> NodeView:
+        """The node of a row of ``nodes``."""
+        return NodeView(self, row)
+
+    def all_nodes(self) -> Iterator[NodeView]:
+        """All nodes, in order of name."""
+        return (self.node(row) for row in range(len(self.nodes)))
+
+    def candidates(self, task: Task) -> Candidates:
+        """Where tasks like this one can go."""
+        return self.evaluator.table(task)
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def nominated(self, task: Task, candidates: Candidates) -> int | None:
+        """The node that an earlier preemption made room on for a task, where it still passes."""
+        row = self.nominated_node(task)
+        return row if row is not None and candidates.passes(row) else None
+
+    def nominated_node(self, task: Task) -> int | None:
+        """The node that an earlier preemption made room on for a task, None where there is none (any more)."""
+        name = self.snapshot.nominated.get(task.key)
+        return None if name is None else self.nodes.facts.row_of.get(name)
+
+    def is_full(self) -> bool:
+        """Whether the bound on one cycle's work is reached; what is left goes on in the next (design law 3)."""
+        self.more = self.placements >= self.snapshot.settings.placements
+        return self.more
+
+    def commit_kept(self, job: Job) -> None:
+        """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
+        held = [] if job.partition is None else job.partition.held
+        for statement in self.kept.pop(job.index, []):
+            if any(statement is other for other in held):
+                statement.keep()
+            else:
+                statement.commit()
+
+    def release(self) -> None:
+        """Let go of the views, once nobody asks for them any more.
+
+        They refer to each other, so else only the garbage collector frees them; going through as many objects as
+        a full session has, it makes the whole program stand still.
+        """
+        for job in self._job_views.values():
+            job.release()
+        self._job_views.clear()
+        self._task_views.clear()
+        self._services.clear()
+        self.kept.clear()
+        self.statements.clear()
+        self.moves.clear()
+
+    # --- notes ------------------------------------------------------------------------------------------------------
+
+    def service(self, kind: type[S], make: Callable[[], S]) -> S:
+        """The session's one object of a type, made when it is first asked for: what several plugins share."""
+        found = self._services.get(kind)
+        if found is None:
+            found = self._services[kind] = make()
+        return cast(S, found)
+
+    def note(
+        self, job: Job, gate: str, source: str, refusal: Refusal, nodes: int = 0, task: Task | None = None
+    ) -> None:
+        """Remember why a job, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
+        for position, known in enumerate(job.why):
+            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == (
+                gate,
+                source,
+                refusal.reason,
+                nodes,
+            ):
+                pods = (*known.pods, task.key)[:_SHOWN_PODS]
+                job.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
+                return
+        pods = () if task is None else (task.key,)
+        detail = by_key(refusal.detail)
+        job.why.append(Waiting(job.key, gate, source, refusal.reason, nodes, len(pods), pods, detail))
+
+    def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
+        """Integers in the order of the session's resources as quantities by name, zeros left out."""
+        wanted = None if names is None else set(names)
+        return {
+            name: format_sum(name, value)
+            for name, value in zip(self.nodes.resources, values, strict=True)
+            if value and (wanted is None or name in wanted)
+        }
+
+
+def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:
+    typed: dict[str, T] = {}
+    for key, obj in found.items():
+        if isinstance(obj, Foreign):
+            try:
+                typed[key] = obj.read_as(of)
+            except BadObject:
+                continue  # logged under another declaration of the kind
+        elif isinstance(obj, of):
+            typed[key] = obj
+    return typed

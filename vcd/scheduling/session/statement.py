@@ -1,0 +1,173 @@
+"""Trial changes to a session, made all or none.
+
+Every operation carries its reverse, so a statement can be taken back whole, or to a save point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vcd.model import events as ev
+from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import owner
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+    from vcd.scheduling.session.views import Job, Task
+
+_ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
+_RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
+
+
+@dataclass(slots=True)
+class _Done:
+    """One operation, with what its reverse needs."""
+
+    verb: ev.Verb
+    task: Task
+    node: int
+    status_before: int
+    node_before: int
+    reason: str
+    volumes: tuple[ev.VolumeChoice, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class Statement:
+    """Operations on behalf of one job. Each takes effect in the session at once; nothing leaves it before commit."""
+
+    def __init__(self, session: Session, action: str, job: Job) -> None:
+        self._session = session
+        self.action = action
+        self.job = job
+        self._done: list[_Done] = []
+
+    def __len__(self) -> int:
+        return len(self._done)
+
+    # --- operations -------------------------------------------------------------------------------------------------
+
+    def allocate(self, task: Task, node: int) -> bool:
+        """Give a pending task room on a node that has it now; False where a plugin refused it when it was told."""
+        return self._place("bind", task, node, _ALLOCATED)
+
+    def pipeline(self, task: Task, node: int) -> bool:
+        """Let a pending task wait for room that is being freed on a node; False where a plugin refused it."""
+        return self._place("pipeline", task, node, _PIPELINED)
+
+    def _place(self, verb: ev.Verb, task: Task, node: int, status: int) -> bool:
+        self._done.append(_Done(verb, task, node, task.status, task.node, ""))
+        session = self._session
+        if status == _ALLOCATED:
+            session.nodes.change(node, task.deltas.allocate, task.shape, 1)
+        else:
+            session.nodes.change(node, task.deltas.pipeline, None, 1)
+        task.job.moved(task, status)
+        task.node = node
+        session.changes += 1
+        session.placements += 1
+        refused = False
+        for handler in session.handlers[0]:
+            refusal = handler(task, node)
+            if refusal is not None:
+                refused = True
+                session.note(task.job, "predicate", owner(handler), refusal, task=task)
+        if refused:
+            self.undo(len(self._done) - 1)
+        return not refused
+
+    def evict(self, task: Task, reason: str) -> None:
+        """Let a placed task go; its room counts as releasing from now on."""
+        self._done.append(_Done("evict", task, task.node, task.status, task.node, reason))
+        session = self._session
+        session.nodes.change(task.node, task.deltas.evict, None, 1)
+        task.job.moved(task, _RELEASING)
+        session.changes += 1
+        for handler in session.handlers[1]:
+            handler(task, task.node)
+
+    # --- reverse ----------------------------------------------------------------------------------------------------
+
+    def save(self) -> int:
+        """A save point: what ``undo`` can go back to."""
+        return len(self._done)
+
+    def undo(self, save_point: int = 0) -> None:
+        """Take back all that was done since a save point, latest first."""
+        while len(self._done) > save_point:
+            self._reverse(self._done.pop())
+
+    def discard(self) -> None:
+        """Take back everything."""
+        self.undo(0)
+
+    def _reverse(self, done: _Done) -> None:
+        session, task = self._session, done.task
+        session.changes += 1
+        if done.verb == "evict":
+            session.nodes.change(done.node, task.deltas.evict, None, -1)
+            task.job.moved(task, done.status_before)
+            for handler in session.handlers[0]:
+                handler(task, done.node)
+            return
+        if done.verb == "bind":
+            session.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
+        else:
+            session.nodes.change(done.node, task.deltas.pipeline, None, -1)
+        session.placements -= 1
+        task.job.moved(task, done.status_before)
+        task.node = done.node_before
+        for handler in session.handlers[1]:
+            handler(task, done.node)
+
+    def evicted(self) -> list[Task]:
+        """Tasks that go."""
+        return [done.task for done in self._done if done.verb == "evict"]
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> list[Task]:
+        """Tasks that it lets wait for room."""
+        return [done.task for done in self._done if done.verb == "pipeline"]
+
+    def withdraw(self, task: Task) -> int:
+        """Take back one task's waiting, whatever was done after it; the position that it had."""
+        position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
+        self._reverse(self._done.pop(position))
+        return position
+
+    def wait_again(self, task: Task, node: int, position: int) -> None:
+        """Undo a ``withdraw``."""
+        self.pipeline(task, node)
+        self._done.insert(position, self._done.pop())
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Make it part of the decision: allocated tasks will be bound, evicted ones evicted."""
+        if not self._done:
+            return
+        for done in self._done:
+            if done.verb == "bind" and done.task.status == _ALLOCATED:
+                done.task.job.moved(done.task, _BINDING)
+                done.volumes = self._session.pre_bind(done.task, done.node)
+                done.annotations = self._session.bind_annotations(done.task, done.node)
+        self._session.statements.append(self)
+
+    def keep(self) -> None:
+        """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
+        self._session.kept.setdefault(self.job.index, []).append(self)
+
+    def operations(self) -> tuple[ev.Operation, ...]:
+        """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
+        names = self._session.nodes.facts.names
+        return tuple(
+            ev.Operation(
+                done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes, done.annotations
+            )
+            for done in self._done
+            if done.verb == "evict"
+            or (done.verb == "bind" and done.task.status == _BINDING)
+            or (done.verb == "pipeline" and done.task.status == _PIPELINED)
+        )
