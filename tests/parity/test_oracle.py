@@ -89,8 +89,8 @@ def test_comparison_ignores_what_the_case_does_not_expect() -> None:
 
 @pytest.mark.parametrize("case", [*CASES, *measured()], ids=_name)
 def test_where_vcd_differs_from_volcano_the_differences_on_purpose_explain_it(case: Case) -> None:
-    """As near to Volcano as it can be the reference decides as Volcano; with what its SEMANTICS.md marks as different
-    on purpose it decides as vcd. So nothing else tells the two apart."""
+    """As near to Volcano as it can be the reference decides as Volcano; with what docs/semantics/details.md marks as
+    different on purpose it decides as vcd. So nothing else tells the two apart."""
     ours = vcd(case.objects, case.conf, NOW, case.seed)
     explained = decide(case.objects, case.conf, NOW, case.seed)
     assert (ours.binds, ours.pipelined, ours.phases) == (explained.binds, explained.pipelined, explained.phases)

@@ -90,7 +90,7 @@ def decide(
 ) -> Result:
     """Run one session. `conf` None is the compiled-in configuration; `now` is what deadlines are compared with.
 
-    Without `pains` what SEMANTICS.md marks [pains] is as in Volcano.
+    Without `pains` what docs/semantics/details.md marks [pains] is as in Volcano.
     Raises ValueError for a configuration or an object that the reference does not know.
     """
     configuration = parse(conf)
