@@ -106,7 +106,7 @@ async def schedule(url: str, log: str) -> None:
 
 
 def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
-    """Rows of what was measured, beside Volcano's figures (anchors)."""
+    """Rows of what was measured, beside Volcano's figures."""
     command = [sys.executable, "-m", "bench.endtoend"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""One session over clusters of several sizes, in process, beside Volcano's figures (docs: anchors of the project).
+"""One session over clusters of several sizes, in process, beside Volcano's figures.
 
 ``python -m bench.session [NAME ...]`` prints the table; each figure is the median of three sessions on fresh state.
 """

@@ -203,13 +203,9 @@ def ours(found: Mapping[str, type[Any]]) -> list[str]:
 
 
 def prose(kind: type[Any]) -> str:
-    """A class's docstring as Markdown, without the papers that this repository does not hold."""
+    """A class's docstring as Markdown; pages of docs/ that it names are links."""
     text = inspect.cleandoc(kind.__doc__ or "").replace("``", "`")
-    text = re.sub(r",?\s*seed\s+\d+(\s+s\.[\d.]*\d)?,?", ",", text)
-    text = re.sub(r"Source:(,|\s)*", "Source: ", text)
-    text = re.sub(r"\s*,\s*\.", ".", text)
-    text = re.sub(r"\s*Source: *\.?\s*$", "", text)
-    return text.replace("docs/differences.md", "[differences](../differences.md)").strip()
+    return re.sub(r"docs/(?!design/)([\w/-]+)\.md", r"[\1](../\1.md)", text).strip()
 
 
 def summary(kind: type[Any]) -> str:
@@ -271,6 +267,7 @@ def plugin_page(kind: type[Plugin]) -> str:
         f"{prose(kind)}\n",
         f"Code: [{source}](../../{source})\n",
     ]
+    parts.append("Formulas, and choices between sources: [semantics](../semantics/plugins.md)\n")
     parts.append(f"## Extension points\n\n{points_table(kind)}")
     if kind.arguments:
         parts.append(f"## Arguments\n\n{arguments_table(kind.arguments)}\n{_example(kind)}")

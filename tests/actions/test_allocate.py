@@ -107,7 +107,7 @@ def test_the_bound_on_placements_leaves_the_rest_to_the_next_cycle() -> None:
 
 
 def test_a_broken_gang_is_filled_before_an_equal_newcomer() -> None:
-    """pains.md 9, with drf ranking the newcomer's smaller share first."""
+    """Volcano #5805, with drf ranking the newcomer's smaller share first."""
     conf = BARE + "- plugins:\n  - name: drf\n"
     broken = gang("old", 3, on=["n", "n"], cpu=2)
     result = planned(node("n", cpu=6), broken, gang("new", 1, cpu=2, created=9), conf=conf)

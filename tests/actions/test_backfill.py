@@ -27,7 +27,7 @@ def test_a_node_without_a_place_for_a_pod_takes_none() -> None:
 
 
 def test_a_best_effort_pod_behind_a_bad_one_still_binds() -> None:
-    """pains.md 20."""
+    """Volcano #4028."""
     bad = pod("a-bad", group="g", spec={"schedulingGates": [{"name": "wait"}]})
     result = planned(node("n"), group("g"), bad, pod("b-good", group="g"), conf=CONF)
     assert result.binds == {"default/b-good": "n"}

@@ -1,4 +1,4 @@
-"""preempt: who may ask, whom, in which order, and what comes of it (seed 001 s.4)."""
+"""preempt: who may ask, whom, in which order, and what comes of it."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_best_effort_pod_costs_nobody_else_anything() -> None:
 
 
 def test_victims_keep_their_gangs_minimum_by_the_plugin_of_another_tier() -> None:
-    """gang stands in the second tier, priority decides in the first; still no gang is broken (law 7)."""
+    """gang stands in the second tier, priority decides in the first; still no gang is broken (docs/laws.md, law 7)."""
     old = job("old", "low", 4, members=4, on=["n1"] * 4, cpu=1)
     assert evictions(one_node(), old, job("new", "high", cpu=1)) == []
 

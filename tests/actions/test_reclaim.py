@@ -1,4 +1,4 @@
-"""reclaim: which queues ask, which give, and what comes of it (seed 001 s.5, seed 003 s.5.4)."""
+"""reclaim: which queues ask, which give, and what comes of it."""
 
 from __future__ import annotations
 

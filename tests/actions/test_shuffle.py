@@ -1,4 +1,4 @@
-"""shuffle: what plugins want elsewhere is evicted (seed 001 s.6)."""
+"""shuffle: what plugins want elsewhere is evicted."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_a_new_version_comes_into_force(follower: Follower) -> None:
 
 
 async def test_a_typo_at_reload_keeps_the_old_version_and_is_told_once(follower: Follower) -> None:
-    """pains.md 13."""
+    """Volcano #4660."""
     async with follower.following():
         before = follower.file.policy
         follower.write(TYPO)

@@ -1,4 +1,4 @@
-"""The check of law 5 beside the live cycle: which sessions, and what it says."""
+"""The check of law 5 (docs/laws.md) beside the live cycle: which sessions, and what it says."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ CHART_CONF = {
         },
     ],
 }
-# Every call that changes something: what law 3's commit loop and law 4's Lease write.
+# Every call that changes something: what the commit loop and the Lease write (docs/laws.md, laws 3 and 4).
 WRITES = {
     Grant("create", "", "pods/binding", "", ""),
     Grant("delete", "", "pods", "", ""),

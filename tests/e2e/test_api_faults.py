@@ -94,7 +94,7 @@ async def test_a_bind_that_happened_without_an_answer_is_not_repeated(tmp_path: 
 
 
 async def test_a_bind_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
-    """pains.md, Volcano #4692: the sessions go on, so do the lease and what they decide."""
+    """Volcano #4692: the sessions go on, so do the lease and what they decide."""
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         daemon = await cluster.started("a")

@@ -1,4 +1,4 @@
-"""An object that cannot be used never stops the cycle, and its owner is told (design law 6)."""
+"""An object that cannot be used never stops the cycle, and its owner is told (docs/laws.md, law 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lone daemon that is killed, or cannot write its log: nothing is lost, nothing is done twice (law 3)."""
+"""A lone daemon that is killed, or cannot write its log: nothing is lost or done twice (docs/laws.md, law 3)."""
 
 from __future__ import annotations
 

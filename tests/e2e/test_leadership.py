@@ -1,4 +1,4 @@
-"""One writer (law 4, pains 17): replicas that were told nothing of each other, and all that can befall the leader."""
+"""One writer (docs/laws.md, law 4): replicas told nothing of each other, and all that can befall the leader."""
 
 from __future__ import annotations
 

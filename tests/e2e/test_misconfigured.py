@@ -1,4 +1,4 @@
-"""A queue that contradicts itself (pains.md, Volcano #4292) is told of: an Event on it, once, and a gauge."""
+"""A queue that contradicts itself (Volcano #4292) is told of: an Event on it, once, and a gauge."""
 
 from __future__ import annotations
 

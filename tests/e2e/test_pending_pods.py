@@ -1,4 +1,4 @@
-"""What pods that wait show, which is all that an autoscaler sees (pains.md, Volcano #3976)."""
+"""What pods that wait show, which is all that an autoscaler sees (Volcano #3976)."""
 
 from __future__ import annotations
 

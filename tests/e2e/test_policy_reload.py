@@ -1,4 +1,4 @@
-"""A configuration that changes while the daemon runs (pains 13): a good one comes into force, a bad one is told of."""
+"""A configuration that changes while the daemon runs: a good one comes into force, a bad one told (Volcano #4660)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start: nothing is decided before everything is known (pains 14), and what was known before goes on."""
+"""A start: nothing is decided before everything is known (Volcano #5174), and what was known before goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 4: one writer. The Lease's rules are the API server's, recorded; time is turned by the tests."""
+"""Law 4 of docs/laws.md: one writer. The Lease's rules are the API server's, recorded; time is turned by the tests."""
 
 from __future__ import annotations
 

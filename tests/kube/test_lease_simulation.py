@@ -1,4 +1,4 @@
-"""Law 4 under random faults: slow, lost and late requests, partitions, stops and kills, in simulated time."""
+"""Law 4 (docs/laws.md) under random faults: slow, lost, late requests, partitions, stops, kills; time is simulated."""
 
 from __future__ import annotations
 

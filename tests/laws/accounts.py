@@ -1,4 +1,4 @@
-"""What law 7 says, added up from plain objects: nothing of the core's columns is used."""
+"""What law 7 of docs/laws.md says, added up from plain objects: nothing of the core's columns is used."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Accounts:
         return {name: limit for name, limit in stated.items() if limit or name not in ALWAYS}
 
     def real_capability(self, queue: str, name: str) -> int:
-        """min(capability, cluster - guarantees of the others) of one resource (seed 003 s.6.5)."""
+        """min(capability, cluster - guarantees of the others) of one resource."""
         cluster = sum(record.allocatable.get(name, 0) for record in self.nodes.values())
         guaranteed = sum(record.guarantee.get(name, 0) for record in self.queues.values())
         real = max(cluster - guaranteed, 0) + self.queues[queue].guarantee.get(name, 0)

@@ -1,4 +1,4 @@
-"""Finds, in source text, what would make a decision depend on more than its input (design.md, law 2).
+"""Finds, in source text, what would make a decision depend on more than its input (docs/laws.md, law 2).
 
 A clock, chance, input and output; and the orders that differ from run to run: of sets, of ``id()``, of ``hash()``.
 The checker follows no calls. What it knows to be a set: literals, comprehensions, ``set()`` and ``frozenset()``, what

@@ -1,4 +1,4 @@
-"""Full clusters, cycle after cycle until rest: nobody is evicted twice, and laws 3, 5 and 7 hold.
+"""Full clusters, cycle after cycle until rest: nobody is evicted twice, and laws 3, 5 and 7 (docs/laws.md) hold.
 
 ``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
 """

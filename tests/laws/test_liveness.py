@@ -1,6 +1,6 @@
 """Liveness: at rest nothing is left that could be done, nobody waits for idle room, and who waits says truly why.
 
-Under every order of actions that the specification knows, and other orders of tiers and plugins. ``VCD_SEEDS`` asks for
+Under every order of actions that Volcano describes, and other orders of tiers and plugins. ``VCD_SEEDS`` asks for
 more clusters, or for a range, as in test_reference.py.
 """
 

@@ -1,4 +1,4 @@
-"""Law: failure is remembered but changes nothing (design sections 3 and 9)."""
+"""Law: failure is remembered but changes nothing (docs/laws.md, law 5)."""
 
 from __future__ import annotations
 

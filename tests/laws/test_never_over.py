@@ -1,4 +1,4 @@
-"""Law 7: no node over its room, no queue over its capability, no gang below its minimum, no pod bound twice."""
+"""Law 7 (docs/laws.md): no node, queue or gang where it must not be, no pod bound twice."""
 
 from __future__ import annotations
 

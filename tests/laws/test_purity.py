@@ -1,4 +1,4 @@
-"""What decides asks no clock, no chance and no world, and depends on no order that differs from run to run (law 2)."""
+"""What decides asks no clock, chance or world, and depends on no order that differs by run (docs/laws.md, law 2)."""
 
 from __future__ import annotations
 

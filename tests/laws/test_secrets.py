@@ -1,4 +1,4 @@
-"""Nothing secret that the API lets a manifest carry gets into a payload or the log's file (design.md, section 2)."""
+"""Nothing secret that the API lets a manifest carry gets into a payload or the log's file (docs/laws.md)."""
 
 from __future__ import annotations
 

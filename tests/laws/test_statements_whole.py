@@ -1,4 +1,4 @@
-"""Law 3: what changes between decide and log drops statements whole, and what is accepted keeps law 7 at the head."""
+"""docs/laws.md: what changes after decide drops statements whole (law 3); what is accepted keeps law 7 at the head."""
 
 from __future__ import annotations
 

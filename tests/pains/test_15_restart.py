@@ -1,4 +1,4 @@
-"""pains.md 15: after a restart the first session schedules, from checkpoint, tail and lists, and logs nothing twice.
+"""Pain 15: after a restart the first session schedules, from checkpoint, tail and lists, and logs nothing twice.
 
 The stated budget (20 s at 5,000 nodes and 140,000 pods) is measured by ``python -m bench.restart``; this is its way
 at a small size.

@@ -41,7 +41,7 @@ def test_vcd_differs_where_it_is_listed_and_only_there(case: Case) -> None:
 
 
 def test_nearly_all_cases_agree() -> None:
-    """The goal is 97 in a hundred of those of which the specification does not say otherwise; a fresh clone has the
+    """The goal is 97 in a hundred of those of which docs/differences.md does not say otherwise; a fresh clone has the
     drawn families alone."""
     specified = [case for case in OTHER if DIFFERENCES[case.name].specified]
     assert len(specified) <= 2

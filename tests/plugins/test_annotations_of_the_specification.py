@@ -1,8 +1,8 @@
-"""Every annotation and label that the documents of the specification name is listed by a plugin that obeys it, or read
+"""Every annotation and label that Volcano's descriptions name is listed by a plugin that obeys it, or read
 by the scheduler itself.
 
-What a plugin lists stands on its page in docs/plugins/. 004 s.2.2.3.1 writes ``volcano.sh/card.card`` once where it
-means ``volcano.sh/card.name``; the former is read by nobody.
+What a plugin lists stands on its page in docs/plugins/. One example writes ``volcano.sh/card.card`` where it means
+``volcano.sh/card.name``; the former is read by nobody.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LISTED = {
     "volcano.sh/card.request": {"capacity-card"},
     "volcano.sh/card.name": {"capacity-card"},
 }
-"""Key -> plugins; 002 and 003 name the hierarchy's, the zone's and the priority's by the fields they are read into."""
+"""Key -> plugins; descriptions name the hierarchy's, the zone's and the priority's by the fields they are read into."""
 
 
 @pytest.mark.parametrize(("key", "names"), LISTED.items(), ids=LISTED)
@@ -52,20 +52,20 @@ def test_a_key_is_listed_by_the_plugins_that_obey_it(key: str, names: set[str]) 
 def test_pods_may_be_preempted_unless_they_say_no(
     marks: dict[str, str], labels: dict[str, str], preemptable: bool
 ) -> None:
-    """001 s.4: volcano.sh/preemptable, true unless given; the scheduler reads it, whatever plugins are on."""
+    """volcano.sh/preemptable is true unless given; the scheduler reads it, whatever plugins are on."""
     session = session_of(node("n"), group("g"), pod("p", group="g", annotations=marks, labels=labels), conf=BARE)
     assert task_of(session, "p").preemptable is preemptable
 
 
 def test_a_pod_without_group_names_its_queue() -> None:
-    """004 s.2.2.2.2.2: scheduling.volcano.sh/queue-name."""
+    """scheduling.volcano.sh/queue-name, by which a pod names its queue."""
     wants = pod("p", cpu=1, annotations={"scheduling.volcano.sh/queue-name": "cr-queue1"})
     session = session_of(node("n"), queue("cr-queue1"), wants, conf=BARE)
     assert task_of(session, "p").job.queue.name == "cr-queue1"
 
 
 def test_a_pod_names_its_group() -> None:
-    """scheduling.k8s.io/group-name, by which 003 s.4.6 makes jobs out of tasks."""
+    """scheduling.k8s.io/group-name, by which tasks become jobs."""
     objects = [node("n"), list(gang("g", 2, cpu=1))]
     assert job_of(session_of(*objects, conf=BARE), "g").task_count == 2
     assert len(planned(*objects, conf=BARE).binds) == 2

@@ -47,8 +47,8 @@ class Added:
 
 
 DRA = "Volcano takes Kubernetes' feature gate; ResourceClaims are not read here"
-OLDER = "read by the Volcano that the specification describes (003 s.6.6), no longer by its main branch"
-MOVED = "003 s.6.6; in Volcano's main branch an argument of deviceshare"
+OLDER = "read by older versions of Volcano, no longer by its main branch (docs/semantics/plugins.md)"
+MOVED = "of older versions; in Volcano's main branch an argument of deviceshare"
 GUIDE = "Volcano's guide to the plugin names it, its source does not read it"
 
 PLUGINS: Mapping[str, Mapping[str, Any]] = {
@@ -64,7 +64,7 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "capacity.DynamicResourceAllocationEnable": Differs(False, True, DRA),
         "capacity.DRAConsumableCapacityEnable": False,
     },
-    # not in the source that the tables are typed from: document 004 and Volcano's guide to the plugin
+    # not in the source that the tables are typed from: Volcano's guide to the plugin
     "capacity-card": {"cardUnlimitedCpuMemory": False, "nodeOrderWeight": 1.0},
     "cdp": {},
     "conformance": {},
@@ -287,7 +287,7 @@ def test_the_resources_of_resource_strategy_fit() -> None:
 def test_scarce_resources_of_resource_strategy_fit() -> None:
     """Off; switched on, each resource counts 1, and 1 core and 1 gigabyte are kept for it.
 
-    The weight of sra itself is 1 where not given, as 000 s.11.4 has it; Volcano's source takes 0, which is off.
+    The weight of sra itself is 1 where not given, as documented; Volcano's source takes 0, which is off.
     """
     section = {"enable": True, "resources": "a/b"}
     plugin = made("resource-strategy-fit", sra=section, proportional=section)

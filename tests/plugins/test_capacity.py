@@ -201,7 +201,7 @@ def test_no_task_goes_beyond_the_capability() -> None:
 
 
 def test_the_last_task_does_not_slip_through() -> None:
-    """pains.md 10: capability 10, used 9, a pod of 10 waits."""
+    """Volcano #1860: capability 10, used 9, a pod of 10 waits."""
     objects = [queue("q", capability={"cpu": "10"}), wants("q", 9, running=9), gang("big", 1, queue="q", cpu=10)]
     assert planned(node("n", cpu=30), *objects, conf=ALLOCATE).binds == {}
 
@@ -217,7 +217,7 @@ def test_a_task_that_asks_for_another_resource_is_not_held_back() -> None:
 
 
 def test_the_number_of_pods_is_never_exceeded() -> None:
-    """Volcano lets pods slip; a capability is never exceeded (law 7)."""
+    """Volcano lets pods slip; a capability is never exceeded (docs/laws.md, law 7)."""
     result = planned(node("n"), queue("q", capability={"pods": "2"}), wants("q", 5), conf=ALLOCATE)
     assert len(result.binds) == 2
 
@@ -458,7 +458,7 @@ def test_a_scalar_deserved_with_zero_is_borrowed_however_little() -> None:
 
 
 def test_a_task_that_holds_none_of_what_is_asked_for_stays() -> None:
-    """pains.md 12: the reclaimer wants CPU, the candidates hold only GPU."""
+    """Volcano #4918: the reclaimer wants CPU, the candidates hold only GPU."""
     session = session_of(
         node("n", cpu=2, gpu=2),
         *[queue("q1"), deserves("q2", 4)],
@@ -573,7 +573,7 @@ def test_the_user_guides_example() -> None:
 
 
 def test_no_eviction_loop() -> None:
-    """pains.md 1: 8 CPU; q1 deserves 3 and runs one 4-CPU pod; q2 deserves 5, runs 1 CPU and wants 4 more."""
+    """Volcano #4947: 8 CPU; q1 deserves 3 and runs one 4-CPU pod; q2 deserves 5, runs 1 CPU and wants 4 more."""
     world = World(
         node("n", cpu=8),
         *[deserves("q1", 3), deserves("q2", 5)],
@@ -609,7 +609,7 @@ def after_reclaim(taken: Manifest, again: int, *others: Any) -> Session:
 
 
 def test_a_queue_whose_tasks_were_taken_comes_after_those_they_were_taken_for() -> None:
-    """pains.md 1: its share has fallen to 0, yet all it could do is borrow again."""
+    """Volcano #4947: its share has fallen to 0, yet all it could do is borrow again."""
     assert first(after_reclaim(deserves("q1", 3), 4), "q1", "q2") == "q2"
 
 
@@ -627,7 +627,7 @@ def test_a_queue_that_goes_on_within_what_it_deserves_comes_by_its_share() -> No
 
 
 def test_admission_does_not_block_what_is_guaranteed() -> None:
-    """pains.md 6: 100 CPU all borrowed by org-1; org-2 with a guarantee of 50 submits 50."""
+    """Volcano #4817: 100 CPU all borrowed by org-1; org-2 with a guarantee of 50 submits 50."""
     world = World(
         *[node(f"n{i}", cpu=10) for i in range(10)],
         *[queue("org-1"), guarantees("org-2", 50)],

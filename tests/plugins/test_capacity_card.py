@@ -1,4 +1,4 @@
-"""capacity-card: admission, placement and accounts of queues by card, with the document's examples."""
+"""capacity-card: admission, placement and accounts of queues by card, with the examples of its description."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ TOO_MUCH = (
     "Queue <cr-queue1> has insufficient <NVIDIA-H200> quota: requested <5>, total would be <5>, but capability is <3>"
 )
 
-# --- the document's examples ------------------------------------------------------------------------------------------
+# --- examples of its description --------------------------------------------------------------------------------------
 
 QUEUE1 = {
     "NVIDIA-H200": 3,

@@ -51,7 +51,7 @@ def test_the_document_s_node_has_eight_cards() -> None:
 
 
 def test_the_document_s_mps_shares_by_the_formula() -> None:
-    """97871 MiB are 96 GiB (the document writes 90), each card in 2."""
+    """97871 MiB are 96 GiB (examples in circulation write 90), each card in 2."""
     shared = carded(
         "n", "NIVIDIA-H20", 0, memory="97871", labels={"nvidia.com/gpu.replicas": "2"}, **{"nvidia.com/gpu.shared": 8}
     )

@@ -210,7 +210,7 @@ def test_the_columns_are_what_plain_counting_says(
 def naive_pass(
     model: str | None, name: str | None, quota: dict[str, int], counted: Counter[tuple[str, str]], cards: int
 ) -> bool:
-    """Whether a node of a model may take a pod of the queue q0, from the specification."""
+    """Whether a node of a model may take a pod of the queue q0 (docs/semantics/capacity-card.md)."""
     if model is None:
         return name is None
     if name is not None and model not in name.split("|"):

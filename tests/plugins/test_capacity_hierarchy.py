@@ -207,7 +207,7 @@ def test_the_refusal_names_the_parent() -> None:
 
 @pytest.mark.parametrize(("cpu", "admitted"), [(5, True), (6, False)])
 def test_what_a_queue_deserves_is_admitted_though_others_borrowed_it(cpu: int, admitted: bool) -> None:
-    """pains.md 6 in a tree: a took all 10 of dept, of which b deserves 5."""
+    """Volcano #4817 in a tree: a took all 10 of dept, of which b deserves 5."""
     session = opened(
         *[q("dept", capability=10, deserved=10), q("a", "dept", deserved=5), q("b", "dept", deserved=5)],
         wants("a", 10, running=10, minimum={"cpu": 10}),
@@ -252,7 +252,7 @@ def test_what_could_never_be_held_together_does_not_come_back() -> None:
 
 
 def test_what_is_guaranteed_in_a_tree_is_admitted_and_reclaimed() -> None:
-    """pains.md 6: 100 CPU all borrowed by org-1; org-2 with a guarantee of 50 submits 50."""
+    """Volcano #4817: 100 CPU all borrowed by org-1; org-2 with a guarantee of 50 submits 50."""
     world = World(
         *[node(f"n{i}", cpu=10) for i in range(10)],
         *[ROOT, q("all", capability=100, guarantee=50), q("org-1", "all"), q("org-2", "all", guarantee=50)],
@@ -491,7 +491,7 @@ def test_a_parents_guarantee_is_kept_against_strangers() -> None:
 
 
 def test_what_a_parent_is_guaranteed_comes_back_to_any_queue_below_it() -> None:
-    """pains.md 6, Volcano #4817: the leaf itself is entitled to nothing."""
+    """Volcano #4817: the leaf itself is entitled to nothing."""
     objects = [q("dept", guarantee=4), q("a", "dept"), q("other"), wants("other", 16, running=16), wants("a", 4)]
     session = opened(*objects, group("more", queue="a", phase="Pending", minimum={"cpu": 4}))
     assert may_reclaim(session, "a", "a-0")
@@ -533,7 +533,7 @@ def test_the_level_means_nothing_without_a_hierarchy() -> None:
 
 
 def test_a_queue_under_a_parent_within_its_share_is_not_reclaimed_from() -> None:
-    """pains.md 7: a has more than it deserves, its parent not; only at level 1 that protects it."""
+    """Volcano #5107: a has more than it deserves, its parent not; only at level 1 that protects it."""
     objects = [
         *[q("d1", deserved=6), q("a", "d1", deserved=2), q("d2", deserved=6), q("b", "d2", deserved=6)],
         *[wants("a", 6, running=6), wants("b", 1)],

@@ -1,7 +1,7 @@
-"""Every configuration that the documents of the specification show is read as it stands.
+"""Every configuration that Volcano's descriptions show is read as it stands.
 
-A sample of ``tests/data/configurations`` is named by document and section. One that shows the tiers alone gets
-Volcano's actions, one that shows an action's arguments alone gets its tiers: both are missing in the document only.
+A sample of ``tests/data/configurations`` is named by what its description is about. One that shows the tiers alone gets
+Volcano's actions, one that shows an action's arguments alone gets its tiers: both are missing in the description only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from vcd.scheduling.framework.policy import DEFAULT_POLICY, Policy, PolicyError,
 from vcd.scheduling.framework.registry import actions, plugins, read_policy
 
 SAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "configurations").glob("*.yaml"))}
-OWN_ACTION = "003-7.1-launch"
-"""The document's guide to an action of one's own: examples/launch has it, its tests hold it to what it shows."""
+OWN_ACTION = "framework-launch"
+"""A guide to an action of one's own: examples/launch has it, its tests hold it to what it shows."""
 
 
 def text_of(name: str) -> str:
@@ -46,9 +46,12 @@ def made(name: str, plugin: str) -> Plugin:
     return plugins()[plugin](parse_arguments(plugins()[plugin].arguments, option.arguments))
 
 
-def test_there_are_as_many_samples_as_the_documents_have() -> None:
+SHOWN = {"plugins": 14, "actions": 4, "framework": 12, "cards": 1}
+
+
+def test_there_are_as_many_samples_as_the_descriptions_have() -> None:
     documents = [name.partition("-")[0] for name in SAMPLES]
-    assert {document: documents.count(document) for document in documents} == {"000": 14, "001": 4, "003": 12, "004": 1}
+    assert {document: documents.count(document) for document in documents} == SHOWN
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != OWN_ACTION])
@@ -90,11 +93,11 @@ def test_the_action_of_ones_own_is_all_that_is_missing() -> None:
 @pytest.mark.parametrize(
     ("name", "plugin", "expected"),
     [
-        ("000-3.4-overcommit", "overcommit", {"overcommit-factor": 1.5}),
-        ("000-5.4-nodegroup", "nodegroup", {"strict": True}),
-        ("000-8.4-task-topology", "task-topology", {"task-topology.weight": 10}),
+        ("plugins-overcommit", "overcommit", {"overcommit-factor": 1.5}),
+        ("plugins-nodegroup", "nodegroup", {"strict": True}),
+        ("plugins-task-topology", "task-topology", {"task-topology.weight": 10}),
         (
-            "000-9.4-extender",
+            "plugins-extender",
             "extender",
             {
                 "extender.urlPrefix": "http://my-extender-service:8080",
@@ -106,7 +109,7 @@ def test_the_action_of_ones_own_is_all_that_is_missing() -> None:
             },
         ),
         (
-            "003-6.2.4-binpack",
+            "framework-binpack",
             "binpack",
             {
                 "binpack.resources": ("nvidia.com/gpu", "example.com/foo"),
@@ -115,13 +118,13 @@ def test_the_action_of_ones_own_is_all_that_is_missing() -> None:
             },
         ),
         (
-            "003-6.6.4-predicates",
+            "framework-predicates",
             "predicates",
             {"predicate.resources.nvidia.com/gpu.cpu": 4.0, "predicate.resources.nvidia.com/gpu.memory": 8.0},
         ),
-        ("003-6.11.4-overcommit", "overcommit", {"overcommit-factor": 1.0}),
-        ("003-6.12.4-sla", "sla", {"sla-waiting-time": 3_723_004_005_006}),
-        ("004-2.2.2.1.4-capacity-card", "capacity-card", {"cardUnlimitedCpuMemory": True}),
+        ("framework-overcommit", "overcommit", {"overcommit-factor": 1.0}),
+        ("framework-sla", "sla", {"sla-waiting-time": 3_723_004_005_006}),
+        ("cards-capacity-card", "capacity-card", {"cardUnlimitedCpuMemory": True}),
     ],
 )
 def test_the_values_of_a_sample(name: str, plugin: str, expected: dict[str, Any]) -> None:
@@ -130,9 +133,9 @@ def test_the_values_of_a_sample(name: str, plugin: str, expected: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("name", "plugin"), [("001-2-allocate", "drf"), ("003-6.1.5-gang", "gang"), ("004-2.2.2.1.4-capacity-card", "drf")]
+    ("name", "plugin"), [("actions-allocate", "drf"), ("framework-gang", "gang"), ("cards-capacity-card", "drf")]
 )
 def test_a_flag_of_a_sample(name: str, plugin: str) -> None:
     """Preemptable is on unless the sample switches it off."""
     (option,) = [option for tier in read(name).tiers for option in tier if option.name == plugin]
-    assert option.enabled["enablePreemptable"] is (name == "001-2-allocate")
+    assert option.enabled["enablePreemptable"] is (name == "actions-allocate")

@@ -1,4 +1,4 @@
-"""deviceshare: cards that pods share, one behaviour each, and the columns against the specification in plain loops."""
+"""deviceshare: cards that pods share, one behaviour each, and the columns against the rules in plain loops."""
 
 from __future__ import annotations
 
@@ -1049,7 +1049,7 @@ Shared = tuple[int, int, int]
 def naive(
     sizes: list[int], slots: int, used: list[Shared], ask: list[tuple[int, int, int, int]], policy: str
 ) -> tuple[list[list[int]], float] | None:
-    """Cards per container, and points, by the specification: (number, memory, percent or -1, cores) a container."""
+    """Cards per container, and points, by the rules: (number, memory, percent or -1, cores) a container."""
     state, result, score = [list(entry) for entry in used], [], 0.0
     for number, memory, percent, cores in ask:
         order = list(range(len(sizes)))

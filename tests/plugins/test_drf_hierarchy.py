@@ -69,7 +69,7 @@ def test_without_the_flag_nothing_is_said_about_reclaim() -> None:
 
 
 def test_shares_are_compared_by_weight() -> None:
-    """A has 0.4 and weight 2, B 0.3 and weight 1: 0.2 against 0.3, A first (seed 002)."""
+    """A has 0.4 and weight 2, B 0.3 and weight 1: 0.2 against 0.3, A first."""
     session = session_of(
         node("n", cpu=10),
         placed("a", "root/a", "1/2"),
@@ -83,7 +83,7 @@ def test_shares_are_compared_by_weight() -> None:
 
 
 def test_the_dominant_resource_of_a_queue_makes_its_share() -> None:
-    """32 CPU and 128 Gi; 8 CPU and 24 Gi are held: 25 % of CPU, 18.75 % of memory (seed 002)."""
+    """32 CPU and 128 Gi; 8 CPU and 24 Gi are held: 25 % of CPU, 18.75 % of memory."""
     session = session_of(
         node("n", cpu=32, memory=128),
         placed("a", "root/a", "1/1"),
@@ -508,7 +508,7 @@ class Place(NamedTuple):
 
 
 def recursion(session: Session) -> dict[str, Place]:
-    """The specification with plain loops over plain numbers: every place by its path."""
+    """The rules with plain loops over plain numbers: every place by its path."""
     totals = [float(total) for total in session.nodes.total]
     jobs = [(job.queue.name, job.allocated, live(session, job.index)) for job in session.all_jobs()]
     used = [sum(allocated[column] for _, allocated, _ in jobs) for column in range(len(totals))]

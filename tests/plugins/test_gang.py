@@ -405,14 +405,14 @@ def test_the_message_counts_tasks_by_status() -> None:
 
 
 def test_the_message_names_the_reason_of_the_missing_tasks() -> None:
-    """pains.md 2."""
+    """Volcano #2285."""
     found = condition(node("n1", cpu=1), node("n2", cpu=2), gang("g", 2, cpu=3))
     assert found is not None
     assert found[3].endswith("Origin reason is g-0: a pod of the group is larger than any node, 2 Insufficient cpu")
 
 
 def test_the_message_names_the_claim_that_is_missing() -> None:
-    """pains.md 2: a missing claim and a minimum of one."""
+    """Volcano #2285: a missing claim and a minimum of one."""
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "lost"}}]
     found = condition(
         node("n"), gang("g", 1, cpu=1, spec={"volumes": volumes}), configuration=conf("gang", "predicates")

@@ -246,7 +246,7 @@ TREE = (
 
 
 def test_queues_inherit_from_the_nearest_ancestor() -> None:
-    """The picture of the specification."""
+    """The picture of Volcano's description."""
     assert nodes_of(*TREE, configuration=HIERARCHY) == {
         "root": {"a"},
         "team-1": {"a"},
@@ -537,7 +537,7 @@ def naive_rules(given_: list[tuple[dict[str, list[str]] | None, int | None]], i:
 
 
 def naive_passes(rules: dict[str, list[str]], label: str | None, strict: bool) -> bool:
-    """The specification's flow chart."""
+    """The flow chart of Volcano's description."""
     if label is None:
         return not strict and not any(rules.values())
     passes = label in rules.get("required", []) or label in rules.get("preferred", [])
@@ -547,7 +547,7 @@ def naive_passes(rules: dict[str, list[str]], label: str | None, strict: bool) -
 
 
 def naive_points(rules: dict[str, list[str]], label: str | None, ordered: bool) -> float:
-    """The specification's score."""
+    """The score of Volcano's description."""
     points = 0.0
     preferred = rules.get("preferred", [])
     if label in rules.get("required", []):

@@ -123,7 +123,7 @@ def test_the_refusal_names_all_quantities() -> None:
     assert why["detail"] == {"asks cpu": "7", "admitted cpu": "4", "limit cpu": "10"}
 
 
-# --- guarantees (pains.md 6) ----------------------------------------------------------------------------------------
+# --- guarantees (Volcano #4817) ---------------------------------------------------------------------------------------
 
 
 def borrowed(guarantee: int) -> list[Any]:

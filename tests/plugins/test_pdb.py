@@ -233,7 +233,7 @@ def test_it_reads_budgets() -> None:
     assert (PdbPlugin.kinds, PdbPlugin.protects, PdbPlugin.timed) == (("PodDisruptionBudget",), True, True)
 
 
-# --- held to the specification --------------------------------------------------------------------------------------
+# --- held to plain loops --------------------------------------------------------------------------------------------
 
 labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2)
 drawn_budget = st.tuples(labels, st.integers(0, 3), st.sampled_from(["default", "other"]), st.sets(st.integers(0, 7)))

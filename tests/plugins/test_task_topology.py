@@ -486,7 +486,7 @@ def test_a_restarted_task_goes_back_to_its_bucket() -> None:
     assert world.placed() == {"a0": home, "a2": home, "a3": home}
 
 
-# --- the columns are the specification --------------------------------------------------------------------------------
+# --- the columns are plain loops --------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c")
 sets_of = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True), max_size=3)

@@ -1,15 +1,15 @@
-"""Worked examples of the specification that no other test has: one test each, with the document's own numbers.
+"""Worked examples of Volcano's written descriptions that no other test has: one test each, with their own numbers.
 
 The other examples stand beside what they show, in the tests of their plugin, mostly under a name such as
 ``test_the_example_of_the_specification``. Configurations are read by test_configuration_samples.py.
 
-Not tested as written, since the documents slip there:
+Not tested as written, since the descriptions slip there (docs/semantics/plugins.md, capacity-card.md):
 
-- 000 s.11.3 multiplies 2 x 8 x 1M to 16 Gi: the formula counts, and its unit is 10^9 bytes a piece;
-- 000 s.11.3 says that ``nvidia.*`` has its asterisk in the middle: it is at the end, and matches what begins so;
-- 004 s.2.2.3.1 names the annotation ``volcano.sh/card.card``: it is ``volcano.sh/card.name``;
-- 004 s.2.2.4.3.3 names a card of 97871 MiB ``mps-90g``: by its formula it is 96 GiB;
-- 004 s.2.2.3.3 keeps pods of RTX 4090 to nodes of H200: they can go nowhere, so the examples here have no affinity.
+- resource-strategy-fit multiplies 2 x 8 x 1M to 16 Gi: the formula counts, and its unit is 10^9 bytes a piece;
+- resource-strategy-fit says that ``nvidia.*`` has its asterisk in the middle: it is at the end;
+- capacity-card names the annotation ``volcano.sh/card.card``: it is ``volcano.sh/card.name``;
+- capacity-card names a card of 97871 MiB ``mps-90g``: by its formula it is 96 GiB;
+- capacity-card keeps pods of RTX 4090 to nodes of H200: they can go nowhere, so the examples here have no affinity.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parsed(text: str) -> Manifest:
 
 
 def test_000_1_4_a_class_of_1000_comes_before_who_has_none() -> None:
-    """000 s.1.4: the class high-priority, value 1000, under the section's configuration."""
+    """the class high-priority, value 1000, under the section's configuration."""
     high = parsed(
         """
         apiVersion: scheduling.k8s.io/v1
@@ -84,13 +84,13 @@ def test_000_1_4_a_class_of_1000_comes_before_who_has_none() -> None:
         high,
         gang("first", 1, cpu=1),
         gang("critical", 1, cpu=1, created=9, group_spec={"priorityClassName": "high-priority"}),
-        conf=text_of("000-1.4-priority"),
+        conf=text_of("plugins-priority"),
     )
     assert list(result.binds) == ["default/critical-0"]
 
 
 def test_000_4_4_a_budget_of_two_lets_one_of_three_go() -> None:
-    """000 s.4.4: my-pdb, minAvailable 2, app my-app; of three healthy pods its controller lets one go."""
+    """my-pdb, minAvailable 2, app my-app; of three healthy pods its controller lets one go."""
     budget = parsed(
         """
         apiVersion: policy/v1
@@ -110,7 +110,7 @@ def test_000_4_4_a_budget_of_two_lets_one_of_three_go() -> None:
     other = pod("other", group="g", on="n", labels={"app": "other"})
     session = session_of(
         *[node("n"), group("g", members=0), group("want"), pod("p", group="want"), budget, *mine, other],
-        conf=text_of("000-4.4-pdb"),
+        conf=text_of("plugins-pdb"),
     )
     asked = tasks_of(session, "my-0", "my-1", "my-2", "other")
     assert let_go(plugin_of(session, PdbPlugin), "preemptable", task_of(session, "p"), asked) == ["my-0", "other"]
@@ -126,7 +126,7 @@ def test_000_4_4_a_budget_of_two_lets_one_of_three_go() -> None:
     ],
 )
 def test_000_7_4_the_quota_of_a_team(minimum: dict[str, str], admitted: bool) -> None:
-    """000 s.7.4: team-quota holds the namespace team-a to 100 CPU, 200 Gi and 8 GPUs."""
+    """team-quota holds the namespace team-a to 100 CPU, 200 Gi and 8 GPUs."""
     quota = parsed(
         """
         apiVersion: v1
@@ -145,7 +145,7 @@ def test_000_7_4_the_quota_of_a_team(minimum: dict[str, str], admitted: bool) ->
     cluster = [node("n", cpu=999, memory=999, gpu=99), quota]
     asks = group("g", phase="Pending", namespace="team-a")
     asks["spec"]["minResources"] = minimum
-    result = planned(*cluster, asks, conf=text_of("000-7.4-resourcequota"))
+    result = planned(*cluster, asks, conf=text_of("plugins-resourcequota"))
     assert (result.phases.get("team-a/g") == "Inqueue") is admitted
 
 
@@ -167,32 +167,32 @@ def buckets(session: Session) -> list[list[str]]:
 
 
 def test_000_8_3_two_buckets_of_two_and_a_server_in_none() -> None:
-    """000 s.8.3, the picture: workers 0 and 1 are a bucket on node A, 2 and 3 one on node B; ps-0 may go anywhere."""
+    """workers 0 and 1 are a bucket on node A, 2 and 3 one on node B; ps-0 may go anywhere."""
     objects = distributed("worker-0", "worker-1", "worker-2", "worker-3", "ps-0", affinity="worker", members=5)
     for i, manifest in enumerate(objects[1:5]):
         manifest["spec"]["nodeName"] = "ab"[i // 2]
         manifest["status"]["phase"] = "Running"
     nodes = [node(name) for name in "abc"]
-    session = session_of(*nodes, *objects, conf=text_of("000-8.4-task-topology"))
+    session = session_of(*nodes, *objects, conf=text_of("plugins-task-topology"))
     assert buckets(session) == [["worker-0", "worker-1"], ["worker-2", "worker-3"]]
     assert points_of_all(session) == {"a": 0, "b": 0, "c": 0}
-    assert "default/ps-0" in planned(*nodes, *objects, conf=text_of("000-8.4-task-topology")).binds
+    assert "default/ps-0" in planned(*nodes, *objects, conf=text_of("plugins-task-topology")).binds
 
 
 def test_000_8_3_of_two_pairs_the_lost_worker_returns_to_the_other_of_its_pair() -> None:
-    """000 s.8.3, the picture, with room for two on A and for one more on B: worker-1 joins worker-0 (1 + 1 of a bucket
+    """with room for two on A and for one more on B: worker-1 joins worker-0 (1 + 1 of a bucket
     of 2, against 1 on B and C), not worker-2."""
     objects = distributed("worker-0", "worker-2", "worker-1", affinity="worker", members=3)
     for i, manifest in enumerate(objects[1:3]):
         manifest["spec"]["nodeName"] = "ab"[i]
         manifest["status"]["phase"] = "Running"
-    session = session_of(*[node(name) for name in "abc"], *objects, conf=text_of("000-8.4-task-topology"))
+    session = session_of(*[node(name) for name in "abc"], *objects, conf=text_of("plugins-task-topology"))
     assert buckets(session) == [["worker-0", "worker-1"], ["worker-2"]]
     assert points(session, "task topology", "worker-1") == {"a": 1000, "b": 500, "c": 500}
 
 
 def test_000_8_4_a_group_with_affinity_anti_affinity_and_order() -> None:
-    """000 s.8.4: workers like the server and shun each other, ps comes first; five members, the weight 10.
+    """workers like the server and shun each other, ps comes first; five members, the weight 10.
 
     Into the server's bucket goes worker-0 (1) and worker-1, which likes the server as much as it shunned worker-0 (0);
     worker-2 (1 - 2) begins the next. So worker-1 follows them (2 there - 1 shunned + 1 waiting, against 1 elsewhere),
@@ -206,12 +206,12 @@ def test_000_8_4_a_group_with_affinity_anti_affinity_and_order() -> None:
         members=5,
     )
     nodes = [node(name, cpu=4) for name in "abcd"]
-    session = session_of(*nodes, *objects, conf=text_of("000-8.4-task-topology"))
+    session = session_of(*nodes, *objects, conf=text_of("plugins-task-topology"))
     assert buckets(session) == [["ps-0", "worker-0", "worker-1"], ["worker-2"], ["worker-3"]]
     waiting = job_of(session, "distributed-training").pending()
     assert named(ordered_tasks(session, waiting)) == ["ps-0", "worker-0", "worker-1", "worker-2", "worker-3"]
     assert points(session, "task topology", "ps-0") == dict.fromkeys("abcd", 3 * 10 * 100 / 3)
-    binds = planned(*nodes, *objects, conf=text_of("000-8.4-task-topology")).binds
+    binds = planned(*nodes, *objects, conf=text_of("plugins-task-topology")).binds
     together = {f"default/{name}": "a" for name in ("ps-0", "worker-0", "worker-1")}
     assert binds == together | {"default/worker-2": "b", "default/worker-3": "c"}
 
@@ -224,20 +224,20 @@ def scheduled(manifest: Manifest, ago: int) -> Manifest:
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("5m", 300)])
 def test_000_10_4_pods_cool_down_for_ten_and_for_five_minutes(text: str, seconds: int) -> None:
-    """000 s.10.4: the label volcano.sh/cooldown-time of a pod, and of the four workers of elastic-training."""
+    """the label volcano.sh/cooldown-time of a pod, and of the four workers of elastic-training."""
     marks = {"volcano.sh/cooldown-time": text}
     fresh = [scheduled(pod(f"worker-{i}", group="g", on="n", labels=marks), seconds - 1) for i in range(2)]
     stale = [scheduled(pod(f"worker-{i}", group="g", on="n", labels=marks), seconds) for i in range(2, 4)]
     session = session_of(
         *[node("n"), group("g", members=0), group("want"), pod("p", group="want"), *fresh, *stale],
-        conf=text_of("000-10.4-cdp"),
+        conf=text_of("plugins-cdp"),
     )
     asked = tasks_of(session, *(f"worker-{i}" for i in range(4)))
     assert named(plugin_of(session, CdpPlugin).preemptable(task_of(session, "p"), asked)) == ["worker-2", "worker-3"]
 
 
 def test_000_10_4_the_template_of_a_job_hands_its_label_to_the_pods() -> None:
-    """000 s.10.4: a Volcano Job of four workers whose template has the label 5m."""
+    """a Volcano Job of four workers whose template has the label 5m."""
     sim = Simulated()
     worker = task_spec("worker", 4)
     worker["template"].setdefault("metadata", {})["labels"] = {"volcano.sh/cooldown-time": "5m"}
@@ -258,7 +258,7 @@ def test_000_10_4_the_template_of_a_job_hands_its_label_to_the_pods() -> None:
     ],
 )
 def test_000_11_3_patterns_that_count_and_that_do_not(pattern: str, resource: str, rates: bool) -> None:
-    """000 s.11.3: an asterisk at the end, and not alone."""
+    """an asterisk at the end, and not alone."""
     strategies = json.dumps({pattern: {"type": "MostAllocated"}})
     session = session_of(
         node("n", **{resource: 4}),
@@ -288,10 +288,10 @@ def points_of_all(session: Session) -> dict[str, float]:
 def test_000_11_3_pods_without_gpus_leave_the_nodes_that_have_some(
     asks: dict[str, int], expected: dict[str, float]
 ) -> None:
-    """000 s.11.3, the picture of SRA: A has 8 GPUs, B none, C 4. (1 - 1/1) x 100 x 10 on A and C, (1 - 0) on B; a
+    """the picture of SRA: A has 8 GPUs, B none, C 4. (1 - 1/1) x 100 x 10 on A and C, (1 - 0) on B; a
     node that lacks what the pod asks for gets nothing either, so GPU pods go to A or C."""
     nodes = [node("a", gpu=8), node("b"), node("c", gpu=4)]
-    sample = parsed(text_of("000-11.4-resource-strategy-fit"))
+    sample = parsed(text_of("plugins-resource-strategy-fit"))
     arguments = sample["tiers"][0]["plugins"][0]["arguments"]
     only = {"resourceStrategyFitWeight": 0, "sra": json.dumps(arguments["sra"])}
     session = session_of(*nodes, pod("p", **asks), conf=conf("resource-strategy-fit", arguments=only))
@@ -307,7 +307,7 @@ def test_000_the_gpu_training_cluster_keeps_8_cores_and_32_gigabytes_for_each_gp
     cpu: int, memory: str, fits: bool
 ) -> None:
     """000, summary: two idle GPUs keep 16 cores and 64 G of 20 cores and 68 G."""
-    sample = parsed(text_of("000-summary-gpu-training"))
+    sample = parsed(text_of("plugins-summary-gpu-training"))
     (arguments,) = [
         entry["arguments"]
         for tier in sample["tiers"]
@@ -327,14 +327,14 @@ def test_000_the_gpu_training_cluster_keeps_8_cores_and_32_gigabytes_for_each_gp
 
 @pytest.mark.parametrize(("cpu", "phase"), [(3, "Inqueue"), (2, "Pending")])
 def test_001_1_a_training_of_three_is_admitted_where_three_can_run(cpu: int, phase: str) -> None:
-    """001 s.1: a TensorFlow job of at least three pods is marked as schedulable if there is room for them."""
+    """a TensorFlow job of at least three pods is marked as schedulable if there is room for them."""
     waiting = group("tensorflow", members=3, phase="Pending", minimum={"cpu": 3})
-    result = planned(node("n", cpu=cpu), waiting, conf=text_of("001-2-allocate"))
+    result = planned(node("n", cpu=cpu), waiting, conf=text_of("actions-allocate"))
     assert result.phases.get("default/tensorflow", "Pending") == phase
 
 
 def test_001_2_high_priority_in_the_queue_of_higher_weight_first() -> None:
-    """001 s.2: queues of weight 3 and 1 share 4 CPU as 3 and 1; in each the higher priority goes first."""
+    """queues of weight 3 and 1 share 4 CPU as 3 and 1; in each the higher priority goes first."""
     jobs = [
         gang(
             f"{name}-{kind}-{i}",
@@ -351,14 +351,14 @@ def test_001_2_high_priority_in_the_queue_of_higher_weight_first() -> None:
     result = planned(
         *[node("n", cpu=4), priority_class("high", 100), priority_class("low", 1)],
         *[queue("heavy", weight=3), queue("light", weight=1), *jobs],
-        conf=text_of("001-2-allocate"),
+        conf=text_of("actions-allocate"),
     )
     placed = sorted(key.partition("/")[2] for key in result.binds)
     assert placed == ["heavy-high-0-0", "heavy-high-1-0", "heavy-low-0-0", "light-high-0-0"]
 
 
 def test_001_4_production_preempts_development_of_its_queue() -> None:
-    """001 s.4: the cluster is full of development's pods; as many are ended as production needs, of lowest priority."""
+    """the cluster is full of development's pods; as many are ended as production needs, of lowest priority."""
     classes = [priority_class(name, value) for name, value in (("production", 1000), ("dev", 10), ("play", 1))]
     development = [
         gang(name, 2, members=0, on=["n"] * 2, cpu=1, phase="Running", group_spec={"priorityClassName": name})
@@ -367,7 +367,7 @@ def test_001_4_production_preempts_development_of_its_queue() -> None:
     production = gang("production", 3, cpu=1, group_spec={"priorityClassName": "production"})
     elsewhere = gang("elsewhere", 1, members=0, queue="q", on=["n"], cpu=1, phase="Running")
     world = World(
-        *[node("n", cpu=5), *classes, queue("q"), *development, elsewhere, production], conf=text_of("001-4-preempt")
+        *[node("n", cpu=5), *classes, queue("q"), *development, elsewhere, production], conf=text_of("actions-preempt")
     )
     world.rest()
     assert sorted(world.placed("production")) == ["production-0", "production-1", "production-2"]
@@ -376,7 +376,7 @@ def test_001_4_production_preempts_development_of_its_queue() -> None:
 
 
 def test_001_5_production_takes_back_what_development_borrowed() -> None:
-    """001 s.5: weights 60, 30, 10 of 10 CPU; development holds 6 (more than half), production asks for 6 and has 4.
+    """weights 60, 30, 10 of 10 CPU; development holds 6 (more than half), production asks for 6 and has 4.
 
     Nobody asks for anything in test, so its 1 goes to development, which production leaves 4.
     """
@@ -386,7 +386,7 @@ def test_001_5_production_takes_back_what_development_borrowed() -> None:
         *[gang(f"dev{i}", 1, members=0, queue="development", on=["n"], cpu=1, phase="Running") for i in range(6)],
         *[gang(f"old{i}", 1, queue="production", on=["n"], cpu=1, phase="Running") for i in range(4)],
         *[gang(f"new{i}", 1, queue="production", cpu=1) for i in range(2)],
-        conf=text_of("001-2-allocate"),
+        conf=text_of("actions-allocate"),
     )
     world.rest()
     assert (len(world.placed("dev")), len(world.placed("old")), len(world.placed("new"))) == (4, 4, 2)
@@ -437,13 +437,13 @@ def test_002_drf_the_dominant_resource_of_two_jobs(cpu: int, memory: int, of_cpu
 
 
 def test_003_6_2_4_weights_of_four_resources() -> None:
-    """003 s.6.2: weight x (requested + used) / allocatable; cpu 5, memory 1, GPU 2, foo 3, the plugin 10."""
+    """weight x (requested + used) / allocatable; cpu 5, memory 1, GPU 2, foo 3, the plugin 10."""
     foo = "example.com/foo"
     session = session_of(
         node("n", cpu=8, memory="8Gi", **{GPU: 4, foo: 10}),
         pod("a", on="n", cpu=2, memory="1Gi", **{foo: 1}),
         pod("p", cpu=2, memory="1Gi", **{GPU: 1, foo: 4}),
-        conf=text_of("003-6.2.4-binpack"),
+        conf=text_of("framework-binpack"),
     )
     expected = (5 * 4 / 8 + 1 * 2 / 8 + 2 * 1 / 4 + 3 * 5 / 10) / (5 + 1 + 2 + 3) * 100 * 10
     assert points_of_all(session) == {"n": pytest.approx(expected)}
@@ -451,19 +451,19 @@ def test_003_6_2_4_weights_of_four_resources() -> None:
 
 @pytest.mark.parametrize(("cpu", "memory", "fits"), [(2, "2G", True), (3, "2G", False), (2, "3G", False)])
 def test_003_6_6_each_gpu_keeps_4_cores_and_8_gigabytes(cpu: int, memory: str, fits: bool) -> None:
-    """003 s.6.6: nvidia.com/gpu, 4 and 8: at least 4 CPU and 8 G for each GPU. The code that the document quotes counts
+    """nvidia.com/gpu, 4 and 8: at least 4 CPU and 8 G for each GPU. The code that is quoted there counts
     thousandths of them, which it calls a defect; the meaning counts."""
     session = session_of(
-        node("n", cpu=6, memory="10G", gpu=1), pod("p", cpu=cpu, memory=memory), conf=text_of("003-6.6.4-predicates")
+        node("n", cpu=6, memory="10G", gpu=1), pod("p", cpu=cpu, memory=memory), conf=text_of("framework-predicates")
     )
     assert passing(session, "Proportional") == ({"n"} if fits else set())
 
 
 @pytest.mark.parametrize(("cpu", "phase"), [(10, "Inqueue"), (11, "Pending")])
 def test_003_6_11_4_a_factor_of_one_admits_what_there_is(cpu: int, phase: str) -> None:
-    """003 s.6.11: the factor 1.0."""
+    """the factor 1.0."""
     waiting = group("g", phase="Pending", minimum={"cpu": cpu})
-    result = planned(node("n", cpu=10), waiting, conf=text_of("003-6.11.4-overcommit"))
+    result = planned(node("n", cpu=10), waiting, conf=text_of("framework-overcommit"))
     assert result.phases.get("default/g", "Pending") == phase
 
 
@@ -471,7 +471,7 @@ def test_003_6_11_4_a_factor_of_one_admits_what_there_is(cpu: int, phase: str) -
 
 H200 = "NVIDIA-H200"
 A, B = "NVIDIA-GeForce-RTX-4090", "NVIDIA-GeForce-RTX-4090-D"
-CARDS = text_of("004-2.2.2.1.4-capacity-card")
+CARDS = text_of("cards-capacity-card")
 
 
 def carded(name: str, card: str, count: int) -> Manifest:
@@ -492,7 +492,7 @@ def replica(name: str, card: str, queue_name: str = "cr-queue1", **options: Any)
 
 
 def test_004_2_2_2_2_2_two_replicas_are_charged_to_the_queue_that_they_name() -> None:
-    """004 s.2.2.2.2.2: cr-deployment, two replicas of NVIDIA-H200 in cr-queue1, kept to such nodes by affinity."""
+    """cr-deployment, two replicas of NVIDIA-H200 in cr-queue1, kept to such nodes by affinity."""
     within = {"key": f"{GPU}.product", "operator": "In", "values": [H200]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [within]}]}
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
@@ -506,7 +506,7 @@ def test_004_2_2_2_2_2_two_replicas_are_charged_to_the_queue_that_they_name() ->
 
 
 def test_004_2_2_3_3_2_replicas_of_either_card() -> None:
-    """004 s.2.2.3.3.2: two replicas of RTX 4090 or 4090-D, each kind with one card left in the queue."""
+    """two replicas of RTX 4090 or 4090-D, each kind with one card left in the queue."""
     pods = [replica(f"cr-deployment-{i}", f"{A}|{B}") for i in range(2)]
     nodes = [carded("a", A, 8), carded("b", B, 8)]
     result = planned(card_queue("cr-queue1", {A: 1, B: 1}), *nodes, *pods, conf=CARDS)
@@ -514,7 +514,7 @@ def test_004_2_2_3_3_2_replicas_of_either_card() -> None:
 
 
 def test_004_2_3_2_more_may_be_handed_out_than_is_left() -> None:
-    """004 s.2.3.2: two H200 are left; a queue may still be given three, and gets the two."""
+    """two H200 are left; a queue may still be given three, and gets the two."""
     queues = [card_queue("old", {H200: 6}), card_queue("cr-queue1", {H200: 3})]
     runs = [replica(f"old-{i}", H200, "old", on="n") for i in range(6)]
     wants = [replica(f"new-{i}", H200) for i in range(3)]
@@ -522,7 +522,7 @@ def test_004_2_3_2_more_may_be_handed_out_than_is_left() -> None:
 
 
 def test_004_2_4_1_eleven_handed_out_of_ten() -> None:
-    """004 s.2.4.1: ten cards, quotas of eleven: ten pods run, one waits, nothing breaks."""
+    """ten cards, quotas of eleven: ten pods run, one waits, nothing breaks."""
     queues = [card_queue("q1", {H200: 6}), card_queue("q2", {H200: 5})]
     pods = [replica(f"{name}-{i}", H200, name) for name, count in (("q1", 6), ("q2", 5)) for i in range(count)]
     result = planned(*queues, carded("n", H200, 10), *pods, conf=CARDS)
@@ -531,7 +531,7 @@ def test_004_2_4_1_eleven_handed_out_of_ten() -> None:
 
 
 def test_004_1_1_a_node_of_seven_whole_cards_and_four_slices() -> None:
-    """004 s.1.1: 8 H200, one of them cut into one 3g.71gb and three 1g.18gb; each is used up by itself."""
+    """8 H200, one of them cut into one 3g.71gb and three 1g.18gb; each is used up by itself."""
     machine = carded("n", H200, 7)
     slices = {"nvidia.com/mig-3g.71gb": 1, "nvidia.com/mig-1g.18gb": 3}
     for room in ("allocatable", "capacity"):

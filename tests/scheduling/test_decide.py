@@ -67,7 +67,7 @@ def snapshot_of(manifests: list[Manifest]) -> Snapshot:
     return SnapshotMaker(arrived(manifests)).snapshot()
 
 
-# --- law 5 ----------------------------------------------------------------------------------------------------------
+# --- docs/laws.md, law 5 ---------------------------------------------------------------------------------------------
 
 
 def test_the_order_of_arrival_changes_no_byte() -> None:

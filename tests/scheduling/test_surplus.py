@@ -1,7 +1,7 @@
 """What a gang can spare is not spent on pods that somebody else protects, nor on pods whose going does not help.
 
 Each of a tier's plugins is asked about all pods; vetoes hold first, then a job's surplus goes to those who help. Tried
-under the tier that the specification shows for all protecting plugins and under the default tiers, in orders of plugins
+under a tier of all protecting plugins and under the default tiers, in orders of plugins
 within a tier of which some tests take all, the others each seventh.
 """
 
@@ -44,7 +44,7 @@ def some_tiers() -> Iterable[tuple[tuple[str, ...], ...]]:
 
 
 def tiers() -> Iterable[tuple[tuple[str, ...], ...]]:
-    """Every order of the specification's tier, and the default tiers with the other protecting plugins anywhere."""
+    """Every order of that tier, and the default tiers with the other protecting plugins anywhere."""
     for order in itertools.permutations(SPECIFIED):
         yield order, SHARES
     for first in itertools.permutations(("priority", "gang", "conformance")):

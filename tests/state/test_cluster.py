@@ -145,7 +145,7 @@ def test_deleted_objects_leave_no_trace() -> None:
 
 
 def test_a_pod_on_a_node_that_comes_back_still_uses_it() -> None:
-    """pains.md 16: a node removed and added again."""
+    """Volcano #4888: a node removed and added again."""
     state = folded(put(node("n1")), put(pod("a", group="g", on="n1", cpu=2)))
     folded(ev.ObjectGone("Node", "n1"), put(node("n1")), state=state)
     assert node_of(state, "default/a") == "n1"
@@ -186,7 +186,7 @@ def random_events(seed: int) -> list[ev.Event]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_folding_all_equals_folding_a_checkpoint_and_the_rest(seed: int) -> None:
-    """Law 1."""
+    """docs/laws.md, law 1."""
     events = random_events(seed)
     cut = random.Random(seed).randint(0, len(events))
     whole = folded(*events)

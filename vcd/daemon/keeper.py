@@ -1,4 +1,4 @@
-"""The one way into the state: through the log first (design law 1)."""
+"""The one way into the state: through the log first (docs/laws.md, law 1)."""
 
 from __future__ import annotations
 

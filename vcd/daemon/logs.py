@@ -1,4 +1,4 @@
-"""Structured lines on standard error: JSON for machines, colours for a terminal (design section 8)."""
+"""Structured lines on standard error: JSON for machines, colours for a terminal."""
 
 from __future__ import annotations
 

@@ -426,7 +426,7 @@ def _validate_names(options: Options) -> None:
 
 
 def _validate_election(options: Options) -> None:
-    """Law 4: the holder has stopped, and its last request has ended, before another replica may take the lease."""
+    """The holder stops, and its last request ends, before another replica may take the lease (docs/laws.md, law 4)."""
     for name in ("lease_name", "lease_namespace"):
         if not getattr(options, name):
             raise OptionError(f"--leader-elect-resource-{name.removeprefix('lease_')}: must not be empty")

@@ -1,4 +1,4 @@
-"""The configuration file: read at start, watched, and in force only when it is good (design section 5)."""
+"""The configuration file: read at start, watched, and in force only when it is good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 5, watched while it runs: some sessions are decided once more, and must come out byte for byte."""
+"""Law 5 of docs/laws.md, watched while it runs: some sessions are decided again, and must come out byte for byte."""
 
 from __future__ import annotations
 

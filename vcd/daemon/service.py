@@ -209,7 +209,7 @@ class Service:
         return self._deciding if self.watches.synced() else None
 
     async def _follow_leadership(self) -> None:
-        """On a win: wait out the old leader's requests, list anew, then decide (design law 4)."""
+        """On a win: wait out the old leader's requests, list anew, then decide (docs/laws.md, law 4)."""
         if not self.options.leader_elect:
             await self._lead(ev.LeadershipChanged(0, self.elector.identity, leading=True))
             return

@@ -1,4 +1,4 @@
-"""Telling of objects that cannot be used: once in the log, and, by who leads, at the object itself (design law 6)."""
+"""Telling of objects that cannot be used: once in the log, and, by the leader, at the object (docs/laws.md)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from vcd.kube.connection import Connection
 from vcd.model import jsontext
 
 REQUEST_TIMEOUT = 4.0
-"""Seconds a request may take in all. Law 4: renew deadline plus this must be less than the lease duration."""
+"""Seconds a request may take in all. Renew deadline plus this is less than the lease duration (docs/laws.md, law 4)."""
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"

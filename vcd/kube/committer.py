@@ -1,8 +1,8 @@
 """Doing what a session intends: binds and evictions as API calls, and what became of each as an event.
 
 An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
-server error the pod is looked at first, until it can be seen (design.md, law 3). Every call is fenced by the session's
-epoch (law 4).
+server error the pod is looked at first, until it can be seen. Every call is fenced by the session's epoch
+(docs/laws.md, laws 3 and 4).
 """
 
 from __future__ import annotations

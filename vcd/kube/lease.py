@@ -1,4 +1,4 @@
-"""Leadership by a Lease (design.md, law 4), compatible with client-go's leader election on the same object.
+"""Leadership by a Lease (docs/laws.md, law 4), compatible with client-go's leader election on the same object.
 
 Only this replica's monotonic clock is trusted. A holder counts from the moment *before* it sent its last successful
 renewal and stops ``renew_deadline`` later; a follower counts from the moment it first *saw* a renewal and takes the

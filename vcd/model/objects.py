@@ -1,6 +1,6 @@
 """The cluster's objects as a scheduler sees them: typed, frozen, projected.
 
-Decoding a manifest or a watch line into these types *is* the projection of design.md section 2: what no
+Decoding a manifest or a watch line into these types *is* the projection of docs/laws.md: what no
 field here names (environment, commands, arguments, managed fields, secrets) never enters the program.
 Field names are the API's own, spelt in snake case.
 """

@@ -1,4 +1,4 @@
-"""Task statuses, their groups, and the phases of groups (seed 003, sections 4.5 to 4.7)."""
+"""Task statuses, their groups, and the phases of groups (docs/semantics/status.md)."""
 
 from __future__ import annotations
 

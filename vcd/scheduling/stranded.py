@@ -1,6 +1,6 @@
 """Gangs that the API server let in only in part: they come first, and are released when they stay incomplete.
 
-A bind of a gang may fail for good after its others went through (design law 3). Such a gang holds room that helps
+A bind of a gang may fail for good after its others went through (docs/laws.md, law 3). It holds room that helps
 nobody, so after ``Settings.release_after`` its pods are evicted, and it waits for its whole minimum again.
 """
 

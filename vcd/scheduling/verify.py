@@ -1,4 +1,4 @@
-"""Whether a statement still holds against the state as it is now (design law 3): the check between decide and log."""
+"""Whether a statement still holds against the state as it is now: between decide and log (docs/laws.md, law 3)."""
 
 from __future__ import annotations
 

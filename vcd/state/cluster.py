@@ -1,4 +1,4 @@
-"""The cluster as of an event: the fold of the log, and nothing else (design law 1)."""
+"""The cluster as of an event: the fold of the log, and nothing else (docs/laws.md, law 1)."""
 
 from __future__ import annotations
 

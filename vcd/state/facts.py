@@ -77,7 +77,7 @@ class NodeFacts:
         return found
 
     def ties(self, seed: int) -> npt.NDArray[np.int64]:
-        """Rank of each row in the seeded order of nodes; equal scores go to the smallest (design.md section 3).
+        """Rank of each row in the seeded order of nodes; equal scores go to the smallest (docs/semantics/actions.md).
 
         Seed 0 is the order of the names, in which Volcano's list of nodes starts; every other one is drawn from them.
         """

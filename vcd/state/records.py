@@ -170,7 +170,7 @@ def task_status(pod: Pod, node_name: str) -> TaskStatus:
 
 
 def task_priority(pod: Pod) -> int:
-    """The pod's priority, 1 where it has none; the task-priority annotation overrides it (rulings, plugins)."""
+    """The pod's priority, 1 where it has none; the task-priority annotation overrides it (docs/semantics/status.md)."""
     text = pod.metadata.annotations.get(TASK_PRIORITY)
     if text is not None and _INTEGER.fullmatch(text) and -(2**31) <= int(text) < 2**31:
         return int(text)

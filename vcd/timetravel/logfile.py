@@ -100,7 +100,7 @@ def _following(reader: LogReader, after: int) -> Iterator[Logged]:
 def verify(path: str | Path) -> list[str]:
     """The problems of a log file, each a sentence; none when it is sound.
 
-    Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (design
+    Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
     law 1); not so in an imported log, whose events have other numbers than its checkpoints know. Raises LogError
     when the file cannot be opened.
     """

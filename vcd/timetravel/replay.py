@@ -1,4 +1,4 @@
-"""Deciding logged sessions again: the same input must give the same plan, byte for byte (design law 5)."""
+"""Deciding logged sessions again: the same input must give the same plan, byte for byte (docs/laws.md, law 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""allocate: give room to the tasks of admitted jobs (seed 001 s.2, seed 003 s.5.2)."""
+"""allocate: give room to the tasks of admitted jobs (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 

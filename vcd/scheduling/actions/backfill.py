@@ -1,4 +1,4 @@
-"""backfill: place tasks that ask for no resources (seed 001 s.3, seed 003 s.5.5)."""
+"""backfill: place tasks that ask for no resources (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 

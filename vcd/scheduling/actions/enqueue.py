@@ -1,4 +1,4 @@
-"""enqueue: admit pending groups whose minimum resources the plugins find room for (seed 001 s.1, seed 003 s.5.1)."""
+"""enqueue: admit pending groups whose minimum resources the plugins find room for (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 

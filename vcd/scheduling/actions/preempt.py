@@ -1,4 +1,4 @@
-"""preempt: starving jobs take room from others of their queue, tasks from others of their job (seed 001 s.4)."""
+"""preempt: starving jobs take room from others of their queue, tasks from their own job (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PreemptAction(Action):
 
     Topology-aware, several nodes are tried first, and the one is taken on which fewest disruption budgets are
     violated, the highest victim is lowest, the sum of priorities is lowest, fewest go, and the earliest of the highest
-    victims started last. Source: seed 001 s.4, Volcano ``actions/preempt``.
+    victims started last. Source: Volcano ``actions/preempt``.
     """
 
     name = "preempt"

@@ -1,4 +1,4 @@
-"""reclaim: a queue takes back what others hold beyond their share (seed 001 s.5, seed 003 s.5.4)."""
+"""reclaim: a queue takes back what others hold beyond their share (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 

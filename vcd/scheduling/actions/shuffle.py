@@ -1,4 +1,4 @@
-"""shuffle: evict the running tasks that plugins want elsewhere (seed 001 s.6)."""
+"""shuffle: evict the running tasks that plugins want elsewhere (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vcd.scheduling.session.views import Task
 class ShuffleAction(Action):
     """What the first tier of plugins names that names anything (rescheduling, tdm) is evicted, job by job.
 
-    Pods with ``volcano.sh/preemptable: "false"`` are not. The pods are placed again by later cycles. Source: seed 001
-    s.6, Volcano ``actions/shuffle``.
+    Pods with ``volcano.sh/preemptable: "false"`` are not. The pods are placed again by later cycles. Source: Volcano
+    ``actions/shuffle``.
     """
 
     name = "shuffle"

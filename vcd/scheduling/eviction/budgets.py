@@ -44,7 +44,7 @@ class Disruptions(Allowance):
 class Budgets:
     """An account of ``status.disruptionsAllowed``; pods in ``status.disruptedPods`` are counted in it already.
 
-    A budget without selector, or with an empty one, protects nothing (seed 000 s.4). ``unread`` holds the namespace of
+    A budget without selector, or with an empty one, protects nothing. ``unread`` holds the namespace of
     each budget whose selector cannot be read, and what to say of it.
     """
 

@@ -1,7 +1,7 @@
 """Making room: who may go from a node for a task, in which order, and the fewest that suffice.
 
 A trial is a statement taken to a save point and back: what a plugin keeps follows it, so that affinity, spread, budgets
-and queues' accounts are those after the evictions (pains.md 4).
+and queues' accounts are those after the evictions (Volcano #5022).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def placed_tasks(session: Session) -> PlacedTasks:
 
 def immune_rows(session: Session) -> frozenset[int]:
     """Rows of the tasks that took the place of evicted ones: they are not evicted again while their group's spec, the
-    nodes, the queues and the configuration stay as they are (rulings, "Not evicted twice")."""
+    nodes, the queues and the configuration stay as they are (docs/semantics/actions.md#not-evicted-twice)."""
     rows: list[int] = []
     for key, evicted in sorted(session.snapshot.evicted.items()):
         index = session.jobs.index_of.get(key)
@@ -173,7 +173,7 @@ def _with(room: Ints, victims: list[Task]) -> Ints:
 
 def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task], enough: bool) -> list[Task]:
     """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
-    lacks, then the others, since who brings no room may be in the way of a predicate (pains.md 12).
+    lacks, then the others, since who brings no room may be in the way of a predicate (Volcano #4918).
 
     With ``enough`` they end with the one after whom nothing lacks any more.
     """

@@ -178,7 +178,7 @@ class Questions:
         """Who of ``tasks``, given in the order in which they would go, may go for ``asker``.
 
         ``point`` is preemptable, reclaimable or unified_evictable. All plugins of a tier that have an opinion, and
-        those of other tiers that protect (design law 7), must permit a pod; the first tier that lets somebody go
+        those of other tiers that protect (docs/laws.md, law 7), must permit a pod; the first tier that lets somebody go
         decides. Each is asked about all of the pods.
         """
         protecting = self._protecting[point]

@@ -209,7 +209,7 @@ class Plugin:
     """Annotations that limit a queue in what only the plugin can count: a plan that counted by another text, or by
     another use of the queue, is not committed."""
     protects: ClassVar[bool] = False
-    """Whether only what ``unprotected`` names can be a victim, whatever the plugins of another tier say (law 7)."""
+    """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
     watched: ClassVar[bool] = False
     """Whether the watchdog looks after it though it comes with vcd. One that was interrupted still takes part in its

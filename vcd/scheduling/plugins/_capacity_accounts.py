@@ -203,8 +203,8 @@ class Reservations:
 
 
 def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
-    """Queues that by their own capability can never have what they deserve or are guaranteed, and why (pains.md,
-    Volcano #4292). They are held to the capability, and go on."""
+    """Queues that by their own capability can never have what they deserve or are guaranteed, and why
+    (Volcano #4292). They are held to the capability, and go on."""
     found = []
     for account in accounts:
         for field, amounts in (("deserved", account.deserved), ("guarantee.resource", account.guarantee)):
@@ -265,7 +265,7 @@ def fill(accounts: list[Account], session: Session) -> None:
 
 def mark_evicted(accounts: list[Account], session: Session) -> bool:
     """Whether groups wait that lost tasks to others; then accounts know their wishes, so that those who would only
-    borrow come after those for whom it was taken (pains.md 1).
+    borrow come after those for whom it was taken (Volcano #4947).
 
     A job's wish is what it needs to go on: the rest of its minimum, or one task, by the mean of its pending tasks. A
     queue's is the largest of its evicted jobs', else the smallest of all its waiting jobs'.

@@ -1,4 +1,4 @@
-"""What one queue holds of cards, cpu and memory, and what it may (seed 004 s.2.2.4.1)."""
+"""What one queue holds of cards, cpu and memory, and what it may (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accounts of all queues, made up from where pods are and what they ask for (seed 004 s.2.2.4.2)."""
+"""The accounts of all queues, made up from where pods are and what they ask for (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CardModel(Predicate):
         self._kept_apart: dict[object, bool] = {}
 
     def applies(self, task: Task) -> bool:
-        """Not where a pod's node affinity, as the document has it, keeps it on the one card that it names."""
+        """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""
         asks = self._request_of(task).asks
         return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
 

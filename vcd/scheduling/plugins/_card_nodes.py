@@ -1,4 +1,4 @@
-"""Which accelerator cards the nodes have: models by labels, amounts by what is allocatable (seed 004 s.2.2.4.3).
+"""Which cards the nodes have: models by labels, amounts by what is allocatable (docs/semantics/capacity-card.md).
 
 A node has one model. A resource of a node stands for one card: the whole one, an MPS share or a MIG slice of it.
 """

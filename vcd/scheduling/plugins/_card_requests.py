@@ -1,4 +1,4 @@
-"""What annotations say of cards: a queue's quota, a group's request, the names that a pod takes (seed 004 s.2.2)."""
+"""What annotations say of cards: quotas, requests, names that a pod takes (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
 
 
 def insufficient_cards(queue: str, card: str, requested: int, total: int, capability: int) -> str:
-    """The document's words for a quota of cards that is too small; amounts in thousandths, shown in cards."""
+    """Volcano's words for a quota of cards that is too small; amounts in thousandths, shown in cards."""
     return _insufficient(queue, card, *map(_whole, (requested, total, capability)))
 
 

@@ -1,4 +1,4 @@
-"""Pending pods that ask for cards, and what of that their groups' minimum needs (seed 004 s.2.2.4.4.1)."""
+"""Pending pods that ask for cards, and what of that their groups' minimum needs (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 

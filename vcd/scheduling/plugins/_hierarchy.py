@@ -1,4 +1,4 @@
-"""The tree of queues that hierarchical drf shares the cluster along (seed 002, Volcano ``docs/design/hdrf.md``)."""
+"""The tree of queues that hierarchical drf shares the cluster along (Volcano ``docs/design/hdrf.md``)."""
 
 from __future__ import annotations
 

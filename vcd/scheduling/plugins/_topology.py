@@ -1,6 +1,6 @@
 """The tasks of one job in buckets: which belong together, by what the group's annotations say of its roles.
 
-Source: seed 000 s.8, Volcano ``plugins/task-topology``.
+Source: Volcano ``plugins/task-topology``.
 """
 
 from __future__ import annotations

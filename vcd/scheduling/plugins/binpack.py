@@ -1,4 +1,4 @@
-"""binpack: fuller nodes first (seed 003 s.6.2, seed 002)."""
+"""binpack: fuller nodes first (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class BinpackPlugin(Plugin):
     Each weighed resource that a pod asks for adds weight x (request + used) / allocatable; the sum is divided by the
     sum of the weights and multiplied by 100 x binpack.weight. A node on which one of them would not fit gets 0, one
     that has none of it no points for it. With binpack.weight 0 the plugin rates nothing. Source: Volcano
-    ``plugins/binpack``, seed 003 s.6.2.
+    ``plugins/binpack``.
     """
 
     name = "binpack"

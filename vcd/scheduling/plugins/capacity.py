@@ -1,4 +1,4 @@
-"""capacity: queues with what they deserve, are guaranteed and may have at most, flat or as a tree (seed 002)."""
+"""capacity: what queues deserve, are guaranteed, may have at most; flat or a tree (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CapacityPlugin(Plugin):
     and no other, is let through by allocate once its queue has room for it; from then on it holds its quota until it
     has a node.
 
-    Source: seed 002 (capacity), seed 003 s.6.9, Volcano ``plugins/capacity``.
+    Source: Volcano ``plugins/capacity``.
     """
 
     name = "capacity"
@@ -273,7 +273,7 @@ class CapacityPlugin(Plugin):
 
     def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
         """Whether a queue below an ancestor that is full stays within what is its due, so that it can reclaim what
-        others borrowed of the ancestor's room (pains.md 6)."""
+        others borrowed of the ancestor's room (Volcano #4817)."""
         for depth, entitled in enumerate(below):
             holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
             if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:

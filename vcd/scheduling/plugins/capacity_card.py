@@ -1,4 +1,4 @@
-"""capacity-card: quotas of accelerator cards by model (seed 004)."""
+"""capacity-card: quotas of accelerator cards by model (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CapacityCardPlugin(Plugin):
     Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
     pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
 
-    Source: seed 004; Volcano ``plugins/capacity-card``.
+    More in docs/semantics/capacity-card.md. Source: Volcano ``plugins/capacity-card``.
     """
 
     name = "capacity-card"

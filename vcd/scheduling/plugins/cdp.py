@@ -1,4 +1,4 @@
-"""cdp: a pod that has just been placed is left alone for a while (seed 000 s.10)."""
+"""cdp: a pod that has just been placed is left alone for a while."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CdpPlugin(Plugin):
     The cool-down is a duration such as 10m in the pod's label or annotation `volcano.sh/cooldown-time`, the label
     first. It begins with the last transition of the pod's condition PodScheduled to True; a pod that does not run, has
     no such condition, or states no cool-down that can be read is not protected. Waiting jobs say which of their pods
-    state one that cannot be read. Source: seed 000 s.10, Volcano ``plugins/cdp``.
+    state one that cannot be read. Source: Volcano ``plugins/cdp``.
     """
 
     name = "cdp"

@@ -1,4 +1,4 @@
-"""conformance: what the system needs is not evicted (seed 003 s.6.10, seed 000 s.2)."""
+"""conformance: what the system needs is not evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""drf: the job with the smallest dominant share first, and queues along a hierarchy (seed 003 s.6.4, seed 002)."""
+"""drf: the job with the smallest dominant share first, and queues along a hierarchy (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DrfPlugin(Plugin):
       reclaimer.
 
     Weights below 1 count as 1. A queue without hierarchy is taken as a child of the root with weight 1. The plugin
-    proportion cannot be on in the same tier. Source: seed 003 s.6.4.1, seed 002; Volcano ``plugins/drf``.
+    proportion cannot be on in the same tier. Source: Volcano ``plugins/drf``.
     """
 
     name = "drf"

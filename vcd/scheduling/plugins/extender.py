@@ -1,4 +1,4 @@
-"""extender: decisions of a server of one's own, asked over HTTP (seed 000 s.9)."""
+"""extender: decisions of a server of one's own, asked over HTTP."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ExtenderPlugin(Plugin):
     Each answer is in the log with its session, so that a replay needs no server. A question of the same bytes is asked
     once in a session, unless the extender was told of an event in between. `predicate` is asked about nodes that
     nothing else rules out, sixteen questions at a time, and once for pods of a job that only their names, UIDs and
-    numbers tell apart, until something is placed on the node. Source: seed 000 s.9, Volcano ``plugins/extender``.
+    numbers tell apart, until something is placed on the node. Source: Volcano ``plugins/extender``.
     """
 
     name = "extender"

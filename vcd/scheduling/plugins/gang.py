@@ -1,4 +1,4 @@
-"""gang: all of a job's minimum, or nothing (seed 003 s.6.1, seed 002)."""
+"""gang: all of a job's minimum, or nothing (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _only_waits_for_leavers(job: Job, leaving: int) -> bool:
 
 
 def fit_error(job: Job) -> str:
-    """Why a job is not ready, in Volcano's words, ending with the reason its tasks wait for (pains.md 2)."""
+    """Why a job is not ready, in Volcano's words, ending with the reason its tasks wait for (Volcano #2285)."""
     histogram = Counter({status.name.capitalize(): job.counts[status] for status in TaskStatus if job.counts[status]})
     histogram["minAvailable"] = job.min_available
     text = "pod group is not ready, " + ", ".join(sorted(f"{count} {name}" for name, count in histogram.items()))

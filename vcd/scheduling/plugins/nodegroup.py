@@ -1,4 +1,4 @@
-"""nodegroup: which groups of nodes a queue may use, and likes to (seed 000 s.5, seed 002, seed 003 s.6.8)."""
+"""nodegroup: which groups of nodes a queue may use, and likes to (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -185,8 +185,8 @@ class NodeGroupPlugin(Plugin):
 
     The queue's annotation `volcano.sh/nodegroup-resource-limits`, JSON such as
     `{"gpu": {"cpu": "100", "memory": "200Gi"}}`, limits what its pods hold of a group, in the resources that it lists;
-    it is not inherited. One that cannot be read keeps the queue's pods waiting and says so. Source: seed 000 s.5,
-    seed 003 s.6.8, Volcano ``plugins/nodegroup``.
+    it is not inherited. One that cannot be read keeps the queue's pods waiting and says so. Source: Volcano
+    ``plugins/nodegroup``.
     """
 
     name = "nodegroup"

@@ -1,4 +1,4 @@
-"""nodeorder: which of the nodes that may take a pod is best (seed 003 s.6.7)."""
+"""nodeorder: which of the nodes that may take a pod is best (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""overcommit: admit groups up to a factor of the cluster (seed 003 s.6.11, seed 000 s.3)."""
+"""overcommit: admit groups up to a factor of the cluster (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OvercommitPlugin(Plugin):
     what scheduling gates hold or no node could; groups of lower priority than the one that asks do not count, so that
     no number of them keeps it out, and a group with which its queue stays within what it is guaranteed is admitted in
     any case: what others borrowed of that comes back by reclaim (docs/differences.md). Only resources that the group
-    asks for are compared. Source: seed 000 s.3.3.
+    asks for are compared. Source: Volcano ``plugins/overcommit``.
     """
 
     name = "overcommit"

@@ -1,4 +1,4 @@
-"""pdb: disruption budgets hold for evictions too (seed 000 s.4)."""
+"""pdb: disruption budgets hold for evictions too (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PdbPlugin(Plugin):
       not show yet.
 
     Pods in `status.disruptedPods` are counted in it already. A budget without selector, or with an empty one, selects
-    nothing. A pod that no budget selects may go. Source: seed 000 s.4, Volcano ``plugins/pdb``.
+    nothing. A pod that no budget selects may go. Source: Volcano ``plugins/pdb``.
     """
 
     name = "pdb"

@@ -1,4 +1,4 @@
-"""predicates: which nodes may take a pod (seed 003 s.6.6)."""
+"""predicates: which nodes may take a pod (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""priority: higher priority first, and only lower priority gives way (seed 003 s.6.3, seed 000 s.1)."""
+"""priority: higher priority first, and only lower priority gives way (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 

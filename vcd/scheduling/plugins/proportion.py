@@ -1,4 +1,4 @@
-"""proportion: the cluster divided among queues by weight (seed 003 s.6.5, seed 002)."""
+"""proportion: the cluster divided among queues by weight (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ProportionPlugin(Plugin):
       reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own. For a
       task that does not tolerate nodes which others of ours do, all of this is counted without those.
 
-    Source: seed 003 s.6.5, Volcano ``plugins/proportion``.
+    Source: Volcano ``plugins/proportion``.
     """
 
     name = "proportion"
@@ -282,7 +282,7 @@ class ProportionPlugin(Plugin):
             return Refusal(f"queue is {queue.state}")
         account = self._shares[queue.index]
         allocated, deserved = account.allocated, account.deserved_list
-        most_pods = account.capability[self._pods]  # Volcano lets pods slip; a capability is never exceeded (law 7)
+        most_pods = account.capability[self._pods]  # Volcano lets pods slip; never exceeded here (docs/laws.md, law 7)
         over = [
             column
             for column, amount in enumerate(request)

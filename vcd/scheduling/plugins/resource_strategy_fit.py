@@ -1,4 +1,4 @@
-"""resource-strategy-fit: each resource spread or packed by its own strategy (seed 000 s.11)."""
+"""resource-strategy-fit: each resource spread or packed by its own strategy (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ResourceStrategyFitPlugin(Plugin):
     - `proportional` keeps cores and gigabytes (10^9 bytes) for each idle unit of a scarce resource: pods that ask for
       none of these resources must leave them on the node.
 
-    Source: seed 000 s.11, Volcano ``plugins/resource-strategy-fit``.
+    Source: Volcano ``plugins/resource-strategy-fit``.
     """
 
     name = "resource-strategy-fit"

@@ -1,4 +1,4 @@
-"""resourcequota: groups wait until their namespace's ResourceQuotas have room for them (seed 000 s.7)."""
+"""resourcequota: groups wait until their namespace's ResourceQuotas have room for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ResourceQuotaPlugin(Plugin):
     Names are compared as they are written: a limit on `requests.cpu` binds groups whose minResources list
     `requests.cpu`, as Volcano's job controller writes them, and not `cpu`. What a quota does not limit, and groups
     without minResources, are free; scopes are not looked at. Hard and used are those of the quota's status. A limit
-    that cannot be read keeps the groups waiting that ask for its resource. Source: seed 000 s.7, Volcano
+    that cannot be read keeps the groups waiting that ask for its resource. Source: Volcano
     ``plugins/resourcequota``.
     """
 

@@ -1,4 +1,4 @@
-"""sla: no job waits longer than agreed (seed 003 s.6.12)."""
+"""sla: no job waits longer than agreed (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SlaPlugin(Plugin):
       rejects still has its way; list `sla` in a tier before `gang` where reserving room for a part of a gang is
       wanted.
 
-    An annotation that is no duration above zero is passed over, and the waiting job says so. Source: seed 003 s.6.12,
-    Volcano ``plugins/sla``.
+    An annotation that is no duration above zero is passed over, and the waiting job says so. Source: Volcano
+    ``plugins/sla``.
     """
 
     name = "sla"

@@ -1,4 +1,4 @@
-"""task-topology: tasks of a job that talk to each other go to the same nodes (seed 000 s.8)."""
+"""task-topology: tasks of a job that talk to each other go to the same nodes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TaskTopologyPlugin(Plugin):
       there, less the tasks there that the task shuns, plus those that wait and would fit there together (the last ones
       left out first). 0 where the task does not fit even in what is being freed, or is in no bucket.
 
-    Source: seed 000 s.8, Volcano ``plugins/task-topology``.
+    Source: Volcano ``plugins/task-topology``.
     """
 
     name = "task-topology"

@@ -1,4 +1,4 @@
-"""usage: nodes by what they really use, as a monitoring system measures it (seed 000 s.6)."""
+"""usage: nodes by what they really use, as a monitoring system measures it."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class UsagePlugin(Plugin):
 
     A sample holds for five minutes, from when its source says it was measured (metrics_server, prometheus_adaptor),
     else from when it was taken. A node without one is unknown: it passes, gets 0 points and is counted in
-    `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. Source: seed 000
-    s.6, Volcano ``plugins/usage``.
+    `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. Source: Volcano
+    ``plugins/usage``.
     """
 
     name = "usage"

@@ -47,7 +47,7 @@ StaticKey = tuple[Shape, str | None, Kinds]
 
 
 def fixed_point(points: Scores, weight: float) -> Scores:
-    """Weighed points in millionths, whole numbers (design law 5); float64 adds them exactly up to 2**53."""
+    """Weighed points in millionths, whole numbers (docs/laws.md, law 5); float64 adds them exactly up to 2**53."""
     scaled = points * SCALE if weight == 1 else points * weight * SCALE
     return np.rint(scaled, out=scaled)
 

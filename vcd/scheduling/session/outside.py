@@ -1,4 +1,4 @@
-"""The world outside as deciding code sees it: one question, one answer, and a record of both (design law 2).
+"""The world outside as deciding code sees it: one question, one answer, and a record of both (docs/laws.md, law 2).
 
 Deciding code asks through ``session.outside`` and in no other way. The daemon asks over HTTP and keeps what was
 answered in the session's row; a replay answers from that record, so the same session decides the same without a

@@ -330,7 +330,7 @@ class Session(Questions):
         return None if name is None else self.nodes.facts.row_of.get(name)
 
     def is_full(self) -> bool:
-        """Whether the bound on one cycle's work is reached; what is left goes on in the next (design law 3)."""
+        """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3)."""
         self.more = self.placements >= self.snapshot.settings.placements
         return self.more
 

@@ -183,7 +183,7 @@ class Job:
         self._roles: dict[str, list[int]] | None = None
         self._partition: Partition | None = None
 
-    # --- counts (seed 003 section 4.6) ------------------------------------------------------------------------------
+    # --- counts (docs/semantics/status.md) --------------------------------------------------------------------------
 
     @property
     def task_count(self) -> int:
@@ -233,7 +233,7 @@ class Job:
 
     @property
     def minds_roles(self) -> bool:
-        """Task minima bind only while the job's minimum is at least their sum (rulings, gang)."""
+        """Task minima bind only while the job's minimum is at least their sum (docs/semantics/status.md)."""
         return self.has_roles and self.min_available >= self.role_total
 
     def role_counts(self) -> dict[str, list[int]]:

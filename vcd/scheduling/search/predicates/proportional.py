@@ -41,7 +41,7 @@ class Proportional(Predicate):
 
     A node fails when idle cpu less the request is below idle units x cores, or idle memory less the request below
     idle units x GB. Rates count to a thousandth. Source: the documented meaning of Volcano's proportional predicate
-    (seed 003 s.6.6.1: its code took thousandths of cores, and megabytes).
+    (docs/semantics/plugins.md: its code took thousandths of cores, and megabytes).
     """
 
     name = "Proportional"
