@@ -311,7 +311,8 @@ def index_page() -> str:
     rows = [(f"[{name}]({name}.md)", summary(known[name])) for name in ours(known)]
     parts.append(f"## Plugins\n\n{table(('plugin', 'what it does'), rows)}")
     parts.append(
-        f"## Actions\n\n{table(('action', 'what it does'), ((code(n), summary(acts[n])) for n in ours(acts)))}"
+        "## Actions\n\nIn which order each does what, and where it stops: [semantics](../semantics/actions.md).\n\n"
+        + table(("action", "what it does"), ((code(n), summary(acts[n])) for n in ours(acts)))
     )
     for name in ours(acts):
         action: type[Action] = acts[name]
@@ -319,7 +320,8 @@ def index_page() -> str:
             parts.append(f"Arguments of `{name}`, under `configurations`:\n\n{arguments_table(action.arguments)}")
     parts.append(
         "## Extension points\n\nWhat actions ask the plugins, and how the answers of several become one. A flag of a "
-        f"plugin's entry in the configuration file takes the plugin out of a point.\n\n{_all_points()}"
+        f"plugin's entry in the configuration file takes the plugin out of a point. What the rules mean is in "
+        f"[semantics](../semantics/points.md).\n\n{_all_points()}"
     )
     return "\n".join(parts)
 

@@ -67,7 +67,7 @@ def parsed(text: str) -> Manifest:
 
 
 def test_000_1_4_a_class_of_1000_comes_before_who_has_none() -> None:
-    """the class high-priority, value 1000, under the section's configuration."""
+    """The class high-priority, value 1000, under the configuration shown there."""
     high = parsed(
         """
         apiVersion: scheduling.k8s.io/v1
@@ -167,7 +167,7 @@ def buckets(session: Session) -> list[list[str]]:
 
 
 def test_000_8_3_two_buckets_of_two_and_a_server_in_none() -> None:
-    """workers 0 and 1 are a bucket on node A, 2 and 3 one on node B; ps-0 may go anywhere."""
+    """Workers 0 and 1 are a bucket on node A, 2 and 3 one on node B; ps-0 may go anywhere."""
     objects = distributed("worker-0", "worker-1", "worker-2", "worker-3", "ps-0", affinity="worker", members=5)
     for i, manifest in enumerate(objects[1:5]):
         manifest["spec"]["nodeName"] = "ab"[i // 2]
@@ -180,7 +180,7 @@ def test_000_8_3_two_buckets_of_two_and_a_server_in_none() -> None:
 
 
 def test_000_8_3_of_two_pairs_the_lost_worker_returns_to_the_other_of_its_pair() -> None:
-    """with room for two on A and for one more on B: worker-1 joins worker-0 (1 + 1 of a bucket
+    """With room for two on A and for one more on B: worker-1 joins worker-0 (1 + 1 of a bucket
     of 2, against 1 on B and C), not worker-2."""
     objects = distributed("worker-0", "worker-2", "worker-1", affinity="worker", members=3)
     for i, manifest in enumerate(objects[1:3]):
@@ -192,7 +192,7 @@ def test_000_8_3_of_two_pairs_the_lost_worker_returns_to_the_other_of_its_pair()
 
 
 def test_000_8_4_a_group_with_affinity_anti_affinity_and_order() -> None:
-    """workers like the server and shun each other, ps comes first; five members, the weight 10.
+    """Workers like the server and shun each other, ps comes first; five members, the weight 10.
 
     Into the server's bucket goes worker-0 (1) and worker-1, which likes the server as much as it shunned worker-0 (0);
     worker-2 (1 - 2) begins the next. So worker-1 follows them (2 there - 1 shunned + 1 waiting, against 1 elsewhere),
@@ -224,7 +224,7 @@ def scheduled(manifest: Manifest, ago: int) -> Manifest:
 
 @pytest.mark.parametrize(("text", "seconds"), [("10m", 600), ("5m", 300)])
 def test_000_10_4_pods_cool_down_for_ten_and_for_five_minutes(text: str, seconds: int) -> None:
-    """the label volcano.sh/cooldown-time of a pod, and of the four workers of elastic-training."""
+    """The label volcano.sh/cooldown-time of a pod, and of the four workers of elastic-training."""
     marks = {"volcano.sh/cooldown-time": text}
     fresh = [scheduled(pod(f"worker-{i}", group="g", on="n", labels=marks), seconds - 1) for i in range(2)]
     stale = [scheduled(pod(f"worker-{i}", group="g", on="n", labels=marks), seconds) for i in range(2, 4)]
@@ -237,7 +237,7 @@ def test_000_10_4_pods_cool_down_for_ten_and_for_five_minutes(text: str, seconds
 
 
 def test_000_10_4_the_template_of_a_job_hands_its_label_to_the_pods() -> None:
-    """a Volcano Job of four workers whose template has the label 5m."""
+    """A Volcano Job of four workers whose template has the label 5m."""
     sim = Simulated()
     worker = task_spec("worker", 4)
     worker["template"].setdefault("metadata", {})["labels"] = {"volcano.sh/cooldown-time": "5m"}
@@ -258,7 +258,7 @@ def test_000_10_4_the_template_of_a_job_hands_its_label_to_the_pods() -> None:
     ],
 )
 def test_000_11_3_patterns_that_count_and_that_do_not(pattern: str, resource: str, rates: bool) -> None:
-    """an asterisk at the end, and not alone."""
+    """An asterisk at the end, and not alone."""
     strategies = json.dumps({pattern: {"type": "MostAllocated"}})
     session = session_of(
         node("n", **{resource: 4}),
@@ -288,7 +288,7 @@ def points_of_all(session: Session) -> dict[str, float]:
 def test_000_11_3_pods_without_gpus_leave_the_nodes_that_have_some(
     asks: dict[str, int], expected: dict[str, float]
 ) -> None:
-    """the picture of SRA: A has 8 GPUs, B none, C 4. (1 - 1/1) x 100 x 10 on A and C, (1 - 0) on B; a
+    """The picture of SRA: A has 8 GPUs, B none, C 4. (1 - 1/1) x 100 x 10 on A and C, (1 - 0) on B; a
     node that lacks what the pod asks for gets nothing either, so GPU pods go to A or C."""
     nodes = [node("a", gpu=8), node("b"), node("c", gpu=4)]
     sample = parsed(text_of("plugins-resource-strategy-fit"))
@@ -327,14 +327,14 @@ def test_000_the_gpu_training_cluster_keeps_8_cores_and_32_gigabytes_for_each_gp
 
 @pytest.mark.parametrize(("cpu", "phase"), [(3, "Inqueue"), (2, "Pending")])
 def test_001_1_a_training_of_three_is_admitted_where_three_can_run(cpu: int, phase: str) -> None:
-    """a TensorFlow job of at least three pods is marked as schedulable if there is room for them."""
+    """A TensorFlow job of at least three pods is marked as schedulable if there is room for them."""
     waiting = group("tensorflow", members=3, phase="Pending", minimum={"cpu": 3})
     result = planned(node("n", cpu=cpu), waiting, conf=text_of("actions-allocate"))
     assert result.phases.get("default/tensorflow", "Pending") == phase
 
 
 def test_001_2_high_priority_in_the_queue_of_higher_weight_first() -> None:
-    """queues of weight 3 and 1 share 4 CPU as 3 and 1; in each the higher priority goes first."""
+    """Queues of weight 3 and 1 share 4 CPU as 3 and 1; in each the higher priority goes first."""
     jobs = [
         gang(
             f"{name}-{kind}-{i}",
@@ -358,7 +358,7 @@ def test_001_2_high_priority_in_the_queue_of_higher_weight_first() -> None:
 
 
 def test_001_4_production_preempts_development_of_its_queue() -> None:
-    """the cluster is full of development's pods; as many are ended as production needs, of lowest priority."""
+    """The cluster is full of development's pods; as many are ended as production needs, of lowest priority."""
     classes = [priority_class(name, value) for name, value in (("production", 1000), ("dev", 10), ("play", 1))]
     development = [
         gang(name, 2, members=0, on=["n"] * 2, cpu=1, phase="Running", group_spec={"priorityClassName": name})
@@ -376,7 +376,7 @@ def test_001_4_production_preempts_development_of_its_queue() -> None:
 
 
 def test_001_5_production_takes_back_what_development_borrowed() -> None:
-    """weights 60, 30, 10 of 10 CPU; development holds 6 (more than half), production asks for 6 and has 4.
+    """Weights 60, 30, 10 of 10 CPU; development holds 6 (more than half), production asks for 6 and has 4.
 
     Nobody asks for anything in test, so its 1 goes to development, which production leaves 4.
     """
@@ -437,7 +437,7 @@ def test_002_drf_the_dominant_resource_of_two_jobs(cpu: int, memory: int, of_cpu
 
 
 def test_003_6_2_4_weights_of_four_resources() -> None:
-    """weight x (requested + used) / allocatable; cpu 5, memory 1, GPU 2, foo 3, the plugin 10."""
+    """Weight x (requested + used) / allocatable; cpu 5, memory 1, GPU 2, foo 3, the plugin 10."""
     foo = "example.com/foo"
     session = session_of(
         node("n", cpu=8, memory="8Gi", **{GPU: 4, foo: 10}),
@@ -461,7 +461,7 @@ def test_003_6_6_each_gpu_keeps_4_cores_and_8_gigabytes(cpu: int, memory: str, f
 
 @pytest.mark.parametrize(("cpu", "phase"), [(10, "Inqueue"), (11, "Pending")])
 def test_003_6_11_4_a_factor_of_one_admits_what_there_is(cpu: int, phase: str) -> None:
-    """the factor 1.0."""
+    """The factor 1.0."""
     waiting = group("g", phase="Pending", minimum={"cpu": cpu})
     result = planned(node("n", cpu=10), waiting, conf=text_of("framework-overcommit"))
     assert result.phases.get("default/g", "Pending") == phase
@@ -506,7 +506,7 @@ def test_004_2_2_2_2_2_two_replicas_are_charged_to_the_queue_that_they_name() ->
 
 
 def test_004_2_2_3_3_2_replicas_of_either_card() -> None:
-    """two replicas of RTX 4090 or 4090-D, each kind with one card left in the queue."""
+    """Two replicas of RTX 4090 or 4090-D, each kind with one card left in the queue."""
     pods = [replica(f"cr-deployment-{i}", f"{A}|{B}") for i in range(2)]
     nodes = [carded("a", A, 8), carded("b", B, 8)]
     result = planned(card_queue("cr-queue1", {A: 1, B: 1}), *nodes, *pods, conf=CARDS)
@@ -514,7 +514,7 @@ def test_004_2_2_3_3_2_replicas_of_either_card() -> None:
 
 
 def test_004_2_3_2_more_may_be_handed_out_than_is_left() -> None:
-    """two H200 are left; a queue may still be given three, and gets the two."""
+    """Two H200 are left; a queue may still be given three, and gets the two."""
     queues = [card_queue("old", {H200: 6}), card_queue("cr-queue1", {H200: 3})]
     runs = [replica(f"old-{i}", H200, "old", on="n") for i in range(6)]
     wants = [replica(f"new-{i}", H200) for i in range(3)]
@@ -522,7 +522,7 @@ def test_004_2_3_2_more_may_be_handed_out_than_is_left() -> None:
 
 
 def test_004_2_4_1_eleven_handed_out_of_ten() -> None:
-    """ten cards, quotas of eleven: ten pods run, one waits, nothing breaks."""
+    """Ten cards, quotas of eleven: ten pods run, one waits, nothing breaks."""
     queues = [card_queue("q1", {H200: 6}), card_queue("q2", {H200: 5})]
     pods = [replica(f"{name}-{i}", H200, name) for name, count in (("q1", 6), ("q2", 5)) for i in range(count)]
     result = planned(*queues, carded("n", H200, 10), *pods, conf=CARDS)
