@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 from bench.clusters import Manifest
 from bench.table import Row, row, show
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -29,8 +29,8 @@ from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.objects import PodGroup
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, versions
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker

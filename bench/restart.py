@@ -30,8 +30,8 @@ from vcd.kube.watcher import Watcher
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import Event, ObjectPut, PolicyLoaded
 from vcd.model.kinds import KINDS
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 

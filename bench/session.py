@@ -15,9 +15,9 @@ from bench.clusters import Manifest, gang, nodes, pending_gangs, queues
 from bench.table import Row, row, show
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.events import ObjectPut, SessionDecided, encode_plan
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker

@@ -23,7 +23,7 @@ from vcd.daemon.metrics import Metrics, Summary
 from vcd.daemon.service import collect_seldom
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
-from vcd.scheduling.framework.registry import read_policy
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.session.session import Session
 from vcd.timetravel.planning import state_of
 

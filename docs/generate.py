@@ -29,13 +29,15 @@ from vcd.model.events import SessionDecided, encode_plan
 from vcd.model.kinds import Kind
 from vcd.model.quantity import format_units
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, format_duration
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IDLE_FLAGS, POINTS
 from vcd.scheduling.framework.policy import METRICS
-from vcd.scheduling.framework.registry import actions, plugins, read_policy
+from vcd.scheduling.framework.registry import actions, plugins
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -163,7 +165,7 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
     metrics = Metrics()
     record = SessionDecided(1, session.snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan))
     metrics.observe_session(session, plan, record, {})
-    plugin_of = {gauge.name: plugin.name for plugin in session.plugins for gauge in plugin.gauges()}
+    plugin_of = {gauge.name: plugin.name for plugin in framework_of(session).plugins for gauge in plugin.gauges()}
     page = text_string_to_metric_families(metrics.render().decode())
     samples = [sample for family in page for sample in family.samples]
     labels: dict[str, frozenset[str]] = {}

@@ -13,9 +13,12 @@ from typing import Any
 import vcd
 from vcd.api import PlanResult, read_policy
 from vcd.scheduling.decide import instances, run
-from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.registry import kinds_read
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.candidates import Evaluator, Memory
+from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -212,7 +215,27 @@ def planned(*objects: Manifest | Iterable[Manifest], conf: str | None = None, se
 def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:
     """An opened session in which no action ran yet."""
     policy = read_policy(conf)
-    return Session(snapshot_of(policy, *objects), policy, instances(policy), NOW_NS, seed, Memory())
+    return open_session(snapshot_of(policy, *objects), policy, instances(policy), NOW_NS, seed)
+
+
+def open_session(
+    snapshot: Snapshot,
+    policy: Policy,
+    plugins: list[list[tuple[PluginOption, Plugin]]],
+    now: int,
+    seed: int,
+    memory: Memory | None = None,
+    outside: Outside = NOBODY,
+) -> Session:
+    """A session whose plugins are open, as a cycle begins it."""
+    session = Session(snapshot, now, seed, policy_digest=policy.digest, outside=outside)
+    Framework(session, policy, plugins, memory or Memory())
+    return session
+
+
+def use_evaluator(session: Session, evaluator: Evaluator) -> None:
+    """Have an opened session search over other predicates and scores than those of its plugins."""
+    framework_of(session).evaluator = session.provide(evaluator)
 
 
 def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:

@@ -10,9 +10,10 @@ from typing import Any
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.permissions import roles_for
 from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
-from vcd.scheduling.framework.registry import RegistryError, describe_policy, read_policy
+from vcd.scheduling.framework.registry import RegistryError, describe_policy
 from vcd.timetravel import logfile, planning
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.logfile import LogError

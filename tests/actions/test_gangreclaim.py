@@ -10,8 +10,8 @@ import pytest
 from tests.actions.test_reclaim import job, two_queues
 from tests.dsl import Manifest, node, planned, pod, queue
 from vcd.api import PlanResult
-from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins.proportion import ProportionPlugin
+from vcd.scheduling.session.reasons import Refusal
 
 TIERS = """
 tiers:

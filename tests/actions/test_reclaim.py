@@ -9,8 +9,8 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, pod, queue
 from vcd.api import PlanResult
-from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins.proportion import ProportionPlugin
+from vcd.scheduling.session.reasons import Refusal
 
 TIERS = """
 tiers:

@@ -21,8 +21,9 @@ from vcd.daemon.series import Distribution, exponential
 from vcd.daemon.waiting import mending, reason_class
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
-from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.gauges import Gauge
 
 DEFAULT = queue("default")
 QUEUE_SERIES = {
@@ -418,7 +419,7 @@ class TestWaiting:
         assert bool(found) is bool(words)
 
     def test_every_reason_of_the_predicates_has_a_class(self) -> None:
-        texts = "\n".join(path.read_text() for path in Path("vcd/scheduling/predicates").glob("*.py"))
+        texts = "\n".join(path.read_text() for path in Path("vcd/scheduling/search/predicates").glob("*.py"))
         reasons = re.findall(r'"(node\(s\)[^"]*|Insufficient[^"]*)"', texts)
         assert len(reasons) > 8
         assert [reason for reason in reasons if reason_class(reason) == "other"] == []
@@ -529,14 +530,14 @@ class _Odd(Plugin):
 class TestPluginsThatAreNotOurs:
     def test_their_gauges_are_shown(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        session.plugins.append(_Odd([Gauge("odd_things", (("kind", "x"),), 3)]))
+        framework_of(session).plugins.append(_Odd([Gauge("odd_things", (("kind", "x"),), 3)]))
         metrics.observe_session(session, Plan(), None, {})
         assert value(metrics, "odd_things", kind="x") == 3
 
     @pytest.mark.parametrize("gauge", [Gauge("not a name", (), 1), Gauge("odd", (), "many"), ("odd",)])  # type: ignore[arg-type]
     def test_a_bad_gauge_costs_their_gauges_only(self, metrics: Metrics, gauge: Gauge) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        session.plugins.append(_Odd([Gauge("odd_things", (), 3), gauge]))
+        framework_of(session).plugins.append(_Odd([Gauge("odd_things", (), 3), gauge]))
         metrics.observe_session(session, Plan(), None, {})
         assert value(metrics, "odd_things") is None
         assert value(metrics, "vcd_plugin_faults_total", plugin="odd") == 1
@@ -545,13 +546,13 @@ class TestPluginsThatAreNotOurs:
     def test_a_series_given_twice_is_shown_once(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         one, again = (("a", "x"), ("b", "y")), (("b", "y"), ("a", "x"))
-        session.plugins.append(_Odd([Gauge("odd_things", one, 3), Gauge("odd_things", again, 4)]))
+        framework_of(session).plugins.append(_Odd([Gauge("odd_things", one, 3), Gauge("odd_things", again, 4)]))
         metrics.observe_session(session, Plan(), None, {})
         assert value(metrics, "odd_things", a="x", b="y") == 4
 
     def test_they_cannot_take_a_name_of_ours(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        session.plugins.append(_Odd([Gauge("vcd_leader", (), 3)]))
+        framework_of(session).plugins.append(_Odd([Gauge("vcd_leader", (), 3)]))
         metrics.observe_session(session, Plan(), None, {})
         assert value(metrics, "vcd_leader") == 0
 

@@ -10,7 +10,7 @@ from tests.world import World
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.model.events import Plan
-from vcd.scheduling.framework.plugin import Problem
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 
 ONE = Problem("Queue", "a", "deserves too much")

@@ -34,6 +34,7 @@ from vcd.model.manifests import default_queues
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.guard import Gate, Interrupted
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.outside import Question, Recorded, Reply
@@ -422,7 +423,7 @@ class SlowToFail(Plugin):
 class Endless(Action):
     name = "slow"
 
-    def execute(self, session: Session) -> None:
+    def execute(self, framework: Framework) -> None:
         while True:
             pass
 

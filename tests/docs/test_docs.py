@@ -18,7 +18,7 @@ import yaml
 from vcd.cli import main
 from vcd.daemon import families, waiting
 from vcd.daemon.options import normalise_arguments
-from vcd.scheduling.framework.registry import read_policy
+from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

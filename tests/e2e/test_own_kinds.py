@@ -29,7 +29,8 @@ MODULE = """
 from vcd.model.kinds import Kind
 from vcd.model.objects import Object, Projected
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Plugin, Problem
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.search.scalar import ScalarPredicate
 
 

@@ -14,8 +14,9 @@ from tests.reference import Result, decide
 from tests.reference.clusters import RandomCase
 from tests.reference.session import Session
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
-from vcd.scheduling.framework.registry import kinds_read, read_policy
+from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue
+from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
 from vcd.daemon.service import bind_timeout
@@ -22,12 +22,14 @@ from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
-from vcd.scheduling.framework.framework import Questions
-from vcd.scheduling.framework.plugin import Plugin, Vote
-from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Combine
+from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Combine, Vote
 from vcd.scheduling.framework.policy import PluginOption, Policy
-from vcd.scheduling.framework.registry import actions, plugins, read_policy
+from vcd.scheduling.framework.registry import actions, plugins
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -293,8 +295,10 @@ def test_every_flag_takes_its_plugin_out_of_its_points_or_says_that_it_has_no_ef
     assert bool(points) == (flag not in IDLE_FLAGS and flag != "enableHierarchy")
     plugin = spy(set())
     for on in (True, False):
-        questions = Questions([[(PluginOption("spy", {flag: on}, {}), plugin)]], None)
-        assert [len(questions.answering(name)[0]) for name in points] == [int(on)] * len(points)
+        session = session_of()
+        policy = framework_of(session).policy
+        framework = Framework(session, policy, [[(PluginOption("spy", {flag: on}, {}), plugin)]], Memory())
+        assert [len(framework.answering(name)[0]) for name in points] == [int(on)] * len(points)
 
 
 def test_the_flag_that_is_a_plugins_own_is_read_by_it() -> None:

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import group, node, pod, queue
+from tests.dsl import group, node, open_session, pod, queue
 from tests.plugins.opened import task_of
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.decide import instances
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.search.candidates import Memory, evaluator_of
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -156,7 +157,7 @@ class Changing:
 
 def opened(world: World, memory: Memory) -> Session:
     """A session of the next cycle, which decides nothing."""
-    return Session(world.maker.snapshot(), world.policy, instances(world.policy), world.now, 0, memory)
+    return open_session(world.maker.snapshot(), world.policy, instances(world.policy), world.now, 0, memory)
 
 
 def keys_alone(world: World, placed: list[tuple[str, int]], name: str) -> Ints:
@@ -164,7 +165,7 @@ def keys_alone(world: World, placed: list[tuple[str, int]], name: str) -> Ints:
     session = opened(world, Memory())
     for other, row in placed:
         place(session, other, row)
-    return session.candidates(task_of(session, name)).keys()
+    return framework_of(session).candidates(task_of(session, name)).keys()
 
 
 def place(session: Session, name: str, row: int) -> None:
@@ -186,8 +187,8 @@ def look(world: World, memory: Memory, rand: random.Random) -> int:
         task = task_of(session, name)
         if any(other == name for other, _ in placed):
             continue
-        table = session.candidates(task)
-        asked.setdefault(session.evaluator.kind(task), []).append(name)
+        table = framework_of(session).candidates(task)
+        asked.setdefault(evaluator_of(session).kind(task), []).append(name)
         keys = table.keys().copy()
         assert keys.tolist() == keys_alone(world, placed, name).tolist(), name
         row = table.best()

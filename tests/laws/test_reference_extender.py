@@ -15,8 +15,9 @@ from tests.reference.clusters import RandomCase
 from tests.reference.extended import VICTIMS, extended_case
 from tests.reference.extender import KIND, Server
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
-from vcd.scheduling.framework.registry import kinds_read, read_policy
+from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.session.outside import OneByOne, Question, Reply
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of

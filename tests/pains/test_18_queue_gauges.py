@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.dsl import gang, group, node, queue
 from tests.laws.answering import Answering
+from vcd.scheduling.framework.framework import framework_of
 
 WEIGHT = "volcano_queue_weight"
 
@@ -12,7 +13,7 @@ def gauges(world: Answering, queue_name: str = "q") -> dict[str, float]:
     """Values of a queue by name and resource, capacities and weight left out."""
     assert world.session is not None
     values = {}
-    for plugin in world.session.plugins:
+    for plugin in framework_of(world.session).plugins:
         for gauge in plugin.gauges():
             labels = dict(gauge.labels)
             if labels.get("queue_name") == queue_name and "capacity" not in gauge.name and gauge.name != WEIGHT:

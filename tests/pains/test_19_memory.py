@@ -15,6 +15,7 @@ from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -82,7 +83,7 @@ class Churn:
 
     def series(self) -> int:
         assert self.session is not None
-        return sum(1 for plugin in self.session.plugins for _ in plugin.gauges())
+        return sum(1 for plugin in framework_of(self.session).plugins for _ in plugin.gauges())
 
     def sizes(self) -> dict[str, int]:
         """How long the state's tables are."""

@@ -11,8 +11,9 @@ import pytest
 from tests.dsl import gang, group, node, pod, queue
 from tests.laws.answering import Answering
 from vcd.model import events as ev
-from vcd.scheduling.framework import guard
-from vcd.scheduling.framework.plugin import Problem
+from vcd.scheduling.framework import execution, registry
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.reasons import Problem
 
 JOBS = 3_000
 EVERYTHING = """
@@ -128,7 +129,7 @@ def test_a_capability_below_what_is_deserved_or_guaranteed_holds_and_is_told(
     world.rest()
     assert len(world.placed("g")) == 2
     assert world.session is not None
-    guard.take_problems(world.session, None)
+    execution.take_problems(framework_of(world.session), registry.kinds(), None)
     words = f"spec.{field} cpu 4 is more than the 2 of spec.capability, which holds: raise that or lower this"
     assert world.session.problems["capacity"] == (Problem("Queue", "q", words),)
 
@@ -137,5 +138,5 @@ def test_a_queue_without_contradictions_is_not_told_of() -> None:
     world = contradictory(False, deserved={"cpu": "2"}, guarantee={"resource": {"cpu": "1", "memory": "9Gi"}})
     world.rest()
     assert world.session is not None
-    guard.take_problems(world.session, None)
+    execution.take_problems(framework_of(world.session), registry.kinds(), None)
     assert world.session.problems["capacity"] == ()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import Leave
+from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 
@@ -23,7 +24,7 @@ def conf(*plugins: str, arguments: dict[str, Any] | None = None, actions: str = 
 
 def plugin_of(session: Session, kind: type[P]) -> P:
     """The session's plugin of a class."""
-    return next(plugin for plugin in session.plugins if isinstance(plugin, kind))
+    return next(plugin for plugin in framework_of(session).plugins if isinstance(plugin, kind))
 
 
 def job_of(session: Session, name: str) -> Job:
@@ -48,7 +49,7 @@ def queue_of(session: Session, name: str) -> Queue:
 
 def let_go(plugin: Plugin, point: str, asker: Any, tasks: list[Task]) -> list[str]:
     """Whom of ``tasks`` a plugin lets go together at a victims' point, if nobody else is asked."""
-    return named(Leave(tasks, [(plugin, getattr(plugin, point)(asker, tasks))]).together())
+    return named(Victims(tasks, [(plugin.name, getattr(plugin, point)(asker, tasks))]).together())
 
 
 def named(tasks: Iterable[Task]) -> list[str]:

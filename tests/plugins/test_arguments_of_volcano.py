@@ -22,6 +22,7 @@ from vcd.scheduling.framework.registry import actions, plugins
 from vcd.scheduling.plugins._rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.predicates.proportional import Rate
 from vcd.scheduling.search.scores.strategy import LEAST, Strategy
 
@@ -297,7 +298,7 @@ def test_scarce_resources_of_resource_strategy_fit() -> None:
     shown = {}
     for on in ("false", "true"):
         sections = dict.fromkeys(("sra", "proportional"), f"{{enable: {on}, resources: a/b}}")
-        evaluator = session_of(*objects, conf=conf("resource-strategy-fit", arguments=sections)).evaluator
+        evaluator = evaluator_of(session_of(*objects, conf=conf("resource-strategy-fit", arguments=sections)))
         shown[on] = (len(evaluator.predicates), len(evaluator.scores))
     assert shown == {"false": (0, 1), "true": (1, 2)}
 

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import Manifest, gang, group, node, planned, pod, priority_class, queue, session_of
+from tests.dsl import Manifest, gang, group, node, open_session, planned, pod, priority_class, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from tests.world import World
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.plugin import Refusal, Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -141,7 +143,7 @@ def test_what_has_no_limit_is_not_shown_as_capacity() -> None:
 
 
 def first(session: Session, *names: str) -> str:
-    return min((queue_of(session, name) for name in names), key=session.queue_key).name
+    return min((queue_of(session, name) for name in names), key=framework_of(session).queue_key).name
 
 
 def test_the_queue_with_the_smaller_share_comes_first() -> None:
@@ -603,7 +605,7 @@ def after_reclaim(taken: Manifest, again: int, *others: Any) -> Session:
     world.cycle()
     assert world.evicted == ["default/one-0"]
     world.put(pod("one-again", group="one", cpu=again, created=99), *others)
-    session = Session(world.maker.snapshot(), world.policy, instances(world.policy), world.now, 0, Memory())
+    session = open_session(world.maker.snapshot(), world.policy, instances(world.policy), world.now, 0, Memory())
     assert (gauge(session, "allocated_milli_cpu", "q1"), gauge(session, "allocated_milli_cpu", "q2")) == (0, 1000)
     return session
 

@@ -15,8 +15,11 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.model.events import Waiting
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.plugin import Refusal, Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -88,7 +91,7 @@ def enqueue_reason(session: Session, name: str) -> str | None:
 
 def allocate_reason(session: Session, name: str) -> str | None:
     task = task_of(session, name)
-    refused = session.allocatable(task.job.queue, task)
+    refused = framework_of(session).allocatable(task.job.queue, task)
     return None if refused is None else refused[1].reason
 
 
@@ -726,8 +729,10 @@ def test_cards_are_preferred_in_the_order_in_which_they_are_named() -> None:
 
 def test_the_order_of_cards_has_a_weight() -> None:
     objects = [card_queue("q", {A: 1}), carded("a", A), users("g", 1, f"{B}|{A}"), carded("b", B)]
-    assert [s.weight for s in opened(*objects, nodeOrderWeight=2.5).evaluator.scores if s.name == "CardOrder"] == [2.5]
-    assert all(score.name != "CardOrder" for score in opened(*objects, nodeOrderWeight=0).evaluator.scores)
+    assert [s.weight for s in evaluator_of(opened(*objects, nodeOrderWeight=2.5)).scores if s.name == "CardOrder"] == [
+        2.5
+    ]
+    assert all(score.name != "CardOrder" for score in evaluator_of(opened(*objects, nodeOrderWeight=0)).scores)
 
 
 def test_one_card_is_no_preference() -> None:
@@ -738,7 +743,7 @@ def test_queues_of_higher_priority_come_first_then_those_that_use_less_of_their_
     queues = [card_queue("q", {A: 4}), card_queue("r", {A: 4, B: 2}), card_queue("s", {}, priority=1)]
     running = [users("x", 2, A, on=["a", "a"]), users("y", 1, A, on=["a"], queue="r"), users("z", 1, A, queue="s")]
     session = opened(*queues, carded("a", A), *running)
-    order = sorted((queue_of(session, name) for name in "qrs"), key=session.queue_key)
+    order = sorted((queue_of(session, name) for name in "qrs"), key=framework_of(session).queue_key)
     assert [queue.name for queue in order] == ["s", "r", "q"]
     assert gauges(session)["volcano_queue_share", "q"] == 0.5
 
@@ -749,7 +754,7 @@ def test_a_queue_that_holds_cards_without_quota_comes_last(quota: dict[str, int]
     queues = [card_queue("p", quota), card_queue("q", {A: 4})]
     running = [users("x", 1, A, on=["a"], queue="p"), users("y", 1, A, on=["a"])]
     session = opened(*queues, carded("a", A), *running, cardUnlimitedCpuMemory=True)
-    assert sorted("pq", key=lambda name: session.queue_key(queue_of(session, name))) == ["q", "p"]
+    assert sorted("pq", key=lambda name: framework_of(session).queue_key(queue_of(session, name))) == ["q", "p"]
     assert gauges(session)["volcano_queue_share", "p"] == 1.0
 
 
@@ -929,7 +934,7 @@ def test_a_pod_without_cards_in_a_group_that_names_one_is_as_any_other() -> None
 def test_a_wrong_name_is_told_where_the_queue_s_gate_is_off() -> None:
     text = card_conf().replace("name: capacity-card", "name: capacity-card\n    enabledAllocatable: false")
     session = session_of(card_queue("q", {A: 1}), carded("a", A), users("g", 1, "NVIDIA-X"), conf=text)
-    refused = session.pre_predicate(task_of(session, "g-0"))
+    refused = framework_of(session).pre_predicate(task_of(session, "g-0"))
     assert refused is not None
     assert "no node has card <NVIDIA-X>" in refused[1].reason
 

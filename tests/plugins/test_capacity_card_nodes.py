@@ -23,6 +23,7 @@ from tests.plugins.test_capacity_card import (
     users,
 )
 from tests.predicates.asking import named, passing, pending
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins._card_nodes import NodeCards, cards_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 
@@ -202,4 +203,4 @@ def test_where_its_affinity_keeps_a_pod_on_the_named_card_no_node_is_tested() ->
     (test,) = named(session, "CardModel")
     assert not test.applies(pending(session, "g-0"))
     assert test.applies(pending(session, "h-0"))
-    assert session.candidates(pending(session, "h-0")).best() is None
+    assert framework_of(session).candidates(pending(session, "h-0")).best() is None

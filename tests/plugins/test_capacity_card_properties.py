@@ -18,7 +18,9 @@ from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Node, Pod
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
+from vcd.scheduling.search.candidates import evaluator_of
 
 Manifest = dict[str, Any]
 
@@ -191,7 +193,7 @@ def test_the_columns_are_what_plain_counting_says(
         mine = {card: count * 1000 for (queue, card), count in counted.items() if queue == account.name}
         assert {card: amount for card, amount in account.allocated.items() if amount} == mine
     task = session.task(session.snapshot.tasks.keys.index("default/asker-0"))
-    if session.pre_predicate(task) is not None:
+    if framework_of(session).pre_predicate(task) is not None:
         return  # a pod that names what no node has is tried nowhere
     models = [node_.metadata.labels.get("nvidia.com/gpu.product") for node_ in session.nodes.facts.nodes]
     there = [gpus > 0 for _, gpus, _ in nodes]
@@ -200,7 +202,7 @@ def test_the_columns_are_what_plain_counting_says(
             mask = test.mask(task, session.nodes.usage).tolist()
             for model, has_room, passes in zip(models, there, mask, strict=True):
                 assert not has_room or passes == naive_pass(model, name, quotas[0], counted, cards)
-    for score in session.evaluator.scores:
+    for score in evaluator_of(session).scores:
         if score.name == "CardOrder" and score.applies(task):
             order = (name or "").split("|")
             rated = score.raw(task, session.nodes.usage).tolist()

@@ -13,8 +13,9 @@ from tests.plugins.opened import job_of, let_go, plugin_of, queue_of, task_of, t
 from tests.plugins.test_capacity import cpus, first, gauge, may_reclaim, names, reclaimed, wants
 from tests.world import World
 from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.plugin import Problem, Refusal, Vote
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
+from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
-from vcd.scheduling.framework.registry import actions, plugins, read_policy
+from vcd.scheduling.framework.registry import actions, plugins
 
 SAMPLES = {path.stem: path for path in sorted((Path(__file__).parents[1] / "data" / "configurations").glob("*.yaml"))}
 OWN_ACTION = "framework-launch"

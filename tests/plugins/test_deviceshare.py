@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, gang, group, node, planned, pod, priority_class, queue, session_after, session_of
+from tests.dsl import (
+    NOW_NS,
+    gang,
+    group,
+    node,
+    open_session,
+    planned,
+    pod,
+    priority_class,
+    queue,
+    session_after,
+    session_of,
+)
 from tests.plugins.opened import conf, plugin_of, queue_of, task_of
 from tests.predicates.asking import passing, pending, reasons, refusal
 from tests.scores.rating import named, points
@@ -21,9 +33,10 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.candidates import Memory, evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -111,7 +124,7 @@ def test_without_its_test_of_nodes_a_placement_without_a_card_is_refused() -> No
     assert bound(small, large, vpod("p", memory=10000), conf=off) == {}
     assert chosen(small, large, vpod("p", memory=6000), conf=off) == {"p": "A,NVIDIA,6000,0:"}
     assert bound(small, large, vpod("p", memory=6000, cores=101), conf=off) == {}
-    assert session_after(small, vpod("p", memory=6000), conf=off).evaluator.scores == ()
+    assert evaluator_of(session_after(small, vpod("p", memory=6000), conf=off)).scores == ()
 
 
 # --- room on cards ------------------------------------------------------------------------------------------------
@@ -196,7 +209,7 @@ def test_a_pod_without_cards_is_not_tested() -> None:
 def test_with_every_switch_off_cards_are_not_looked_at() -> None:
     session = opened(gpus("n", card("A", 1)), vpod("p", memory=5), VGPUEnable=False)
     assert not plugin_of(session, DeviceSharePlugin).active
-    assert session.pre_predicate(pending(session)) is None
+    assert framework_of(session).pre_predicate(pending(session)) is None
 
 
 def test_pods_that_ended_hold_no_card() -> None:
@@ -286,7 +299,7 @@ def test_a_pod_that_waits_keeps_its_card_from_others() -> None:
 def test_a_trial_of_eviction_sees_the_card_free_whatever_else_the_node_has() -> None:
     victim = vpod("a", on="n", memory=9000, ids="A,NVIDIA,9000,0:", group="v")
     session = opened(gpus("n", card("A")), group("v"), victim, vpod("p", memory=9000))
-    table = session.candidates(pending(session))
+    table = framework_of(session).candidates(pending(session))
     assert not table.passes_on(0)
     Statement(session, "preempt", pending(session).job).evict(task_of(session, "a"), "preempted")
     assert table.passes_on(0)
@@ -307,7 +320,7 @@ def test_preemption_frees_a_card_although_the_node_has_room_in_sum() -> None:
 def test_no_eviction_helps_where_the_cards_are_too_small() -> None:
     taken = vpod("a", on="full", memory=16000, ids="B,NVIDIA,16000,0:")
     session = opened(gpus("small", card("A", 8000)), gpus("full", card("B")), taken, vpod("p", memory=16000))
-    predicate = next(part for part in session.evaluator.predicates if part.name == "deviceshare")
+    predicate = next(part for part in evaluator_of(session).predicates if part.name == "deviceshare")
     usage, task = session.nodes.usage, pending(session)
     hopeless = predicate.hopeless(task, usage, ~predicate.mask(task, usage))
     assert dict(zip(session.nodes.facts.names, hopeless.tolist(), strict=True)) == {"full": False, "small": True}
@@ -348,7 +361,7 @@ def test_the_score_is_rounded_to_the_next_integer() -> None:
 
 @pytest.mark.parametrize("weight", [0, -1])
 def test_without_a_weight_nothing_is_scored(weight: int) -> None:
-    assert opened(gpus("n", card("A")), vpod("p"), weight=weight, policy="binpack").evaluator.scores == ()
+    assert evaluator_of(opened(gpus("n", card("A")), vpod("p"), weight=weight, policy="binpack")).scores == ()
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("binpack", "used"), ("spread", "free")])
@@ -398,8 +411,8 @@ def test_the_tables_that_are_kept_do_not_mix_pods_with_other_annotations() -> No
     def row_for(uuid: str) -> str:
         ask = vpod("p", memory=1, annotations={"volcano.sh/vgpu-use-gpuuuid": uuid})
         snapshot = session_of(*cluster, ask, conf=config()).snapshot
-        session = Session(snapshot, policy, instances(policy), NOW_NS, 0, memory)
-        row = session.candidates(pending(session)).best()
+        session = open_session(snapshot, policy, instances(policy), NOW_NS, 0, memory)
+        row = framework_of(session).candidates(pending(session)).best()
         return session.nodes.facts.names[row] if row is not None else ""
 
     assert [row_for(uuid) for uuid in "ABA"] == ["a", "b", "a"]
@@ -412,7 +425,7 @@ def test_running_pods_are_told_apart_too() -> None:
         for uuid in "AB"
     ]
     session = opened(gpus("a", card("A")), gpus("b", card("B")), *running)
-    tables = [session.candidates(task_of(session, f"p{uuid}")).passing().tolist() for uuid in "AB"]
+    tables = [framework_of(session).candidates(task_of(session, f"p{uuid}")).passing().tolist() for uuid in "AB"]
     assert tables == [[True, False], [False, True]]
 
 
@@ -683,14 +696,14 @@ def test_an_eviction_gives_its_queue_room_and_its_undo_takes_it_back() -> None:
     )
     asking, home = pending(session), queue_of(session, "q")
     plugin = plugin_of(session, DeviceSharePlugin)
-    assert session.allocatable(home, asking) is not None
+    assert framework_of(session).allocatable(home, asking) is not None
     assert plugin.preemptive(home, [asking]) is not None
     statement = Statement(session, "reclaim", asking.job)
     statement.evict(task_of(session, "a"), "reclaimed")
-    assert session.allocatable(home, asking) is None
+    assert framework_of(session).allocatable(home, asking) is None
     assert plugin.preemptive(home, [asking]) is None
     statement.discard()
-    assert session.allocatable(home, asking) is not None
+    assert framework_of(session).allocatable(home, asking) is not None
 
 
 # --- MIG ----------------------------------------------------------------------------------------------------------
@@ -728,7 +741,7 @@ def placed_ids(session: Session, *names: str, row: int = 0) -> list[str]:
     for name in names:
         task = task_of(session, name)
         Statement(session, "allocate", task.job).allocate(task, row)
-        found.append(session.bind_annotations(task, row).get(IDS, ""))
+        found.append(session.hooks.annotations(task, row).get(IDS, ""))
     return found
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins._hierarchy import ONE, Places
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.session.session import Session
@@ -37,7 +38,7 @@ def standing(session: Session, name: str) -> list[tuple[bool, float]]:
 
 def first(session: Session, *names: str) -> list[str]:
     """Queues, the one served first in front."""
-    return sorted(names, key=lambda name: session.queue_key(queue_of(session, name)))
+    return sorted(names, key=lambda name: framework_of(session).queue_key(queue_of(session, name)))
 
 
 def reclaimable(session: Session, reclaimer: str, *names: str) -> list[str]:
@@ -331,7 +332,7 @@ def test_queues_that_wait_in_a_heap_move_with_what_is_placed_beside_them() -> No
         gang("gc", 2, members=0, queue="c", cpu=1),
         conf=HIERARCHICAL,
     )
-    b, c = (session.queue_key(queue_of(session, name)) for name in "bc")
+    b, c = (framework_of(session).queue_key(queue_of(session, name)) for name in "bc")
     assert b < c
     Statement(session, "test", job_of(session, "ga")).allocate(task_of(session, "ga-0"), 0)
     assert c < b

@@ -15,7 +15,7 @@ import pytest
 from tests.daemon.answering import server
 from tests.daemon.fakes import FakeLog
 from tests.daemon.test_cycle import puts
-from tests.dsl import NOW_NS, flat, gang, group, node, pod, queue
+from tests.dsl import NOW_NS, flat, gang, group, node, open_session, pod, queue
 from tests.kube.scripted import running, until
 from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
 from vcd.api import read_policy
@@ -27,10 +27,12 @@ from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.scheduling.decide import decide, instances, run
-from vcd.scheduling.framework.plugin import Refusal, Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.extender import ExtenderPlugin
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.candidates import Memory, evaluator_of
 from vcd.scheduling.session.outside import OneByOne, Question, Recorded, Recorder, Reply
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
@@ -87,7 +89,7 @@ def opened(answers: Answers, *objects: Any, **arguments: Any) -> tuple[Session, 
     """A session in which no action ran, and who answers it; arguments without their prefix."""
     told, asked = Server(answers), {f"extender.{key}": value for key, value in arguments.items()}
     policy = read_policy(conf_of(answers, asked))
-    session = Session(snapshot_of(objects), policy, instances(policy), NOW_NS, 0, Memory(), outside=told)
+    session = open_session(snapshot_of(objects), policy, instances(policy), NOW_NS, 0, outside=told)
     return session, told
 
 
@@ -105,7 +107,7 @@ def decided(
 
 
 def plugin_of(session: Session) -> ExtenderPlugin:
-    return next(plugin for plugin in session.plugins if isinstance(plugin, ExtenderPlugin))
+    return next(plugin for plugin in framework_of(session).plugins if isinstance(plugin, ExtenderPlugin))
 
 
 def binds(session: Session) -> dict[str, str]:
@@ -164,7 +166,7 @@ def test_an_answer_that_is_nonsense_is_a_failure(verb: str, body: bytes) -> None
         "queueOverused": lambda: plugin.overused(job.queue) is not None,
         "jobReady": lambda: plugin.job_ready(job),
         "jobEnqueueable": lambda: isinstance(plugin.job_enqueueable(job), Refusal),
-        "predicate": lambda: not session.candidates(task_of(session, "g-0")).passing().any(),
+        "predicate": lambda: not framework_of(session).candidates(task_of(session, "g-0")).passing().any(),
     }
     assert answers[verb]()
 
@@ -172,17 +174,17 @@ def test_an_answer_that_is_nonsense_is_a_failure(verb: str, body: bytes) -> None
 @pytest.mark.parametrize("body", [b"null", b'{"OVERUSED": null}', b'{"other": 1}', b"{}"])
 def test_what_an_answer_does_not_hold_is_empty(body: bytes) -> None:
     session, _ = opened({"queueOverused": body}, NODES, one())
-    assert session.overused(queue_of(session, "default")) is None
+    assert framework_of(session).overused(queue_of(session, "default")) is None
 
 
 def test_names_of_fields_are_read_in_any_case_as_go_does() -> None:
     session, _ = opened({"queueOverused": b'{"oVeruseD": true}'}, NODES, one())
-    assert session.overused(queue_of(session, "default")) is not None
+    assert framework_of(session).overused(queue_of(session, "default")) is not None
 
 
 def test_calls_that_failed_are_counted() -> None:
     session, _ = opened({"queueOverused": "HTTP 500"}, NODES, one())
-    session.overused(queue_of(session, "default"))
+    framework_of(session).overused(queue_of(session, "default"))
     assert [(gauge.name, gauge.value) for gauge in plugin_of(session).gauges()] == [
         ("vcd_extender_failed_calls", 1),
         ("vcd_extender_out", 0),
@@ -255,7 +257,7 @@ def test_a_code_without_words_is_consent(code: int) -> None:
 def test_only_unschedulable_leaves_hope_in_evictions(code: int, hopeless: bool) -> None:
     session, _ = opened({"predicate": refusing("n1", code=code)}, NODES, one())
     task, usage = task_of(session, "g-0"), session.nodes.usage
-    (predicate,) = session.evaluator.predicates
+    (predicate,) = evaluator_of(session).predicates
     failed = ~predicate.mask(task, usage)
     assert failed.tolist() == [False, True, False]
     assert predicate.hopeless(task, usage, failed).tolist() == [False, hopeless, False]
@@ -331,13 +333,13 @@ def test_pods_of_two_jobs_are_asked_about_each() -> None:
 def test_only_the_node_that_changed_is_asked_about_again() -> None:
     session, told = opened({"predicate": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
-    session.pre_predicate(first)
-    assert session.candidates(first).passing().all()
-    session.pre_predicate(second)
-    assert session.candidates(second).passing().all()
+    framework_of(session).pre_predicate(first)
+    assert framework_of(session).candidates(first).passing().all()
+    framework_of(session).pre_predicate(second)
+    assert framework_of(session).candidates(second).passing().all()
     assert len(told.asked) == 3
     Statement(session, "allocate", first.job).allocate(first, 1)
-    assert session.candidates(second).passing().all()
+    assert framework_of(session).candidates(second).passing().all()
     (request,) = [request for _, request in told.asked[3:]]
     assert list(request["node"]["Tasks"]) == ["default/g-0"]
     assert request["node"]["Idle"]["MilliCPU"] == 7000
@@ -346,21 +348,21 @@ def test_only_the_node_that_changed_is_asked_about_again() -> None:
 def test_what_was_asked_is_not_asked_again_once_a_trial_is_taken_back() -> None:
     session, told = opened({"predicate": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
-    session.candidates(second).passing()
+    framework_of(session).candidates(second).passing()
     statement = Statement(session, "allocate", first.job)
     statement.allocate(first, 1)
-    session.candidates(second).passing()
+    framework_of(session).candidates(second).passing()
     statement.discard()
-    session.candidates(second).passing()
+    framework_of(session).candidates(second).passing()
     assert len(told.asked) == 4
 
 
 def test_everything_is_asked_again_once_it_was_told_of_an_event() -> None:
     session, told = opened({"predicate": {}, "allocateFunc": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
-    session.candidates(second).passing()
+    framework_of(session).candidates(second).passing()
     Statement(session, "allocate", first.job).allocate(first, 1)
-    session.candidates(second).passing()
+    framework_of(session).candidates(second).passing()
     assert len(told.requests("predicate")) == 6
 
 

@@ -9,7 +9,8 @@ import pytest
 from tests.dsl import BARE, Manifest, gang, group, node, planned, pod, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.framework.plugin import Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -200,7 +201,7 @@ def test_broken_gangs_come_first_then_waiting_then_ready_ones() -> None:
         gang("broken", 2, on=["n"], cpu=1),
         conf=CONF,
     )
-    jobs = sorted(session.all_jobs(), key=session.job_key)
+    jobs = sorted(session.all_jobs(), key=framework_of(session).job_key)
     assert [job.name for job in jobs] == ["broken", "waiting", "ready"]
 
 
@@ -211,7 +212,7 @@ def test_job_order_off_leaves_it_to_age() -> None:
         gang("broken", 2, on=["n"], cpu=1, created=9),
         conf=CONF + "    enableJobOrder: false\n",
     )
-    jobs = sorted(session.all_jobs(), key=session.job_key)
+    jobs = sorted(session.all_jobs(), key=framework_of(session).job_key)
     assert [job.name for job in jobs] == ["ready", "broken"]
 
 

@@ -15,6 +15,8 @@ from tests.plugins.opened import task_of
 from tests.predicates.asking import pending
 from tests.world import World
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -74,17 +76,17 @@ FOUR = [of_group("a", "A"), of_group("b", "B"), of_group("c", "C"), of_group("no
 def allowed(session: Session, task: str) -> set[str]:
     """The nodes that may take a task, by all predicates of the session and by its refusals."""
     asked = pending(session, task)
-    if session.pre_predicate(asked) is not None:
+    if framework_of(session).pre_predicate(asked) is not None:
         return set()
     names = session.nodes.facts.names
-    return {names[row] for row in np.flatnonzero(session.candidates(asked).passing())}
+    return {names[row] for row in np.flatnonzero(framework_of(session).candidates(asked).passing())}
 
 
 def rated(session: Session, task: str) -> dict[str, float]:
     """The points of the nodes that have some."""
     asked, names = pending(session, task), session.nodes.facts.names
     total = np.zeros(len(names))
-    for score in session.evaluator.scores:
+    for score in evaluator_of(session).scores:
         if score.weight and score.applies(asked):
             total += score.raw(asked, session.nodes.usage)
     return {name: float(value) for name, value in zip(names, total, strict=True) if value}
@@ -212,7 +214,7 @@ def test_strict_is_on_unless_switched_off() -> None:
 def test_without_groups_and_rules_and_strict_nothing_is_tested() -> None:
     session = session_of(node("n"), queue("q"), of_queue("q"), conf=conf(strict="false"))
     task = pending(session, "q-0")
-    assert not any(part.applies(task) for part in session.evaluator.parts)
+    assert not any(part.applies(task) for part in evaluator_of(session).parts)
     assert allowed(session, "q-0") == {"n"}
 
 
@@ -310,7 +312,7 @@ def test_a_queue_with_rules_beside_a_broken_parent_is_not_touched() -> None:
 
 def reasons(*objects: Any, task: str, configuration: str = conf()) -> dict[str, int]:
     session = session_of(*objects, conf=configuration)
-    return session.candidates(pending(session, task)).reasons()
+    return framework_of(session).candidates(pending(session, task)).reasons()
 
 
 def test_each_node_gives_its_reason() -> None:
@@ -325,7 +327,7 @@ def test_groups_are_closed_to_queues_without_rules() -> None:
 
 def test_evicting_pods_would_not_help() -> None:
     session = session_of(*FOUR, queue("q", affinity=affinity(["A"])), of_queue("q"), conf=conf())
-    assert session.candidates(pending(session, "q-0")).hopeful().tolist() == [True, False, False, False]
+    assert framework_of(session).candidates(pending(session, "q-0")).hopeful().tolist() == [True, False, False, False]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

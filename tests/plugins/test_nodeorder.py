@@ -10,7 +10,9 @@ import pytest
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.search.candidates import evaluator_of
 
 DEFAULTS = {
     "leastrequested": 1,
@@ -40,7 +42,7 @@ NEAR = {
 
 def weights(arguments: dict[str, Any] | None = None) -> dict[str, float]:
     session = session_of(node("n"), pod("p"), conf=with_arguments("nodeorder", arguments))
-    return {score.name: score.weight for score in session.evaluator.scores}
+    return {score.name: score.weight for score in evaluator_of(session).scores}
 
 
 def test_the_weights_are_volcanos() -> None:
@@ -85,8 +87,8 @@ def test_scores_are_added_by_weight() -> None:
     )
     task, rows = pending(session), session.nodes.facts.row_of
     expected = {"n": 2 * (87 + 87) // 2, "m": 2 * ((75 + 87) // 2) + 3 * 100}
-    keys = session.candidates(task).keys()
-    difference = (keys[rows["m"]] >> session.evaluator.bits) - (keys[rows["n"]] >> session.evaluator.bits)
+    keys = framework_of(session).candidates(task).keys()
+    difference = (keys[rows["m"]] >> evaluator_of(session).bits) - (keys[rows["n"]] >> evaluator_of(session).bits)
     assert difference == (expected["m"] - expected["n"]) * 1_000_000
 
 
@@ -102,12 +104,14 @@ def test_pods_placed_in_the_session_attract_without_the_predicates_plugin() -> N
 def test_placed_pods_are_counted_once_whichever_plugins_ask() -> None:
     conf = with_arguments("nodeorder") + "  - name: predicates\n"
     session = session_of(node("n"), pod("p", labels={"app": "web"}, spec=NEAR, cpu=1), conf=conf)
-    followers = [plugin.name for plugin in session.plugins if getattr(plugin, "_followed", None) is not None]
+    followers = [
+        plugin.name for plugin in framework_of(session).plugins if getattr(plugin, "_followed", None) is not None
+    ]
     assert followers == ["nodeorder"]
 
 
 def test_no_score_raises_where_there_is_no_node() -> None:
     session = session_of(pod("p", cpu=1), conf=with_arguments("nodeorder", {"mostrequested.weight": 1}))
     task = pending(session)
-    for score in session.evaluator.scores:
+    for score in evaluator_of(session).scores:
         assert not score.applies(task) or np.array_equal(score.raw(task, session.nodes.usage), np.zeros(0))

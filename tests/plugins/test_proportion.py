@@ -8,8 +8,10 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
-from vcd.scheduling.framework.plugin import Refusal, Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.proportion import ProportionPlugin
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -151,19 +153,25 @@ def test_the_queue_with_the_smaller_share_comes_first() -> None:
     objects = [queue("q1"), queue("q2"), wants("q1", 9, running=3), wants("q2", 9, running=1)]
     session = session_of(node("n", cpu=8), *objects, conf=CONF)
     assert (gauge(session, "share", "q1"), gauge(session, "share", "q2")) == (0.75, 0.25)
-    assert session.queue_key(queue_of(session, "q2")) < session.queue_key(queue_of(session, "q1"))
+    assert framework_of(session).queue_key(queue_of(session, "q2")) < framework_of(session).queue_key(
+        queue_of(session, "q1")
+    )
 
 
 def test_the_queue_of_higher_priority_comes_first_whatever_its_share() -> None:
     objects = [queue("q1", priority=5), queue("q2"), wants("q1", 9, running=3), wants("q2", 9)]
     session = session_of(node("n", cpu=8), *objects, conf=CONF)
-    assert session.queue_key(queue_of(session, "q1")) < session.queue_key(queue_of(session, "q2"))
+    assert framework_of(session).queue_key(queue_of(session, "q1")) < framework_of(session).queue_key(
+        queue_of(session, "q2")
+    )
 
 
 def test_queue_order_off_leaves_it_to_age() -> None:
     objects = [queue("q1"), queue("q2"), wants("q1", 9, running=3), wants("q2", 9)]
     session = session_of(node("n", cpu=8), *objects, conf=CONF + "    enableQueueOrder: false\n")
-    assert session.queue_key(queue_of(session, "q1")) < session.queue_key(queue_of(session, "q2"))
+    assert framework_of(session).queue_key(queue_of(session, "q1")) < framework_of(session).queue_key(
+        queue_of(session, "q2")
+    )
 
 
 def test_the_share_is_the_largest_over_all_resources() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, gang, group, node, pod, priority_class, quantities, queue, session_of
+from tests.dsl import NOW_NS, gang, group, node, open_session, pod, priority_class, quantities, queue, session_of
 from tests.plugins.opened import plugin_of, tasks_of
 from tests.world import World
 from vcd.api import read_policy
@@ -22,7 +22,6 @@ from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.rescheduling import ReschedulingPlugin
-from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
@@ -71,7 +70,7 @@ def opened(
 ) -> Session:
     conf = config(**arguments)
     policy = read_policy(conf)
-    return Session(snapshot_of(objects, usage, conf), policy, instances(policy), now, 0, Memory())
+    return open_session(snapshot_of(objects, usage, conf), policy, instances(policy), now, 0)
 
 
 def crowd(*pods: str, on: str = "busy", queue: str = "default", **options: Any) -> list[Manifest]:

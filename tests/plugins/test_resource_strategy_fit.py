@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import passing, pending, reasons
 from tests.world import World
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.registry import plugins, read_policy
-from vcd.scheduling.search.candidates import SCALE
+from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.search.candidates import SCALE, evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -49,7 +50,7 @@ def total(session: Session, task: str = "p") -> dict[str, float]:
     """The points of all nodes, to a millionth."""
     asked = pending(session, task)
     points = np.zeros(len(session.nodes))
-    for score in session.evaluator.scores:
+    for score in evaluator_of(session).scores:
         if score.weight and score.applies(asked):
             points += np.rint(score.raw(asked, session.nodes.usage) * SCALE)
     return dict(zip(session.nodes.facts.names, (points / SCALE).tolist(), strict=True))
@@ -99,7 +100,7 @@ def test_the_plugins_weight_multiplies_and_is_ten_where_it_is_negative(weight: i
 
 def test_a_plugin_of_weight_zero_rates_nothing() -> None:
     session = session_of(node("n"), pod("p", cpu=1), conf=conf(resourceStrategyFitWeight=0))
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()
 
 
 @pytest.mark.parametrize("weight", [0, -4])
@@ -141,7 +142,7 @@ def test_gpus_are_packed_while_cpu_is_spread() -> None:
 
 def test_the_point_may_be_switched_off() -> None:
     session = session_of(node("n"), pod("p", cpu=1), conf=conf({"enableNodeOrder": False}))
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
@@ -387,7 +388,7 @@ def test_the_reason_names_the_resource() -> None:
 @pytest.mark.parametrize("off", [{"enable": False}, {"resources": ""}, {"resources": "cpu, memory"}])
 def test_proportions_are_off_unless_switched_on_for_a_scarce_resource(off: Manifest) -> None:
     session = proportional(node("n", cpu=1, gpu=8), pod("p", cpu=1), **off)
-    assert session.evaluator.predicates == ()
+    assert evaluator_of(session).predicates == ()
 
 
 # --- wrong values -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from tests.dsl import NOW_NS, Manifest, gang, node, planned, session_after, session_of
 from tests.plugins.opened import conf, job_of, plugin_of
-from vcd.scheduling.framework.plugin import Vote
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.sla import SlaPlugin
 from vcd.scheduling.session.session import Session

@@ -14,7 +14,7 @@ from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import pending
 from tests.scores.rating import points
 from tests.world import World
-from vcd.scheduling.framework.order import ordered_tasks
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins._topology import (
     AFFINITY,
     ANTI_AFFINITY,
@@ -24,6 +24,7 @@ from vcd.scheduling.plugins._topology import (
     read_topology,
 )
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -80,7 +81,7 @@ def buckets(session: Session) -> list[set[str]]:
 def order(session: Session) -> list[str]:
     """The names of the job's pending tasks, the first to be placed first."""
     waiting = session.job(session.jobs.index_of["default/j"]).pending()
-    return [task.name for task in ordered_tasks(session, waiting)]
+    return [task.name for task in framework_of(session).in_task_order(waiting)]
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ def test_one_wrong_annotation_makes_all_three_count_for_nothing_and_is_told_of()
 def test_a_group_without_annotations_has_no_buckets() -> None:
     session = opened(node("n"), job(*tasks("ps0", "ps1")))
     assert buckets(session) == []
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()
 
 
 def test_a_job_without_pending_tasks_has_no_buckets() -> None:
@@ -312,7 +313,7 @@ def test_the_weight_multiplies(weight: int | None, expected: float) -> None:
 
 def test_a_weight_of_zero_rates_nothing() -> None:
     session = opened(node("n"), job(task("a0"), affinity="a"), weight=0)
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()
     assert buckets(session) == [{"a0"}]
 
 
@@ -324,7 +325,7 @@ def test_points_are_parts_of_the_largest_bucket() -> None:
 
 def test_tasks_in_no_bucket_are_not_rated() -> None:
     session = opened(node("n"), job(task("a0"), task("x", ""), affinity="a"))
-    score = next(score for score in session.evaluator.scores if score.name == SCORE)
+    score = next(score for score in evaluator_of(session).scores if score.name == SCORE)
     assert score.applies(pending(session, "a0"))
     assert not score.applies(pending(session, "x"))
 
@@ -386,7 +387,7 @@ def test_a_resource_that_the_bucket_does_not_ask_for_does_not_matter() -> None:
 
 def test_the_point_may_be_switched_off() -> None:
     session = session_of(node("n"), job(task("a0"), affinity="a"), conf=conf() + "    enableNodeOrder: false\n")
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

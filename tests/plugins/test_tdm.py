@@ -14,9 +14,11 @@ from tests.dsl import NOW, Manifest, gang, group, node, planned, pod, session_af
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, task_of, tasks_of
 from tests.predicates.asking import passing, reasons
 from tests.scores.rating import points, rated
-from vcd.scheduling.framework.plugin import Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.tdm import TdmPlugin, budget, window_of
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -145,7 +147,7 @@ def test_a_zone_without_a_window_is_closed() -> None:
 
 def test_an_empty_zone_is_none() -> None:
     session = session_of(node("n", labels={ZONE: ""}), group("g"), pod("p", group="g"), conf=configured())
-    assert session.evaluator.predicates == session.evaluator.scores == ()
+    assert evaluator_of(session).predicates == evaluator_of(session).scores == ()
 
 
 def test_the_reasons_name_zone_and_window() -> None:
@@ -179,7 +181,7 @@ def test_a_pod_that_may_not_be_there_does_not_speak_for_its_twin_that_may() -> N
 def test_no_eviction_helps_in_a_closed_zone() -> None:
     session = asking(annotations={ZONE: "*"})
     task = task_of(session, "p")
-    hopeful = session.candidates(task).hopeful()
+    hopeful = framework_of(session).candidates(task).hopeful()
     assert [name for name, may in zip(session.nodes.facts.names, hopeful, strict=True) if may] == [
         "n1",
         "n2",
@@ -191,7 +193,7 @@ def test_no_eviction_helps_in_a_closed_zone() -> None:
 def test_predicates_off_leave_all_nodes() -> None:
     text = configured() + "    enablePredicate: false\n"
     session = session_of(*nodes(), group("g"), pod("p", group="g"), conf=text)
-    assert session.evaluator.predicates == ()
+    assert evaluator_of(session).predicates == ()
 
 
 def test_open_zones_are_preferred() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, flat, gang, node, pod
+from tests.dsl import NOW_NS, flat, gang, node, open_session, pod
 from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import applies, passing, reasons, with_arguments
 from tests.scores.rating import points
@@ -27,7 +27,7 @@ from vcd.scheduling.framework.usage_samples import (
     read_samples,
 )
 from vcd.scheduling.plugins.usage import UsagePlugin
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.candidates import Memory, evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -56,7 +56,7 @@ def opened(
     given_ = {key.replace("_weight", ".weight"): json.dumps(value) for key, value in arguments.items()}
     policy = read_policy(with_arguments("usage", given_) + tail)
     told = answer if isinstance(answer, Answered | None) else sampled(answer)
-    return Session(snapshot_of(told, *objects), policy, instances(policy), now, 0, Memory())
+    return open_session(snapshot_of(told, *objects), policy, instances(policy), now, 0)
 
 
 def old(manifest: dict[str, Any], start: str = "2026-11-20T08:00:00Z") -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_thresholds_may_be_anything_from_0_to_100(value: int) -> None:
 def test_evictions_do_not_help() -> None:
     session = opened(BUSY, NODES, POD)
     task, usage = task_of(session, "p"), session.nodes.usage
-    (predicate,) = session.evaluator.predicates
+    (predicate,) = evaluator_of(session).predicates
     failed = ~predicate.mask(task, usage)
     assert predicate.hopeless(task, usage, failed).tolist() == failed.tolist()
 
@@ -153,7 +153,7 @@ def test_a_negative_weight_means_the_default(key: str, default: float) -> None:
 
 @pytest.mark.parametrize("weights", [{"usage_weight": 0}, {"cpu_weight": 0, "memory_weight": 0}])
 def test_weights_of_zero_rate_nothing(weights: dict[str, int]) -> None:
-    assert opened({"n": (40, 60)}, node("n"), POD, **weights).evaluator.scores == ()
+    assert evaluator_of(opened({"n": (40, 60)}, node("n"), POD, **weights)).scores == ()
 
 
 # --- unknown ----------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_a_node_without_a_sample_passes_gets_no_points_and_is_counted() -> None:
 def test_unknown_usage_is_not_zero_usage(answer: Answered | None, now: int, why: str) -> None:
     session = opened(answer, node("n"), POD, now=now)
     assert not applies(session, "usage")
-    assert session.evaluator.scores == ()  # no points for any node
+    assert evaluator_of(session).scores == ()  # no points for any node
     assert gauges(session) == {("vcd_usage_known_nodes", ""): 0, ("vcd_usage_unknown_nodes", why): 1}
 
 

@@ -45,13 +45,14 @@ from tests.scores.rating import points
 from tests.world import World
 from vcd.embedded.controllers.admission import admission
 from vcd.embedded.errors import ApiError
-from vcd.scheduling.framework.order import ordered_tasks
-from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.cdp import CdpPlugin
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 
 GPU = "nvidia.com/gpu"
@@ -209,7 +210,13 @@ def test_000_8_4_a_group_with_affinity_anti_affinity_and_order() -> None:
     session = session_of(*nodes, *objects, conf=text_of("plugins-task-topology"))
     assert buckets(session) == [["ps-0", "worker-0", "worker-1"], ["worker-2"], ["worker-3"]]
     waiting = job_of(session, "distributed-training").pending()
-    assert named(ordered_tasks(session, waiting)) == ["ps-0", "worker-0", "worker-1", "worker-2", "worker-3"]
+    assert named(framework_of(session).in_task_order(waiting)) == [
+        "ps-0",
+        "worker-0",
+        "worker-1",
+        "worker-2",
+        "worker-3",
+    ]
     assert points(session, "task topology", "ps-0") == dict.fromkeys("abcd", 3 * 10 * 100 / 3)
     binds = planned(*nodes, *objects, conf=text_of("plugins-task-topology")).binds
     together = {f"default/{name}": "a" for name in ("ps-0", "worker-0", "worker-1")}
@@ -271,7 +278,7 @@ def test_000_11_3_patterns_that_count_and_that_do_not(pattern: str, resource: st
 def points_of_all(session: Session) -> dict[str, float]:
     """The points of the nodes for the first pending task, of all scores."""
     task, found = pending(session), dict.fromkeys(session.nodes.facts.names, 0.0)
-    for score in session.evaluator.scores:
+    for score in evaluator_of(session).scores:
         if score.weight and score.applies(task):
             values = score.raw(task, session.nodes.usage) * score.weight
             found = {name: found[name] + float(value) for name, value in zip(found, values, strict=True)}

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Predicate
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
@@ -32,7 +34,7 @@ def pending(session: Session, name: str | None = None) -> Task:
 
 def named(session: Session, name: str) -> list[Predicate]:
     """The session's predicates of a name."""
-    return [predicate for predicate in session.evaluator.predicates if predicate.name == name]
+    return [predicate for predicate in evaluator_of(session).predicates if predicate.name == name]
 
 
 def applies(session: Session, name: str) -> bool:
@@ -62,5 +64,5 @@ def reasons(session: Session, name: str) -> dict[str, int]:
 
 def refusal(session: Session) -> str | None:
     """Why no node at all may take the first pending task."""
-    refused = session.pre_predicate(pending(session))
+    refused = framework_of(session).pre_predicate(pending(session))
     return None if refused is None else refused[1].reason

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, node, pod, session_of
 from tests.reference import model
 from tests.reference.predicates import Reason
-from vcd.scheduling.framework.plugin import Predicate, Score
+from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.search.podindex import index_of
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Task
 
 Reasoner = Callable[[model.Task, model.Node], Reason | None]
@@ -37,7 +37,7 @@ class Twins:
         self.random = random
         self.session = session_of(*objects)
         index = index_of(self.session)
-        self.session.handlers = ([index.placed], [index.removed])
+        self.session.hooks = Hooks([("index", index.placed)], [index.removed])
         self.cluster = model.build(objects)
         self.slow: Any = SimpleNamespace(cluster=self.cluster)
         self.tasks = tasks_of(self.session)

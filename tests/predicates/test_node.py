@@ -8,6 +8,7 @@ import pytest
 
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import PREDICATES, applies, named, passing, pending, reasons, refusal, with_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -78,7 +79,7 @@ def test_without_a_cordoned_node_the_test_is_spared() -> None:
 def test_conditions_are_not_looked_at(condition: str) -> None:
     bad = {"conditions": [{"type": condition, "status": "Unknown"}]}
     session = opened(node("n", status=bad), pod("p", cpu=1))
-    assert session.candidates(pending(session)).best() == 0
+    assert framework_of(session).candidates(pending(session)).best() == 0
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_a_toleration_that_cannot_be_read_is_refused() -> None:
 
 def test_taints_can_be_switched_off() -> None:
     session = opened(node("n", taints=[taint("NoSchedule")]), pod("p"), TaintTolerationEnable=False)
-    assert session.candidates(pending(session)).best() == 0
+    assert framework_of(session).candidates(pending(session)).best() == 0
 
 
 def test_evicting_pods_does_not_help_against_cordon_labels_and_taints() -> None:
@@ -207,4 +208,4 @@ def test_evicting_pods_does_not_help_against_cordon_labels_and_taints() -> None:
         pod("p", spec={"nodeSelector": {"disk": "ssd"}}, cpu=2),
         conf=PREDICATES,
     )
-    assert session.candidates(pending(session)).hopeful().tolist() == [False, False, False, True]
+    assert framework_of(session).candidates(pending(session)).hopeful().tolist() == [False, False, False, True]

@@ -16,7 +16,7 @@ from vcd.model.selectors import EVERYTHING, NOTHING, LabelSelector
 from vcd.scheduling.search.podindex import Question, Scope, Sums, domains_of, index_of
 from vcd.scheduling.search.podterms import OpposingTerms
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.statement import Hooks, Statement
 
 HERE = Scope(("default",))
 WEB = LabelSelector.compile(LabelSelector({"app": "web"}))
@@ -101,7 +101,7 @@ def test_a_lost_pod_being_deleted_is_leaving() -> None:
 def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
     session = session_of(*NODES, *gang("g", 2, labels={"app": "web"}))
     index, tasks = index_of(session), tasks_of(session)
-    session.handlers = ([index.placed], [index.removed])
+    session.hooks = Hooks([("index", index.placed)], [index.removed])
     statement = Statement(session, "test", tasks["default/g-0"].job)
     statement.allocate(tasks["default/g-0"], 0)
     statement.pipeline(tasks["default/g-1"], 2)
@@ -113,7 +113,7 @@ def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
 def test_evicted_tasks_do_not_count_until_the_eviction_is_taken_back() -> None:
     session = session_of(*NODES, web("a", on="n1"))
     index, task = index_of(session), tasks_of(session)["default/a"]
-    session.handlers = ([index.placed], [index.removed])
+    session.hooks = Hooks([("index", index.placed)], [index.removed])
     statement = Statement(session, "test", task.job)
     statement.evict(task, "test")
     assert counted(session) == [0, 0, 0]

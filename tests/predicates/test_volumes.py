@@ -12,6 +12,7 @@ from tests.predicates.storage import capacity, claim, csi_driver, csi_node, stor
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import run
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import SnapshotMaker
@@ -58,7 +59,7 @@ def test_without_volume_tests_claims_are_not_looked_at() -> None:
     switches = dict.fromkeys(("VolumeZoneEnable", "VolumeBindingEnable", "NodeVolumeLimitsEnable"), False)
     session = opened(node("n"), user("p", "data"), **switches)
     assert refusal(session) is None
-    assert session.candidates(pending(session)).best() == 0
+    assert framework_of(session).candidates(pending(session)).best() == 0
 
 
 def test_a_claim_in_another_namespace_is_missing() -> None:
@@ -68,7 +69,7 @@ def test_a_claim_in_another_namespace_is_missing() -> None:
 
 def test_an_unbound_claim_that_binds_immediately_holds_the_pod() -> None:
     session = opened(node("n"), claim("data"), storage_class(mode="Immediate"), user("p", "data"))
-    refused = session.pre_predicate(pending(session))
+    refused = framework_of(session).pre_predicate(pending(session))
     assert refused is not None
     assert refused[1].reason == "pod has unbound immediate PersistentVolumeClaims"
     assert refused[1].detail["claim"] == "default/data"
@@ -129,7 +130,7 @@ def test_pods_alike_go_where_their_own_ephemeral_volumes_are() -> None:
         made["metadata"]["ownerReferences"] = [{"uid": owner["metadata"]["uid"], "controller": True}]
     volumes = [volume("v", zones=("a",)), volume("w", zones=("b",))]
     session = opened(*NODES, *claims, *volumes, *pods)
-    best = [session.candidates(pending(session, name)).best() for name in ("p", "q")]
+    best = [framework_of(session).candidates(pending(session, name)).best() for name in ("p", "q")]
     assert best == [0, 1]
 
 
@@ -410,7 +411,7 @@ def test_zones_can_be_switched_off() -> None:
         user("p", "data"),
         VolumeZoneEnable=False,
     )
-    assert session.candidates(pending(session)).best() == 0
+    assert framework_of(session).candidates(pending(session)).best() == 0
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -497,7 +498,7 @@ def test_limits_can_be_switched_off() -> None:
     session = opened(
         node("n"), csi_node("n", csi_example_com=0), *attached(1), user("p", "c0"), NodeVolumeLimitsEnable=False
     )
-    assert session.candidates(pending(session)).best() == 0
+    assert framework_of(session).candidates(pending(session)).best() == 0
 
 
 def test_without_pods_that_use_claims_no_volume_is_looked_at() -> None:

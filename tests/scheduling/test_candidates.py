@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tests.dsl import gang, group, node, pod, session_of
+from tests.dsl import gang, group, node, pod, session_of, use_evaluator
 from tests.plugins.opened import task_of
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
-from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory, evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -56,7 +57,7 @@ def opened(seed: int, scores: list[Score]) -> tuple[Session, Memory]:
     nodes = [node(f"n{i}", cpu=rand.randint(2, 9)) for i in range(12)]
     session = session_of(*nodes, gang("a", 8, cpu=1), gang("b", 8, cpu=2), gang("c", 6, cpu=1, memory=3))
     memory = Memory()
-    session.evaluator = Evaluator(session, [EvenCpu()], scores, memory)
+    use_evaluator(session, Evaluator(session, [EvenCpu()], scores, memory))
     return session, memory
 
 
@@ -72,7 +73,7 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
             open_statements.pop(rand.randrange(len(open_statements))).discard()
         else:
             task = rand.choice(tasks)
-            row = session.candidates(task).best() if task.node < 0 else None
+            row = framework_of(session).candidates(task).best() if task.node < 0 else None
             if row is not None:
                 statement = Statement(session, "test", task.job)
                 if session.nodes.has_room(row, task.request) and rand.random() < 0.9:
@@ -81,8 +82,8 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
                     statement.pipeline(task, row)
                 open_statements.append(statement)
         checked = rand.choice(tasks)
-        kept = session.candidates(checked).keys().copy()
-        fresh = Candidates(session.evaluator, checked, ()).keys()
+        kept = framework_of(session).candidates(checked).keys().copy()
+        fresh = Candidates(evaluator_of(session), checked, ()).keys()
         assert (kept == fresh).all()
 
 
@@ -91,16 +92,16 @@ def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
     first, memory = opened(seed, [Fullness(2), Name()])
     tasks = [task for job in first.jobs_with_pending() for task in job.pending()]
     for task in tasks[:9]:
-        row = first.candidates(task).best()
+        row = framework_of(first).candidates(task).best()
         if row is not None and first.nodes.has_room(row, task.request):
             Statement(first, "test", task.job).allocate(task, row)
     second, _ = opened(seed, [])
     second.nodes.facts = first.nodes.facts
-    second.evaluator = Evaluator(second, [EvenCpu()], [Fullness(2), Name()], memory)
+    use_evaluator(second, Evaluator(second, [EvenCpu()], [Fullness(2), Name()], memory))
     for job in second.jobs_with_pending():
         for task in job.pending():
-            kept = second.candidates(task).keys().copy()
-            assert (kept == Candidates(second.evaluator, task, ()).keys()).all()
+            kept = framework_of(second).candidates(task).keys().copy()
+            assert (kept == Candidates(evaluator_of(second), task, ()).keys()).all()
 
 
 def test_ties_go_to_the_seeded_order_of_nodes() -> None:
@@ -108,7 +109,7 @@ def test_ties_go_to_the_seeded_order_of_nodes() -> None:
     for seed in range(20):
         session = session_of(*[node(f"n{i}") for i in range(6)], gang("a", 1, cpu=1), seed=seed)
         task = next(session.jobs_with_pending()).pending()[0]
-        row = session.candidates(task).best()
+        row = framework_of(session).candidates(task).best()
         assert row is not None
         assert session.nodes.facts.ties(seed)[row] == 0
         winners.add(row)
@@ -119,21 +120,21 @@ def test_a_node_with_room_now_comes_before_a_better_one_that_must_be_freed() -> 
     session = session_of(
         node("full", cpu=4), node("free", cpu=4), gang("old", 1, on=["full"], cpu=4, deleting=True), gang("a", 1, cpu=4)
     )
-    session.evaluator = Evaluator(session, [], [Fullness(100)], Memory())
+    use_evaluator(session, Evaluator(session, [], [Fullness(100)], Memory()))
     task = next(session.jobs_with_pending()).pending()[0]
-    assert session.nodes.facts.names[session.candidates(task).best() or 0] == "free"
+    assert session.nodes.facts.names[framework_of(session).candidates(task).best() or 0] == "free"
 
 
 def test_a_node_over_its_room_in_one_resource_takes_nothing() -> None:
     session = session_of(node("over", memory=1), gang("old", 1, on=["over"], memory=2), gang("a", 1, cpu=1))
     task = next(session.jobs_with_pending()).pending()[0]
-    assert session.candidates(task).best() is None
+    assert framework_of(session).candidates(task).best() is None
 
 
 def test_reasons_count_each_node_once_per_lacking_resource() -> None:
     session = session_of(node("n1", cpu=1), node("n2", cpu=1, memory=1), gang("a", 1, cpu=2, memory=2))
     task = next(session.jobs_with_pending()).pending()[0]
-    assert session.candidates(task).reasons() == {"Insufficient cpu": 2, "Insufficient memory": 1}
+    assert framework_of(session).candidates(task).reasons() == {"Insufficient cpu": 2, "Insufficient memory": 1}
 
 
 def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each_other() -> None:
@@ -144,14 +145,14 @@ def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each
         )
         if rows:
             session.nodes.facts = rows[0].nodes.facts
-        session.evaluator = Evaluator(session, [], [], memory)
+        use_evaluator(session, Evaluator(session, [], [], memory))
         rows.append(session)
     tasks = [next(job for job in rows[1].jobs_with_pending() if job.name == name).pending()[0] for name in "ab"]
-    assert [rows[1].candidates(task).best() for task in tasks] == [None, None]
-    assert all(rows[1].candidates(task).is_light for task in tasks)
+    assert [framework_of(rows[1]).candidates(task).best() for task in tasks] == [None, None]
+    assert all(framework_of(rows[1]).candidates(task).is_light for task in tasks)
     old = next(job for job in rows[1].all_jobs() if job.name == "old").tasks()[0]
     rows[1].nodes.change(0, -old.deltas.allocate + tasks[0].deltas.allocate * 4, None, 1)
-    assert [rows[1].candidates(task).best() for task in tasks] == [0, None]
+    assert [framework_of(rows[1]).candidates(task).best() for task in tasks] == [0, None]
 
 
 def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,9 +160,9 @@ def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest
     monkeypatch.setattr("vcd.scheduling.search.candidates._COLUMNS", 0)
     session = session_of(node("n", cpu=64), *[gang(f"g{i}", 1, cpu=i + 1) for i in range(5)])
     tasks = [job.pending()[0] for job in session.jobs_with_pending()]
-    assert [session.candidates(task).best() for task in tasks] == [0] * 5
-    assert len(session.evaluator.memory.tables) == 2
-    assert session.candidates(tasks[0]).best() == 0
+    assert [framework_of(session).candidates(task).best() for task in tasks] == [0] * 5
+    assert len(evaluator_of(session).memory.tables) == 2
+    assert framework_of(session).candidates(tasks[0]).best() == 0
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ def of_racks(depends: Depends, *pods: dict[str, Any], memory: Memory | None = No
     """A session on three nodes in which pods may name a rack."""
     session = session_of(*[node(f"n{i}") for i in range(3)], *pods)
     part = type("OfRack", (OfRack,), {"depends": depends})()
-    session.evaluator = Evaluator(session, [part], [], memory or Memory())
+    use_evaluator(session, Evaluator(session, [part], [], memory or Memory()))
     return session
 
 
@@ -205,12 +206,12 @@ ALL_DEPENDS = [Depends.FACTS, Depends.USAGE, Depends.PODS, Depends.JOB, Depends.
 def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(depends: Depends) -> None:
     pods = [racked("a", "0"), racked("b", "1"), racked("c"), racked("d", "1")]
     session = of_racks(depends, *pods)
-    passing = {name: session.candidates(task_of(session, name)).passing().tolist() for name in "abcd"}
+    passing = {name: framework_of(session).candidates(task_of(session, name)).passing().tolist() for name in "abcd"}
     assert passing == {"a": [True, False, False], "b": [False, True, False], "c": [True] * 3, "d": [False, True, False]}
-    tables = {name: session.candidates(task_of(session, name)) for name in "abcd"}
+    tables = {name: framework_of(session).candidates(task_of(session, name)) for name in "abcd"}
     assert (tables["b"] is tables["d"]) is (depends is not Depends.JOB)  # each of these pods is a job of its own
     assert len({id(table) for table in tables.values()}) == (4 if depends is Depends.JOB else 3)
-    kinds = {name: session.evaluator.kind(task_of(session, name)) for name in "abcd"}
+    kinds = {name: evaluator_of(session).kind(task_of(session, name)) for name in "abcd"}
     assert all((kinds[x] == kinds[y]) is (tables[x] is tables[y]) for x in "abcd" for y in "abcd")
 
 
@@ -218,12 +219,12 @@ def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(depends: Depend
 def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: Depends) -> None:
     session = of_racks(depends, racked("a", "0"), racked("b", "1"))
     for name in "ab":
-        session.candidates(task_of(session, name)).best()
-    before = session.evaluator.evaluations
+        framework_of(session).candidates(task_of(session, name)).best()
+    before = evaluator_of(session).evaluations
     session.changes += 1
     for name in "ab":
-        session.candidates(task_of(session, name)).best()
-    assert session.evaluator.evaluations == before
+        framework_of(session).candidates(task_of(session, name)).best()
+    assert evaluator_of(session).evaluations == before
 
 
 @pytest.mark.parametrize("depends", ALL_DEPENDS)
@@ -231,20 +232,22 @@ def test_labels_tell_tasks_apart_only_where_pods_matter(depends: Depends) -> Non
     options: dict[str, Any] = {"group": "g"}
     pods = [group("g", members=1, phase="Inqueue"), *[racked(n, "1", labels={"app": n}, **options) for n in "ab"]]
     session = of_racks(depends, *pods)
-    tables = {id(session.candidates(task_of(session, name))) for name in "ab"}
+    tables = {id(framework_of(session).candidates(task_of(session, name))) for name in "ab"}
     assert len(tables) == (2 if depends is Depends.PODS else 1)
 
 
 def test_jobs_tell_tasks_apart_only_where_a_part_that_applies_looks_at_them() -> None:
     session = of_racks(Depends.JOB, racked("a"), racked("b"))
-    assert session.candidates(task_of(session, "a")) is session.candidates(task_of(session, "b"))
+    assert framework_of(session).candidates(task_of(session, "a")) is framework_of(session).candidates(
+        task_of(session, "b")
+    )
 
 
 def test_kinds_are_asked_only_of_tasks_to_which_the_part_applies() -> None:
     session = of_racks(Depends.FACTS, racked("with", "1"), racked("without"))
     OfRack.asked.clear()
     for name in ("with", "without"):
-        session.candidates(task_of(session, name))
+        framework_of(session).candidates(task_of(session, name))
     assert set(OfRack.asked) == {"with"}
 
 
@@ -261,8 +264,10 @@ def test_kinds_mean_the_same_in_a_later_session(depends: Depends) -> None:
     for racks in ("01", "10", "12", "21"):
         session = of_racks(depends, *[racked(name, rack) for name, rack in zip("ab", racks, strict=True)])
         facts = session.nodes.facts = facts or session.nodes.facts
-        session.evaluator = Evaluator(session, session.evaluator.predicates, [], memory)
-        found = [session.candidates(task_of(session, name)).passing().nonzero()[0].tolist() for name in "ab"]
+        use_evaluator(session, Evaluator(session, evaluator_of(session).predicates, [], memory))
+        found = [
+            framework_of(session).candidates(task_of(session, name)).passing().nonzero()[0].tolist() for name in "ab"
+        ]
         assert found == [[int(rack)] for rack in racks]
 
 
@@ -270,8 +275,8 @@ def test_what_was_kept_is_void_when_parts_come_or_go() -> None:
     """Another part's kinds would be in the place of this one's."""
     memory = Memory()
     first = of_racks(Depends.FACTS, racked("a", "1"), memory=memory)
-    assert first.candidates(task_of(first, "a")).passing().tolist() == [False, True, False]
+    assert framework_of(first).candidates(task_of(first, "a")).passing().tolist() == [False, True, False]
     second = of_racks(Depends.FACTS, racked("a", "1"))
     second.nodes.facts = first.nodes.facts
-    second.evaluator = Evaluator(second, [], [], memory)
-    assert second.candidates(task_of(second, "a")).passing().all()
+    use_evaluator(second, Evaluator(second, [], [], memory))
+    assert framework_of(second).candidates(task_of(second, "a")).passing().all()

@@ -22,8 +22,9 @@ from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.cluster import ClusterState

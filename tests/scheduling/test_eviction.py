@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, Manifest, flat, gang, node, priority_class, queue, session_of
+from tests.dsl import NOW_NS, Manifest, flat, gang, node, open_session, priority_class, queue, session_of
 from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, tasks_of
 from tests.state.test_evictions import decided, evict
 from tests.world import World
@@ -21,6 +21,7 @@ from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.room import Room, immune_rows, placed_tasks
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.search.candidates import Memory
@@ -45,7 +46,14 @@ def room_for(session: Session, name: str = "new") -> Room:
     placed = placed_tasks(session)
     job = job_of(session, name)
     chosen = session.job_of_row[placed.rows] != job.index
-    return Room(session, job, "preemptable", placed.promise(chosen), lambda task: task.job is not job, "for a test")
+    return Room(
+        framework_of(session),
+        job,
+        "preemptable",
+        placed.promise(chosen),
+        lambda task: task.job is not job,
+        "for a test",
+    )
 
 
 def picture(session: Session) -> dict[str, Any]:
@@ -59,9 +67,11 @@ def picture(session: Session) -> dict[str, Any]:
         ],
         "tasks": [(task.key, task.status, task.node) for job in session.all_jobs() for task in job.tasks()],
         "queues": sorted(map(tuple, queues.gauges())),
-        "order": [session.queue_key(entry) for entry in session.queue_list],
+        "order": [framework_of(session).queue_key(entry) for entry in session.queue_list],
         "placements": session.placements,
-        "nodes": [[(name, session.candidates(task_of(session, name)).keys().tolist())] for name in ("new-0",)],
+        "nodes": [
+            [(name, framework_of(session).candidates(task_of(session, name)).keys().tolist())] for name in ("new-0",)
+        ],
     }
 
 
@@ -187,7 +197,7 @@ def test_an_action_that_finds_nothing_leaves_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Statement, "evict", lambda self, task, why: (trials.append(task.name), really(self, task, why)))
     before = picture(session)
     kind = registry.actions()[action]
-    kind(parse_arguments(kind.arguments, {})).execute(session)
+    kind(parse_arguments(kind.arguments, {})).execute(framework_of(session))
     assert trials
     assert session.statements == []
     assert picture(session) == before
@@ -223,7 +233,7 @@ def world_with_replacement(**options: Any) -> World:
 
 def immune(world: World) -> list[str]:
     policy = read_policy(CONF)
-    session = Session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
+    session = open_session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
     return sorted(session.task(row).name for row in immune_rows(session))
 
 
@@ -234,7 +244,7 @@ def test_the_replacement_of_an_evicted_pod_is_not_evicted_again() -> None:
 def test_it_is_not_offered() -> None:
     world = world_with_replacement()
     policy = read_policy(CONF)
-    session = Session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
+    session = open_session(world.maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
     assert named(placed_tasks(session).on_node(0)) == ["old-1", "old-2"]
 
 
@@ -347,5 +357,5 @@ def test_rows_of_an_unknown_group_are_passed_over() -> None:
     """Its pods remain after the group is gone."""
     maker = SnapshotMaker(state_of(flat([node("n"), gang("a", 1, on=["n"], cpu=1)])))
     policy = read_policy(CONF)
-    session = Session(maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
+    session = open_session(maker.snapshot(), policy, instances(policy), NOW_NS, 0, Memory())
     assert immune_rows(session) == frozenset()

@@ -9,17 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tests.dsl import NOW_NS, flat, gang, node, pod, queue
+from tests.dsl import NOW_NS, flat, gang, node, open_session, pod, queue
 from tests.plugins.opened import job_of, task_of
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide, instances, run
-from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.guard import Nonsense
-from vcd.scheduling.framework.plugin import Allowance, Depends, Plugin, Predicate, Refusal, Score, Vote, tells_kinds
-from vcd.scheduling.framework.points import POINTS, Combine
-from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import POINTS, Combine, Vote
+from vcd.scheduling.framework.victims import Allowance
+from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.parts import Depends, Predicate, Score, tells_kinds
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -63,8 +67,8 @@ def act(monkeypatch: pytest.MonkeyPatch, execute: Callable[[Session], None]) -> 
     class Odd(Action):
         name = "odd"
 
-        def execute(self, session: Session) -> None:
-            execute(session)
+        def execute(self, framework: Framework) -> None:
+            execute(framework.session)
 
     known = {**registry.actions(), "odd": Odd}
     monkeypatch.setattr(registry, "actions", lambda: MappingProxyType(known))
@@ -72,7 +76,7 @@ def act(monkeypatch: pytest.MonkeyPatch, execute: Callable[[Session], None]) -> 
 
 def opened(conf: str = WITH, snapshot: Snapshot | None = None) -> Session:
     policy = read_policy(conf)
-    return Session(snapshot or cluster(), policy, instances(policy), NOW_NS, 0, Memory())
+    return open_session(snapshot or cluster(), policy, instances(policy), NOW_NS, 0, Memory())
 
 
 def says(answer: Any) -> Callable[..., Any]:
@@ -173,7 +177,7 @@ def test_every_point_that_is_answered_is_checked(point: str) -> None:
 
 def test_ours_are_asked_directly() -> None:
     session = opened(CONF)
-    methods = [method for tiers in session._methods.values() for tier in tiers for method in tier]
+    methods = [method for tiers in framework_of(session)._methods.values() for tier in tiers for method in tier]
     assert methods
     assert not any(isinstance(method, guard.GuardedPoint) for method in methods)
 
@@ -362,7 +366,7 @@ def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: 
     offer(predicates=lambda self: [predicate(kind_of=lambda self, task: answer)])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
     assert session.faults == ()
-    (part,) = [part for part in session.evaluator.parts if part.owner == "odd"]
+    (part,) = [part for part in evaluator_of(session).parts if part.owner == "odd"]
     task = next(job.tasks()[0] for job in map(session.job, range(len(session.jobs))))
     assert part.kind_of(task) == kind
     assert type(part.kind_of(task)) is type(kind)
@@ -371,7 +375,7 @@ def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: 
 def test_parts_that_tell_no_kinds_are_not_asked_for_them(offer: Callable[..., type[Plugin]]) -> None:
     offer(predicates=lambda self: [predicate()])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    assert not any(tells_kinds(part) for part in session.evaluator.parts if part.owner == "odd")
+    assert not any(tells_kinds(part) for part in evaluator_of(session).parts if part.owner == "odd")
 
 
 SCORES: list[tuple[Callable[[int], Any], float, str]] = [
@@ -454,7 +458,7 @@ def test_parts_that_answer_well_take_part(offer: Callable[..., type[Plugin]]) ->
     assert session.faults == ()
     placed = {op.key: op.node for s in session.statements for op in s.operations()}
     assert placed == {"default/a-0": "n1", "default/a-1": "n1", "default/b-0": "n0"}
-    assert session.evaluator.predicates[-1].owner == session.evaluator.scores[-1].owner == "odd"
+    assert evaluator_of(session).predicates[-1].owner == evaluator_of(session).scores[-1].owner == "odd"
 
 
 def test_the_reasons_of_a_predicate_are_told(offer: Callable[..., type[Plugin]]) -> None:
@@ -492,7 +496,7 @@ def test_who_asks_ours_for_nonsense_is_to_blame(offer: Callable[..., type[Plugin
     """The innermost plugin on the traceback is gang; a cycle without it would place half a gang."""
 
     def opens(self: Any, session: Session) -> None:
-        session.job_ready("no job")  # type: ignore[arg-type]
+        framework_of(session).job_ready("no job")  # type: ignore[arg-type]
 
     offer(open=opens)
     plan = decide(cluster(), read_policy(WITH), NOW_NS, 0)
@@ -598,7 +602,7 @@ def test_an_action_that_raises_is_left_out_and_named(monkeypatch: pytest.MonkeyP
 
 
 def test_an_action_that_asks_ours_for_nonsense_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    act(monkeypatch, lambda session: session.job_ready(None))  # type: ignore[arg-type,return-value]
+    act(monkeypatch, lambda session: framework_of(session).job_ready(None))  # type: ignore[arg-type,return-value]
     (fault,) = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0).faults
     assert fault.startswith("action odd: AttributeError(")
 
@@ -708,7 +712,8 @@ def test_a_session_without_a_plugin_uses_the_tables_of_the_last_one(offer: Calla
     offer()
     memory, policy, snapshot = Memory(), read_policy(WITH), cluster()
     made = [
-        run(snapshot, policy, NOW_NS, 0, memory, interrupted=("odd: too slow",)).evaluator.evaluations for _ in range(2)
+        evaluator_of(run(snapshot, policy, NOW_NS, 0, memory, interrupted=("odd: too slow",))).evaluations
+        for _ in range(2)
     ]
     assert made[1] < made[0]
 
@@ -749,7 +754,7 @@ def test_a_watch_is_told_of_each_way_into_a_plugin(offer: Callable[..., type[Plu
     )
     watch = _Watch()
     session = run(cluster(), read_policy(WITH), NOW_NS, 0, watch=watch)
-    guard.take_gauges(session, watch)
+    execution.take_gauges(framework_of(session), watch)
     assert watch.inside == []
     assert set(watch.told) >= {
         *("odd __init__", "odd open", "odd close", "odd gauges", "odd job_order", "odd predicates", "odd node_order"),
@@ -798,7 +803,7 @@ def test_gauges_that_fail_decide_nothing(offer: Callable[..., type[Plugin]]) -> 
 
     offer(gauges=gauges)
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    guard.take_gauges(session, None)
+    execution.take_gauges(framework_of(session), None)
     assert session.faults == ()
     assert repr(session.gauges["odd"]) == "RuntimeError('no')"
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.dsl import gang, group, node, planned, session_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins._extender_wire import Wire
 from vcd.timetravel.figures import queue_figures
 
@@ -68,7 +69,7 @@ def test_who_reads_volcanos_numbers_gets_volcanos_unit() -> None:
     disk = {"ephemeral-storage": "2Ki"}
     objects = [node("n", **disk), *gang("g", 1, on=["n"], cpu=1, **{"ephemeral-storage": "1Ki"})]
     session = session_of(*objects, conf=QUEUES.format(queues="proportion"))
-    gauges = next(plugin for plugin in session.plugins if plugin.name == "proportion").gauges()
+    gauges = next(plugin for plugin in framework_of(session).plugins if plugin.name == "proportion").gauges()
     values = {gauge.labels: gauge.value for gauge in gauges if gauge.name == "volcano_queue_allocated_scalar_resources"}
     assert values[("queue_name", "default"), ("resource", "ephemeral-storage")] == 1024_000
     assert queue_figures(session)["default"].quantity("allocated", "ephemeral-storage") == "1Ki"

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcd.cli import main
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues, parse_arguments, read_arguments
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.registry import actions, describe_policy, plugins, read_policy
+from vcd.scheduling.framework.registry import actions, describe_policy, plugins
 
 LEVELS = (
     Argument("low", "int", 10, "", minimum=0, maximum=100),

@@ -8,14 +8,15 @@ import pytest
 
 from tests.dsl import group, pod, session_of
 from tests.plugins.opened import conf, job_of, named
-from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.order import PriorityQueue
 
 CONF = conf("priority", "gang")
 
 
 def in_order(*pods: dict, configuration: str = CONF) -> list[str]:
     session = session_of(group("g"), *pods, conf=configuration)
-    return named(ordered_tasks(session, job_of(session, "g").pending()))
+    return named(framework_of(session).in_task_order(job_of(session, "g").pending()))
 
 
 def test_the_smallest_key_comes_first() -> None:

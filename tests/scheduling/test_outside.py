@@ -13,7 +13,7 @@ from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.outside import (
     NOBODY,
     NOT_ASKED,
@@ -27,6 +27,7 @@ from vcd.scheduling.session.outside import (
     without_secrets,
     without_user_info,
 )
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import SnapshotMaker

@@ -11,8 +11,12 @@ import pytest
 from tests.dsl import gang, node, session_of
 from tests.plugins.opened import job_of, queue_of, task_of
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import Plugin, Refusal, Score, Vote
-from vcd.scheduling.framework.points import FLAGS, POINTS, Combine
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import FLAGS, POINTS, Combine, Vote
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Score
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 
 YES, NO, SILENT = Vote.PERMIT, Vote.REJECT, Vote.ABSTAIN
@@ -101,7 +105,7 @@ REFUSE = Refusal("no")
 )
 def test_admission_votes(monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]], admitted: bool) -> None:
     session = session_with(monkeypatch, "job_enqueueable", tiers)
-    assert (session.job_enqueueable(job_of(session, "a")) is None) is admitted
+    assert (framework_of(session).job_enqueueable(job_of(session, "a")) is None) is admitted
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_admission_votes(monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]]
 )
 def test_votes_on_waiting(monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]], kept: bool) -> None:
     session = session_with(monkeypatch, "job_pipelined", tiers)
-    assert session.job_pipelined(job_of(session, "a")) is kept
+    assert framework_of(session).job_pipelined(job_of(session, "a")) is kept
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_votes_on_waiting(monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]
 )
 def test_all_must_find_a_job_ready(monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]], ready: bool) -> None:
     session = session_with(monkeypatch, "job_ready", tiers)
-    assert session.job_ready(job_of(session, "a")) is ready
+    assert framework_of(session).job_ready(job_of(session, "a")) is ready
 
 
 @pytest.mark.parametrize(
@@ -129,15 +133,15 @@ def test_the_first_tier_that_knows_says_who_starves(
     monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]], starving: bool
 ) -> None:
     session = session_with(monkeypatch, "job_starving", tiers)
-    assert session.job_starving(job_of(session, "a")) is starving
+    assert framework_of(session).job_starving(job_of(session, "a")) is starving
 
 
 def _first_refusals() -> dict[str, Callable[[Session], Any]]:
     return {
-        "job_valid": lambda s: s.job_valid(job_of(s, "a")),
-        "overused": lambda s: s.overused(queue_of(s, "default")),
-        "allocatable": lambda s: s.allocatable(queue_of(s, "default"), task_of(s, "a-0")),
-        "pre_predicate": lambda s: s.pre_predicate(task_of(s, "a-0")),
+        "job_valid": lambda s: framework_of(s).job_valid(job_of(s, "a")),
+        "overused": lambda s: framework_of(s).overused(queue_of(s, "default")),
+        "allocatable": lambda s: framework_of(s).allocatable(queue_of(s, "default"), task_of(s, "a-0")),
+        "pre_predicate": lambda s: framework_of(s).pre_predicate(task_of(s, "a-0")),
     }
 
 
@@ -154,22 +158,22 @@ def test_without_a_refusal_there_is_none(monkeypatch: pytest.MonkeyPatch, point:
 
 def test_the_first_plugin_that_tells_two_jobs_apart_orders_them(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(monkeypatch, "job_order", [[lambda job: 0], [lambda job: -job.created]])
-    assert session.job_key(job_of(session, "b")) < session.job_key(job_of(session, "a"))
+    assert framework_of(session).job_key(job_of(session, "b")) < framework_of(session).job_key(job_of(session, "a"))
 
 
 def test_age_then_name_order_what_no_plugin_tells_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(monkeypatch, "job_order", [[lambda job: 0]])
-    assert session.job_key(job_of(session, "a")) < session.job_key(job_of(session, "b"))
+    assert framework_of(session).job_key(job_of(session, "a")) < framework_of(session).job_key(job_of(session, "b"))
 
 
 def test_a_flag_that_is_off_takes_a_plugin_out_of_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(monkeypatch, "job_ready", [[False]], flags="\n    enableJobReady: false")
-    assert session.job_ready(job_of(session, "a"))
+    assert framework_of(session).job_ready(job_of(session, "a"))
 
 
 def test_a_question_without_a_flag_is_always_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(monkeypatch, "job_valid", [[REFUSE]], flags="\n    enableJobReady: false")
-    assert session.job_valid(job_of(session, "a")) is not None
+    assert framework_of(session).job_valid(job_of(session, "a")) is not None
 
 
 def test_all_are_told_of_an_admission(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +181,7 @@ def test_all_are_told_of_an_admission(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(
         monkeypatch, "job_enqueued", [[lambda job: told.append("p0")], [lambda job: told.append("p1")]]
     )
-    session.job_enqueued(job_of(session, "a"))
+    framework_of(session).job_enqueued(job_of(session, "a"))
     assert told == ["p0", "p1"]
 
 
@@ -185,7 +189,7 @@ def test_the_first_choice_of_a_node_counts(monkeypatch: pytest.MonkeyPatch) -> N
     answers = [[lambda task, keys: None, lambda task, keys: 0], [lambda task, keys: 7]]
     session = session_with(monkeypatch, "best_node", answers)
     task = task_of(session, "a-0")
-    assert session.best_node(task, session.candidates(task)) == 0
+    assert framework_of(session).best_node(task, framework_of(session).candidates(task)) == 0
 
 
 def test_each_rule_is_used_by_some_point() -> None:
@@ -198,10 +202,10 @@ def test_scores_of_both_node_order_points_count(monkeypatch: pytest.MonkeyPatch,
         name = "given"
 
     session = session_with(monkeypatch, point, [[lambda: [Given()]], [lambda: [Given(), Given()]]])
-    assert [score.owner for score in session.evaluator.scores] == ["p0", "p1", "p1"]
+    assert [score.owner for score in evaluator_of(session).scores] == ["p0", "p1", "p1"]
 
 
 @pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
 def test_a_flag_that_is_off_takes_a_plugins_scores_away(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     session = session_with(monkeypatch, point, [[lambda: [Score()]]], "\n    enableNodeOrder: false")
-    assert session.evaluator.scores == ()
+    assert evaluator_of(session).scores == ()

@@ -11,8 +11,10 @@ import pytest
 from tests.dsl import NOW_NS, flat, node, pod, queue
 from vcd.api import read_policy
 from vcd.scheduling.decide import run
-from vcd.scheduling.framework import guard, registry
-from vcd.scheduling.framework.plugin import Plugin, Problem
+from vcd.scheduling.framework import execution, guard, registry
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -39,7 +41,7 @@ def asked(*objects: Any, watch: guard.Watch | None = None) -> Session:
     """A session after its end, its plugins asked."""
     snapshot = SnapshotMaker(state_of(flat([node("n"), pod("p", cpu=1), *objects]))).snapshot()
     session = run(snapshot, read_policy(CONF), NOW_NS, 0)
-    guard.take_problems(session, watch)
+    execution.take_problems(framework_of(session), registry.kinds(), watch)
     return session
 
 

@@ -16,18 +16,12 @@ import yaml
 
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS, PolicyError
-from vcd.scheduling.framework.registry import (
-    ALWAYS_READ,
-    RegistryError,
-    describe_policy,
-    discover,
-    kinds_read,
-    read_policy,
-)
+from vcd.scheduling.framework.registry import ALWAYS_READ, RegistryError, describe_policy, discover, kinds_read
 
 PARENT = "from tests.scheduling.test_registry import Parent\n"
 GANG = PARENT + "class Gang(Parent):\n    name = 'gang'\n"

@@ -18,8 +18,9 @@ from vcd.api import read_policy
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
 from vcd.scheduling.session.session import Session

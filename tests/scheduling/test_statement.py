@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, queue, session_of
 from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.session.session import Session
@@ -48,7 +49,7 @@ def picture(session: Session) -> dict[str, Any]:
         },
         "tasks": {name: (task.status, task.node) for name in NAMES for task in [task_of(session, name)]},
         "queues": sorted(map(tuple, queues.gauges())),
-        "order": [session.queue_key(queue_of(session, name)) for name in ("default", "q")],
+        "order": [framework_of(session).queue_key(queue_of(session, name)) for name in ("default", "q")],
         "placements": session.placements,
     }
 

@@ -31,9 +31,11 @@ from vcd.model.objects import PodGroup
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.actions._gangs import bundles_of
 from vcd.scheduling.decide import decide
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.worksheet import Worksheet
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import Partition, SpareSubJobs, SubJob, Worksheet
+from vcd.scheduling.session.subjobs import Partition, SpareSubJobs, SubJob
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
@@ -245,7 +247,7 @@ def order(*objects: Manifest | Iterator[Manifest], conf: str = BARE) -> list[str
     """Sub-jobs in the order of the worksheet, by the name after the job's."""
     session = session_of(*objects, conf=conf)
     partition = partition_of(session)
-    worksheet = Worksheet(session, partition, job_of(session, "g").pending())
+    worksheet = Worksheet(framework_of(session), partition, job_of(session, "g").pending())
     return [worksheet.pop()[0].uid.removeprefix("default/g") for _ in range(len(worksheet))]
 
 

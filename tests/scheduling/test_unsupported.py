@@ -12,8 +12,9 @@ import pytest
 from tests.dsl import BARE, Manifest, flat, gang, group, node, planned, pod, priority_class, queue
 from tests.world import World
 from vcd.model import unsupported
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.registry import describe_policy, read_policy
+from vcd.scheduling.framework.registry import describe_policy
 
 TIERS = """
 tiers:

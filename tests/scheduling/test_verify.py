@@ -10,8 +10,8 @@ import pytest
 from tests.dsl import gang, group, node, pod, queue
 from tests.world import World
 from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.verify import stale_statements
 from vcd.state.snapshot import Snapshot
 

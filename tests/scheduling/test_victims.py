@@ -13,8 +13,10 @@ import pytest
 from tests.dsl import gang, moment, node, queue, session_of
 from tests.plugins.opened import named, queue_of, task_of, tasks_of
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import Allowance, Plugin
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import VICTIM_POINTS
+from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
@@ -59,7 +61,7 @@ def naming(names: Any) -> Any:
 
 
 def victims(session: Session, point: str) -> list[str]:
-    return named(session.victims(point, task_of(session, "new-0"), tasks_of(session, *NAMES)))
+    return named(framework_of(session).victims(point, task_of(session, "new-0"), tasks_of(session, *NAMES)).together())
 
 
 @POINT
@@ -190,7 +192,7 @@ def test_nobody_is_asked_about_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("asked")
 
     session = session_with(monkeypatch, "preemptable", [[fail], [fail]])
-    assert session.victims("preemptable", task_of(session, "new-0"), []) == []
+    assert framework_of(session).victims("preemptable", task_of(session, "new-0"), []).together() == []
 
 
 # --- victims by the plugins' own wish -----------------------------------------------------------------------------
@@ -210,12 +212,12 @@ def test_all_that_the_first_tier_names_that_names_one(
     monkeypatch: pytest.MonkeyPatch, tiers: list[list[Any]], expected: list[str]
 ) -> None:
     session = session_with(monkeypatch, "victim_tasks", tiers)
-    assert named(session.victim_tasks(tasks_of(session, *NAMES))) == expected
+    assert named(framework_of(session).victim_tasks(tasks_of(session, *NAMES))) == expected
 
 
 def test_the_flag_of_own_victims(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_with(monkeypatch, "victim_tasks", [[["a-1"]]], flags="\n    enabledVictim: false")
-    assert session.victim_tasks(tasks_of(session, *NAMES)) == []
+    assert framework_of(session).victim_tasks(tasks_of(session, *NAMES)) == []
 
 
 # --- order ----------------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ ALL = [f"{name}{i}-{k}" for name in "pq" for i in range(2) for k in range(2)]
 
 
 def ordered(session: Session, names: list[str] = ALL) -> list[str]:
-    return named(session.in_victim_order(tasks_of(session, *names), queue_of(session, "new")))
+    return named(framework_of(session).in_victim_order(tasks_of(session, *names), queue_of(session, "new")))
 
 
 def test_the_last_served_queue_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +299,10 @@ def test_gang_names_a_jobs_tasks_above_its_minimum_in_that_order() -> None:
     objects = [node("n"), gang("a", 4, members=2, on=["n"] * 4, cpu=1), gang("new", 1, cpu=1)]
     session = session_of(*objects, conf=conf)
     asked = tasks_of(session, "a-3", "a-1", "a-2", "a-0")
-    assert named(session.victims("preemptable", task_of(session, "new-0"), asked)) == ["a-3", "a-1"]
+    assert named(framework_of(session).victims("preemptable", task_of(session, "new-0"), asked).together()) == [
+        "a-3",
+        "a-1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -311,7 +316,7 @@ def test_gang_protects_minima_from_the_choice_of_another_tier(point: str, size: 
     objects = [node("n"), gang("a", size, members=members, on=["n"] * size, cpu=1), gang("new", 1, cpu=1)]
     session = session_of(*objects, conf=conf)
     asked = tasks_of(session, *[f"a-{i}" for i in range(size)])
-    assert len(session.victims(point, task_of(session, "new-0"), asked)) == count
+    assert len(framework_of(session).victims(point, task_of(session, "new-0"), asked).together()) == count
 
 
 def test_moments_order_what_nothing_else_does() -> None:
@@ -319,4 +324,4 @@ def test_moments_order_what_nothing_else_does() -> None:
     manifests[2]["metadata"]["creationTimestamp"] = moment(60)
     session = session_of(node("n"), manifests)
     asked = tasks_of(session, "a-0", "a-1", "a-2")
-    assert named(session.in_victim_order(asked, queue_of(session, "default")))[0] == "a-1"
+    assert named(framework_of(session).in_victim_order(asked, queue_of(session, "default")))[0] == "a-1"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.dsl import node, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 
 Manifest = dict[str, Any]
@@ -123,4 +124,4 @@ def test_tolerations_that_cannot_be_read_rate_nothing() -> None:
     broken = pod("p", spec={"tolerations": [{"operator": "Like"}]})
     session = opened(node("n", taints=[soft(0)]), node("m"), broken)
     assert not rated(session, "tainttoleration")
-    assert session.candidates(pending(session)).best() is not None
+    assert framework_of(session).candidates(pending(session)).best() is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import flat, gang, group, node, pod, queue
+from tests.dsl import flat, gang, group, node, open_session, pod, queue
 from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
@@ -15,7 +15,6 @@ from vcd.model.objects import Object, ObjectMeta
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
@@ -291,7 +290,7 @@ def test_what_is_no_object_is_set_aside_whatever_its_kind() -> None:
 def test_a_session_shows_them_typed_and_leaves_out_what_another_version_logged() -> None:
     state = folded(rack("a"), rack("b", closed=False))
     policy = read_policy("actions: allocate")
-    session = Session(SnapshotMaker(state).snapshot(), policy, instances(policy), 0, 0, Memory())
+    session = open_session(SnapshotMaker(state).snapshot(), policy, instances(policy), 0, 0, Memory())
     assert {key: obj.closed for key, obj in session.objects("Rack", _Rack).items()} == {"a": True, "b": False}
     assert session.objects("Rack", _OtherRack).keys() == {"b"}
     assert session.objects("Nothing", _Rack) == {}

@@ -15,9 +15,9 @@ from tests.eventlog.samples import SECOND, Clock
 from vcd.eventlog import EventLog, import_logs
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState

@@ -13,8 +13,8 @@ from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import LogReader
 from vcd.model.events import Plan, encode_plan
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.records import Evicted
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.history import History

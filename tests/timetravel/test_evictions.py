@@ -17,6 +17,7 @@ from tests.timetravel.histories import Scheduler, scheduler
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -156,7 +157,9 @@ class Comparer(Plugin):
         if not self._asks:
             self._asks = True
             verdict = verdict_on(self._session, "reclaimable", reclaimer, tasks, self)
-            self.answers.append((verdict.left, self._session.victims("reclaimable", reclaimer, tasks)))
+            self.answers.append(
+                (verdict.left, framework_of(self._session).victims("reclaimable", reclaimer, tasks).together())
+            )
             self._asks = False
 
 

@@ -12,8 +12,8 @@ from distributed import LocalCluster
 from tests import dsl
 from tests.timetravel.plays import CONF, Work, play
 from vcd.eventlog import LogReader
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.registry import read_policy
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, whatif
 from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile

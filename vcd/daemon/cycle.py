@@ -15,9 +15,10 @@ from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
-from vcd.scheduling.framework import guard
+from vcd.scheduling.framework import execution, guard
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import is_timed
+from vcd.scheduling.framework.registry import is_timed, kinds
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import NOBODY, Outside, Recorder
 from vcd.scheduling.session.session import Session
@@ -175,8 +176,8 @@ class Cycle:
                         watch=watchdog,
                         interrupted=interrupted,
                     )
-                    guard.take_gauges(session, watchdog)
-                    guard.take_problems(session, watchdog)
+                    execution.take_gauges(framework_of(session), watchdog)
+                    execution.take_problems(framework_of(session), kinds(), watchdog)
                     plan = plan_of(session)
                     return session, plan, ev.encode_plan(plan)
                 except guard.Interrupted:

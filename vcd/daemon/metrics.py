@@ -31,8 +31,9 @@ from vcd.model.requests import names_in_order
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.closing import UNSCHEDULABLE
-from vcd.scheduling.framework.gauges import Gauge, resource_gauges
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.jobs import JobColumns
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sum_of
@@ -199,8 +200,8 @@ class Metrics:
         there are many, and may be called in any thread; what that returns is for ``end_session``. Sessions are noted
         one after the other.
         """
-        self._time(durations, session.policy.actions)
-        for option in (option for tier in session.policy.tiers for option in tier):
+        self._time(durations, framework_of(session).policy.actions)
+        for option in (option for tier in framework_of(session).policy.tiers for option in tier):
             self._store.add("vcd_plugin_faults_total", option.name, by=0)
         for fault in plan.faults:
             self._store.add("vcd_plugin_faults_total", name_in(fault))
@@ -594,7 +595,7 @@ def _groups_by_phase(session: Session, plan: Plan, progress: dict[str, _Progress
 
 
 def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge]:
-    for plugin in session.plugins:
+    for plugin in framework_of(session).plugins:
         try:
             taken = session.gauges.get(plugin.name)  # else they would be asked unguarded
             if isinstance(taken, Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from vcd.model.objects import Object
-from vcd.scheduling.framework.plugin import Problem
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 

@@ -10,8 +10,8 @@ import structlog
 
 from vcd.kube.connection import ConfigurationError
 from vcd.model.events import PolicyLoaded
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy, PolicyError
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.records import Settings
 
 _log = structlog.get_logger(__name__)

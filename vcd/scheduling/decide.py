@@ -9,11 +9,13 @@ from typing import Any
 from vcd.model import events as ev
 from vcd.model.version import __version__
 from vcd.scheduling import closing, stranded
-from vcd.scheduling.framework import guard, registry
+from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.arguments import read_arguments
-from vcd.scheduling.framework.plugin import Plugin, Predicate, Score
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.jobs import tell_of_large_pods
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
@@ -71,10 +73,10 @@ def run(
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
             plugins.extend(instances(policy, excluded, watch))
             used = memory if memory is not None and not errors else Memory()
-            left_out = sorted(excluded | late)
             session = Session(
-                snapshot, policy, plugins, now, seed, used, mark, outside=outside, watch=watch, left_out=left_out
+                snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
+            framework = Framework(session, policy, plugins, used, watch, mark)
             stranded.release(session)
             tell_of_large_pods(session)
             mark("open")
@@ -83,9 +85,9 @@ def run(
                     continue
                 action = registry.actions()[name]
                 values, _ = read_arguments(action.arguments, policy.configurations.get(name, {}))
-                guard.execute(action, values, session, watch)
+                execution.execute(action, values, framework, watch)
                 mark(name)
-            for plugin in session.plugins:
+            for plugin in framework.plugins:
                 mark("close")
                 guard.close_plugin(plugin, session, watch)
                 mark(f"close/{plugin.name}")

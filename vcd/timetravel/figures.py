@@ -9,7 +9,8 @@ import numpy as np
 
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, format_sum
-from vcd.scheduling.framework.gauges import Gauge
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Queue
 from vcd.state.sums import sums_by
@@ -66,7 +67,7 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
         guarantee = session.queues[name].record.guarantee
         if guarantee:
             found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
-    for plugin in session.plugins:
+    for plugin in framework_of(session).plugins:
         _take(plugin.gauges(), found)
     for figures in found.values():  # to proportion a queue that wants and has nothing is overused, to nobody else
         figures.overused &= any(figures.amounts.get("allocated", {}).values())

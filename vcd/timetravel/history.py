@@ -9,10 +9,10 @@ import msgspec
 
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model.events import SessionDecided
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy, PolicyError
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState

@@ -24,9 +24,10 @@ from vcd.model.objects import Object, Pod
 from vcd.model.quantity import QuantityError
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
-from vcd.scheduling.framework import guard
+from vcd.scheduling.framework import execution
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import kinds_read
+from vcd.scheduling.framework.registry import kinds, kinds_read
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.state.snapshot import SnapshotMaker
@@ -194,7 +195,7 @@ def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> P
     given = list(flatten(manifests))
     state, notes = _described(given, EVERY_SCHEDULER, kinds_read(policy))
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
-    guard.take_problems(session, None)
+    execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))
     result.notes.extend(notes)
     result.unknown.extend(f"{called(manifest)}: {words}" for manifest in given for words in unknown_fields(manifest))

@@ -6,6 +6,7 @@ import pytest
 from clusters import CONF, node, planned, pod, session_after
 
 import vcd
+from vcd.scheduling.framework.framework import framework_of
 
 BY_SCORE = CONF.replace("launch", "allocate")
 
@@ -52,5 +53,6 @@ def test_the_weight_is_not_negative() -> None:
 
 def test_quiet_nodes_are_counted() -> None:
     nodes = [node("a"), node("b", quiet="22-6"), node("c", quiet="6-22"), node("d", quiet="x")]
-    (plugin,) = [each for each in session_after(*nodes, hour=23).plugins if each.name == "quiet-hours"]
+    plugins = framework_of(session_after(*nodes, hour=23)).plugins
+    (plugin,) = [each for each in plugins if each.name == "quiet-hours"]
     assert [(gauge.name, gauge.value) for gauge in plugin.gauges()] == [("quiet_hours_nodes", 2)]

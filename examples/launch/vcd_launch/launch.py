@@ -7,11 +7,9 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import is_held
 from vcd.scheduling.framework.action import Action
-from vcd.scheduling.framework.order import ordered_tasks
-from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import fits
-from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Job, Task
 
 
@@ -24,49 +22,49 @@ class LaunchAction(Action):
 
     name = "launch"
 
-    def execute(self, session: Session) -> None:
-        for job in sorted(session.jobs_with_pending(), key=session.job_key):
-            if session.is_full():
+    def execute(self, framework: Framework) -> None:
+        for job in sorted(framework.session.jobs_with_pending(), key=framework.job_key):
+            if framework.session.is_full():
                 return
-            if self._may_start(session, job):
-                self._launch(session, job)
+            if self._may_start(framework, job):
+                self._launch(framework, job)
 
     @staticmethod
-    def _may_start(session: Session, job: Job) -> bool:
-        if job.is_pending() and "enqueue" in session.policy.actions:
+    def _may_start(framework: Framework, job: Job) -> bool:
+        if job.is_pending() and "enqueue" in framework.policy.actions:
             return False
-        invalid = session.job_valid(job)
+        invalid = framework.job_valid(job)
         if invalid is not None:
-            session.note(job, "invalid", *invalid)
+            framework.session.note(job, "invalid", *invalid)
         return invalid is None
 
-    def _launch(self, session: Session, job: Job) -> None:
-        statement = Statement(session, self.name, job)
-        for task in ordered_tasks(session, [task for task in job.pending() if task.status == TaskStatus.PENDING]):
-            if is_held(session, task, task.gated):
+    def _launch(self, framework: Framework, job: Job) -> None:
+        statement = framework.statement(self.name, job)
+        for task in framework.in_task_order([task for task in job.pending() if task.status == TaskStatus.PENDING]):
+            if is_held(framework.session, task, task.gated):
                 continue
-            refused = session.allocatable(job.queue, task)
+            refused = framework.allocatable(job.queue, task)
             if refused is not None:
-                session.note(job, "queue", *refused, task=task)
+                framework.session.note(job, "queue", *refused, task=task)
                 continue
-            row = self._emptiest(session, task)
+            row = self._emptiest(framework, task)
             if row is not None:
                 statement.allocate(task, row)
-        if session.job_ready(job):
+        if framework.job_ready(job):
             statement.commit()
         else:
             statement.discard()
 
     @staticmethod
-    def _emptiest(session: Session, task: Task) -> int | None:
-        refused = session.pre_predicate(task)
+    def _emptiest(framework: Framework, task: Task) -> int | None:
+        refused = framework.pre_predicate(task)
         if refused is not None:
-            session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)
+            framework.session.note(task.job, "predicate", *refused, nodes=len(framework.session.nodes), task=task)
             return None
-        usage, candidates = session.nodes.usage, session.candidates(task)
+        usage, candidates = framework.session.nodes.usage, framework.candidates(task)
         rows = np.flatnonzero(candidates.passing() & fits(task.floor, usage.idle))
         if rows.size:
             return int(rows[usage.pods[rows].argmin()])
         for reason, nodes in candidates.reasons().items():
-            session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
+            framework.session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
         return None

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Depends, Plugin, Predicate, Score
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.search.parts import Depends, Predicate, Score
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import NodeView
 

@@ -20,7 +20,8 @@ from vcd.scheduling.eviction.room import EvictionContext, fits_on, may_preempt, 
 from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
-from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -65,17 +66,17 @@ class GangEvictionAction(Action):
         """For who wants certain resources the bundles of each job, and its counts when they were made: they hold while
         these do."""
 
-    def execute(self, session: Session) -> None:
-        AllocateAction.keep_promises(session)
-        for job in jobs_in_turn(session, lambda queue: self.may_take(session, queue)):
-            self._make_room(session, job)
+    def execute(self, framework: Framework) -> None:
+        AllocateAction.keep_promises(framework)
+        for job in jobs_in_turn(framework, lambda queue: self.may_take(framework, queue)):
+            self._make_room(framework, job)
 
     @abstractmethod
-    def may_take(self, session: Session, queue: Queue) -> bool:
+    def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Whether jobs of a queue may cost others anything."""
 
     @abstractmethod
-    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
         """Whether a job may cost others anything for the room of ``tasks``."""
 
     @abstractmethod
@@ -87,29 +88,30 @@ class GangEvictionAction(Action):
         return task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
 
     @abstractmethod
-    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+    def in_order(self, framework: Framework, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Bundles in the order in which they go, those that leave their jobs whole first."""
 
-    def _make_room(self, session: Session, job: Job) -> None:
-        tasks = [task for task in wanting_tasks(session, job) if not task.best_effort]
-        if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(session, job, tasks):
+    def _make_room(self, framework: Framework, job: Job) -> None:
+        tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
+        if not tasks or not all(may_preempt(task) for task in tasks) or not self.may_ask(framework, job, tasks):
             return
         need = _sum(tasks)
-        statement = Statement(session, self.name, job)
-        if self._take(session, statement, job, tasks, need):
+        statement = framework.statement(self.name, job)
+        if self._take(framework, statement, job, tasks, need):
             statement.commit()
         else:
             statement.discard()
 
-    def _take(self, session: Session, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
+    def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
+        session = framework.session
         room = sum_of(np.maximum(session.nodes.usage.future_idle, 0), axis=1)
         lacking = need > room
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
-        bundles = self.in_order(session, job, list(self._offered(session, job, wanted)), need)
+        bundles = self.in_order(framework, job, list(self._offered(session, job, wanted)), need)
         context = EvictionContext(self.name, job, tuple(tasks))
-        for bundle in itertools.chain((None,), self._allowed(session, context, bundles, wanted)):
+        for bundle in itertools.chain((None,), self._allowed(framework, context, bundles, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle)
                 room += bundle.freed
@@ -117,8 +119,8 @@ class GangEvictionAction(Action):
             if ((need > 0) & (room < need)).any():
                 continue
             save_point = statement.save()
-            if _place_all(session, statement, job, tasks):
-                self._give_back(session, statement, job, tasks, taken)
+            if _place_all(framework, statement, job, tasks):
+                self._give_back(framework, statement, job, tasks, taken)
                 return True
             statement.undo(save_point)
         return False
@@ -129,10 +131,11 @@ class GangEvictionAction(Action):
             statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
 
     def _give_back(
-        self, session: Session, statement: Statement, job: Job, tasks: list[Task], taken: list[Bundle]
+        self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], taken: list[Bundle]
     ) -> None:
         """Leave alone whom the tasks do without where they are now, unless a predicate needs him gone; those that would
         go last first, jobs that go as a whole only as a whole."""
+        session = framework.session
         rest = _needed(session, taken)
         if sum(len(bundle.tasks) for bundle in rest) == sum(len(bundle.tasks) for bundle in taken):
             return
@@ -140,30 +143,31 @@ class GangEvictionAction(Action):
         statement.undo(0)
         for bundle in rest:
             self._evict(statement, bundle)
-        if all(_place_at(session, statement, task, node) for task, node in zip(tasks, places, strict=True)):
+        if all(_place_at(framework, statement, task, node) for task, node in zip(tasks, places, strict=True)):
             return
         statement.undo(0)
         for bundle in taken:
             self._evict(statement, bundle)
-        _place_all(session, statement, job, tasks)
+        _place_all(framework, statement, job, tasks)
 
     def _allowed(
-        self, session: Session, context: EvictionContext, bundles: list[Bundle], wanted: Mask
+        self, framework: Framework, context: EvictionContext, bundles: list[Bundle], wanted: Mask
     ) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
 
         Where they keep some of those that a job would spare, it spares others.
         """
+        session = framework.session
         staying: set[int] = set()
         for bundle in bundles:
             other = bundle.job
-            tasks = tuple(session.victims("unified_evictable", context, list(bundle.tasks)))
+            tasks = tuple(framework.victims("unified_evictable", context, list(bundle.tasks)).together())
             if not bundle.whole and len(tasks) < len(bundle.tasks):
                 staying.add(other.index)
                 candidates = self._candidates(session, other)
-                free = session.leave("unified_evictable", context, candidates).tasks
+                free = framework.victims("unified_evictable", context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
-                tasks = tuple(session.victims("unified_evictable", context, spare))
+                tasks = tuple(framework.victims("unified_evictable", context, spare).together())
             if bundle.whole and (
                 len(tasks) < len(bundle.tasks) or other.index in staying or not self.values["allowWholeBundle"]
             ):
@@ -283,19 +287,19 @@ def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...])
     return True
 
 
-def _place_at(session: Session, statement: Statement, task: Task, node: int) -> bool:
+def _place_at(framework: Framework, statement: Statement, task: Task, node: int) -> bool:
     """Let a task wait on a node, where queue, room and every predicate allow it."""
-    if not fits_on(session, task, node, session.candidates(task)):
+    if not fits_on(framework, task, node, framework.candidates(task)):
         return False
     return statement.pipeline(task, node)
 
 
-def _place_all(session: Session, statement: Statement, job: Job, tasks: list[Task]) -> bool:
+def _place_all(framework: Framework, statement: Statement, job: Job, tasks: list[Task]) -> bool:
     """Let all tasks wait on their best nodes; False where one finds none, or the job may not wait then."""
     for task in tasks:
-        if session.allocatable(job.queue, task) is not None or session.pre_predicate(task) is not None:
+        if framework.allocatable(job.queue, task) is not None or framework.pre_predicate(task) is not None:
             return False
-        row = session.best_node(task, session.candidates(task))
+        row = framework.best_node(task, framework.candidates(task))
         if row is None or not statement.pipeline(task, row):
             return False
-    return session.job_ready(job) or session.job_pipelined(job)
+    return framework.job_ready(job) or framework.job_pipelined(job)

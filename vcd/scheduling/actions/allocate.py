@@ -12,14 +12,16 @@ from vcd.scheduling.eviction.idle import take_back
 from vcd.scheduling.eviction.promises import promised_jobs, promises_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
-from vcd.scheduling.framework.plugin import Refusal
-from vcd.scheduling.framework.validity import why_invalid
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.framework.validity import unplaceable, why_invalid
+from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.session.jobs import has_gate
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import Partition, SubJob, Worksheet, units
+from vcd.scheduling.session.subjobs import Partition, SubJob
 from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
@@ -55,32 +57,33 @@ class AllocateAction(Action):
     name = "allocate"
     arguments = (PREDICATE_ERROR_CACHE,)
 
-    def execute(self, session: Session) -> None:
-        if "enqueue" not in session.policy.actions:
+    def execute(self, framework: Framework) -> None:
+        session = framework.session
+        if "enqueue" not in framework.policy.actions:
             _admit_all(session)
-        take_back(session, lambda _: True)
-        jobs, tasks = self._to_place(session, session.jobs_with_pending())
+        take_back(framework, lambda _: True)
+        jobs, tasks = self._to_place(framework, session.jobs_with_pending())
         everybody = {index: list(queued) for index, queued in jobs.items()}
-        promises_of(session).given_out = True
-        self._keep_promises(session, jobs, tasks)
-        waiting = {index: PriorityQueue(session.job_key, queued) for index, queued in jobs.items()}
-        self._in_turn(session, waiting, tasks)
+        promises_of(framework).given_out = True
+        self._keep_promises(framework, jobs, tasks)
+        waiting = {index: PriorityQueue(framework.job_key, queued) for index, queued in jobs.items()}
+        self._in_turn(framework, waiting, tasks)
         if not session.placements:
-            self._second_round(session, everybody)
+            self._second_round(framework, everybody)
 
     @classmethod
-    def keep_promises(cls, session: Session) -> None:
+    def keep_promises(cls, framework: Framework) -> None:
         """Place the jobs that others were evicted for, before an action that comes earlier gives their room away.
 
         Whom it cannot place allocate tries again, and tells then what they wait for.
         """
-        promises = promises_of(session)
-        if promises.given_out or cls.name not in session.policy.actions:
+        promises = promises_of(framework)
+        if promises.given_out or cls.name not in framework.policy.actions:
             return
         promises.given_out = True
         told = [(job, list(job.why)) for job in promises.jobs()]
-        jobs, tasks = cls._to_place(session, promises.jobs())
-        cls._keep_promises(session, jobs, tasks)
+        jobs, tasks = cls._to_place(framework, promises.jobs())
+        cls._keep_promises(framework, jobs, tasks)
         for job, why in told:
             job.why[:] = why
             job.failed_roles.clear()
@@ -88,33 +91,34 @@ class AllocateAction(Action):
             job.hindered = False
 
     @classmethod
-    def _to_place(cls, session: Session, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
+    def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
         """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first."""
         queued: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
         for job in jobs:
-            wanted = cls._wanted(session, job)
+            wanted = cls._wanted(framework, job)
             if wanted:
                 partition = job.partition
                 tasks[job.index] = (
-                    deque(ordered_tasks(session, wanted))
+                    deque(framework.in_task_order(wanted))
                     if partition is None
-                    else Worksheet(session, partition, wanted)
+                    else Worksheet(framework, partition, wanted)
                 )
                 queued.setdefault(job.queue.index, []).append(job)
         return queued, tasks
 
-    def _in_turn(self, session: Session, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
+    def _in_turn(self, framework: Framework, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
         """A job of one queue, then of the next, until nobody is left who could be placed."""
+        session = framework.session
         queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+            framework.queue_key, [session.queue_list[index] for index in sorted(waiting)]
         )
         while queues:
             queue = queues.pop()
             heap = waiting[queue.index]
             if not heap:
                 continue
-            overused = session.overused(queue)
+            overused = framework.overused(queue)
             if overused is not None:
                 for job in heap.rest():
                     session.note(job, "queue", *overused)
@@ -122,106 +126,110 @@ class AllocateAction(Action):
             if session.is_full():
                 return
             job = heap.pop()
-            if self._allocate(session, queue, job, tasks[job.index]) and tasks[job.index]:
+            if self._allocate(framework, queue, job, tasks[job.index]) and tasks[job.index]:
                 heap.push(job)
             queues.push(queue)
 
-    def _second_round(self, session: Session, jobs: dict[int, list[Job]]) -> None:
+    def _second_round(self, framework: Framework, jobs: dict[int, list[Job]]) -> None:
         """Try those that another task of their job was in the way of, where they are not just like one that failed."""
+        session = framework.session
         for index, queued in jobs.items():
             queue = session.queue_list[index]
             found = [job for job in queued if job.hindered and len(job.pending()) > 1]
-            for job in sorted(found, key=session.job_key):
-                others = self._others(session, job) if queue.is_open else []
-                if others and session.overused(queue) is None and not session.is_full():
-                    self._try_others(session, queue, job, others)
+            for job in sorted(found, key=framework.job_key):
+                others = self._others(framework, job) if queue.is_open else []
+                if others and framework.overused(queue) is None and not session.is_full():
+                    self._try_others(framework, queue, job, others)
 
     @staticmethod
-    def _others(session: Session, job: Job) -> list[Task]:
+    def _others(framework: Framework, job: Job) -> list[Task]:
         """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
         tasks = [
             task
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        kinds, failed = session.evaluator.likeness(tasks), set(session.evaluator.likeness(job.failed))
+        kinds, failed = framework.evaluator.likeness(tasks), set(framework.evaluator.likeness(job.failed))
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}
-        ordered = ordered_tasks(session, tasks) if left else []  # the order that they had in the first round
+        ordered = framework.in_task_order(tasks) if left else []  # the order that they had in the first round
         return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 
-    def _try_others(self, session: Session, queue: Queue, job: Job, others: list[Task]) -> None:
-        statement = Statement(session, self.name, job)
-        for sub_job, tasks in units(session, job, others):
+    def _try_others(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
+        statement = framework.statement(self.name, job)
+        for sub_job, tasks in units(framework, job, others):
             save_point = statement.save()
             for task in tasks:
-                if session.allocatable(queue, task) is not None or not place(session, statement, task):
+                if framework.allocatable(queue, task) is not None or not place(framework, statement, task):
                     continue
-                if session.job_ready(job) and (sub_job is None or session.sub_job_ready(sub_job)):
+                if framework.job_ready(job) and (sub_job is None or framework.sub_job_ready(sub_job)):
                     statement.commit()
-                    statement, save_point = Statement(session, self.name, job), 0
-            if sub_job is not None and not session.sub_job_ready(sub_job):
+                    statement, save_point = framework.statement(self.name, job), 0
+            if sub_job is not None and not framework.sub_job_ready(sub_job):
                 statement.undo(save_point)
-        if len(statement) and session.job_pipelined(job):
+        if len(statement) and framework.job_pipelined(job):
             statement.keep()
         else:
             statement.discard()
 
     @classmethod
-    def _keep_promises(cls, session: Session, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
+    def _keep_promises(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
         """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed; those
         that it was freed for last before those whose room went to them."""
-        turn_of = promises_of(session).turn
-        for job, turn in promised_jobs(session, [job for queued in jobs.values() for job in queued]):
+        session = framework.session
+        turn_of = promises_of(framework).turn
+        for job, turn in promised_jobs(framework, [job for queued in jobs.values() for job in queued]):
             left = tasks[job.index]
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
             goes_on = bool(left)
-            while goes_on and session.overused(job.queue) is None and not session.is_full():
-                goes_on = cls._allocate(session, job.queue, job, left) and any(turn_of(task) == turn for task in left)
+            while goes_on and framework.overused(job.queue) is None and not session.is_full():
+                goes_on = cls._allocate(framework, job.queue, job, left) and any(turn_of(task) == turn for task in left)
         for queued in jobs.values():
             queued[:] = [job for job in queued if tasks[job.index]]
 
     @staticmethod
-    def _wanted(session: Session, job: Job) -> list[Task]:
+    def _wanted(framework: Framework, job: Job) -> list[Task]:
         """The tasks of a job that may be placed; why the others, or the whole job, may not is noted."""
+        session = framework.session
         if job.is_pending():
             return []
-        invalid = why_invalid(session, job)
+        invalid = why_invalid(framework, job)
         if invalid is not None:
-            for task in job.unplaceable() if job.is_broken else ():
-                _note_reasons(session, task, session.candidates(task))
+            for task in unplaceable(framework, job) if job.is_broken else ():
+                _note_reasons(session, task, framework.candidates(task))
             session.note(job, "invalid", *invalid)
             return []
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
 
     @classmethod
-    def _allocate(cls, session: Session, queue: Queue, job: Job, tasks: Left) -> bool:
+    def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: Left) -> bool:
         """Place a job's tasks until it is ready; whether that was committed."""
-        statement = Statement(session, cls.name, job)
+        statement = framework.statement(cls.name, job)
         if isinstance(tasks, Worksheet):
-            placed = cls._place_sub_jobs(session, queue, statement, tasks)
-            ready = session.job_ready(job) and cls._hold_waiting(session, statement, tasks.partition, placed)
+            placed = cls._place_sub_jobs(framework, queue, statement, tasks)
+            ready = framework.job_ready(job) and cls._hold_waiting(framework, statement, tasks.partition, placed)
         else:
-            _place_until_ready(session, queue, statement, job, tasks, session.job_ready, needs_more)
-            ready = session.job_ready(job)
+            _place_until_ready(framework, queue, statement, job, tasks, framework.job_ready, needs_more)
+            ready = framework.job_ready(job)
         if ready:
             statement.commit()
             return True
-        if session.job_pipelined(job):
+        if framework.job_pipelined(job):
             statement.keep()
         else:
             statement.discard()
         return False
 
     @staticmethod
-    def _place_sub_jobs(session: Session, queue: Queue, statement: Statement, worksheet: Worksheet) -> list[Task]:
+    def _place_sub_jobs(framework: Framework, queue: Queue, statement: Statement, worksheet: Worksheet) -> list[Task]:
         """Place sub-job after sub-job until the job is ready, each its size or nothing; the tasks that have a place.
 
         One that cannot be placed is not tried again; one that can, and has tasks beyond its size, gets one more a turn.
         """
+        session = framework.session
         job = statement.job
         placed: list[Task] = []
         while worksheet:
@@ -229,15 +237,15 @@ class AllocateAction(Action):
             tried = list(tasks)
             sub_job.failed_roles.clear()
             save_point = statement.save()
-            _place_until_ready(session, queue, statement, sub_job, tasks, session.sub_job_ready, SubJob.needs_more)
-            if not (session.sub_job_ready(sub_job) or session.sub_job_pipelined(sub_job)):
+            _place_until_ready(framework, queue, statement, sub_job, tasks, framework.sub_job_ready, SubJob.needs_more)
+            if not (framework.sub_job_ready(sub_job) or framework.sub_job_pipelined(sub_job)):
                 sub_job.missed = sub_job.min_available + sub_job.margin + sub_job.waiting_count
                 statement.undo(save_point)
             elif statement.save() > save_point:
                 placed += [task for task in tried if task.status != TaskStatus.PENDING]
                 if tasks:
                     worksheet.push(sub_job)
-                if session.job_ready(job):
+                if framework.job_ready(job):
                     break
         known = [why.reason for why in job.why]
         for remark in worksheet.partition.remarks():
@@ -246,19 +254,21 @@ class AllocateAction(Action):
         return placed
 
     @classmethod
-    def _hold_waiting(cls, session: Session, statement: Statement, partition: Partition, placed: list[Task]) -> bool:
+    def _hold_waiting(
+        cls, framework: Framework, statement: Statement, partition: Partition, placed: list[Task]
+    ) -> bool:
         """Keep what sub-jobs have that still wait for room out of what is committed: a sub-job is bound whole.
 
         Whether the job is ready without them; if not, all of it waits.
         """
-        if all(session.sub_job_ready(partition.of(task)) for task in placed):
+        if all(framework.sub_job_ready(partition.of(task)) for task in placed):
             return True
         places = [(task, task.node, task.status) for task in placed]
-        waiting = [not session.sub_job_ready(partition.of(task)) for task in placed]
+        waiting = [not framework.sub_job_ready(partition.of(task)) for task in placed]
         statement.discard()
         _place_again(statement, [place for place, waits in zip(places, waiting, strict=True) if not waits])
-        ready = session.job_ready(statement.job)
-        held = Statement(session, cls.name, statement.job) if ready else statement
+        ready = framework.job_ready(statement.job)
+        held = framework.statement(cls.name, statement.job) if ready else statement
         _place_again(held, [place for place, waits in zip(places, waiting, strict=True) if waits])
         partition.held.append(held)
         if ready:
@@ -275,7 +285,7 @@ def _place_again(statement: Statement, places: list[tuple[Task, int, int]]) -> N
 
 
 def _place_until_ready(
-    session: Session,
+    framework: Framework,
     queue: Queue,
     statement: Statement,
     unit: Unit,
@@ -284,9 +294,10 @@ def _place_until_ready(
     more: Callable[[Unit], bool],
 ) -> None:
     """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
+    session = framework.session
     while tasks:
         task = tasks.popleft()
-        refused = session.allocatable(queue, task)
+        refused = framework.allocatable(queue, task)
         if refused is not None:
             session.note(task.job, "queue", *refused, task=task)
             task.job.hindered |= len(statement) > 0  # else none of the job's own takes up the queue's room
@@ -295,7 +306,7 @@ def _place_until_ready(
             continue
         if task.role and task.role in unit.failed_roles:
             continue
-        if not place(session, statement, task):
+        if not place(framework, statement, task):
             task.job.hindered = True
             unit.failed_roles.add(task.role)
             if not len(statement):  # else it may be the job's own that are in the way
@@ -338,17 +349,18 @@ def _at_gate(session: Session, task: Task) -> Refusal:
     return Refusal("its queue has room for it, and its scheduling gate is being lifted")
 
 
-def place(session: Session, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
+def place(framework: Framework, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
     """Put a task on its best node, now or (``may_wait``) when room is freed there; False, with the reasons noted,
     where none is. Where a plugin refuses that placement the task has none, and no other node is tried."""
-    refused = session.pre_predicate(task)
+    session = framework.session
+    refused = framework.pre_predicate(task)
     if refused is not None:
         session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)
         return False
-    candidates = session.candidates(task)
-    row = session.nominated(task, candidates) if may_wait else None
+    candidates = framework.candidates(task)
+    row = framework.nominated(task, candidates) if may_wait else None
     if row is None:
-        row = session.best_node(task, candidates)
+        row = framework.best_node(task, candidates)
     if row is None:
         _note_reasons(session, task, candidates)
         return False

@@ -6,11 +6,10 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction, is_held, place
 from vcd.scheduling.eviction.idle import take_back
 from vcd.scheduling.framework.action import Action
-from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
 from vcd.scheduling.session.jobs import has_gate
-from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Queue, Task
 
 
@@ -23,39 +22,42 @@ class BackfillAction(Action):
     name = "backfill"
     arguments = (PREDICATE_ERROR_CACHE,)
 
-    def execute(self, session: Session) -> None:
-        AllocateAction.keep_promises(session)
-        take_back(session, lambda task: task.best_effort)
-        for job, tasks in self._pending(session):
+    def execute(self, framework: Framework) -> None:
+        session = framework.session
+        AllocateAction.keep_promises(framework)
+        take_back(framework, lambda task: task.best_effort)
+        for job, tasks in self._pending(framework):
             if session.is_full():
                 return
-            self._place(session, job, tasks)
+            self._place(framework, job, tasks)
 
-    def _place(self, session: Session, job: Job, tasks: list[Task]) -> None:
+    def _place(self, framework: Framework, job: Job, tasks: list[Task]) -> None:
         """Place a job's tasks; what does not make it ready keeps its places only while the job waits for room."""
-        statement = Statement(session, self.name, job)
+        session = framework.session
+        statement = framework.statement(self.name, job)
         for task in tasks:
-            refused = session.allocatable(job.queue, task)
+            refused = framework.allocatable(job.queue, task)
             if refused is not None:
                 session.note(job, "queue", *refused, task=task)
                 continue
             if is_held(session, task, task.gated):
                 continue
-            if place(session, statement, task, may_wait=False) and len(statement) and session.job_ready(job):
+            if place(framework, statement, task, may_wait=False) and len(statement) and framework.job_ready(job):
                 session.commit_kept(job)
                 statement.commit()
-                statement = Statement(session, self.name, job)
-        if len(statement) and session.job_pipelined(job):
+                statement = framework.statement(self.name, job)
+        if len(statement) and framework.job_pipelined(job):
             statement.keep()
         else:
             statement.discard()
 
     @staticmethod
-    def _pending(session: Session) -> list[tuple[Job, list[Task]]]:
+    def _pending(framework: Framework) -> list[tuple[Job, list[Task]]]:
+        session = framework.session
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
         for job in session.jobs_with_pending():
-            if job.is_pending() or why_invalid(session, job) is not None:
+            if job.is_pending() or why_invalid(framework, job) is not None:
                 continue
             wanted = [
                 task
@@ -65,14 +67,14 @@ class BackfillAction(Action):
                 and not is_held(session, task, has_gate(task.shape))
             ]
             if wanted:
-                tasks[job.index] = ordered_tasks(session, wanted)
+                tasks[job.index] = framework.in_task_order(wanted)
                 jobs.setdefault(job.queue.index, []).append(job)
         queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(jobs)]
+            framework.queue_key, [session.queue_list[index] for index in sorted(jobs)]
         )
         result: list[tuple[Job, list[Task]]] = []
         while queues:
-            waiting = PriorityQueue(session.job_key, jobs[queues.pop().index])
+            waiting = PriorityQueue(framework.job_key, jobs[queues.pop().index])
             while waiting:
                 job = waiting.pop()
                 result.append((job, tasks[job.index]))

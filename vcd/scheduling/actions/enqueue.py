@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from vcd.model.status import Phase
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
-from vcd.scheduling.framework.plugin import Refusal
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue
 
@@ -20,7 +21,8 @@ class EnqueueAction(Action):
 
     name = "enqueue"
 
-    def execute(self, session: Session) -> None:
+    def execute(self, framework: Framework) -> None:
+        session = framework.session
         jobs: dict[int, PriorityQueue[Job]] = {}
         pending: dict[int, list[Job]] = {}
         for index in (session.jobs.phase == Phase.PENDING).nonzero()[0].tolist():
@@ -28,27 +30,28 @@ class EnqueueAction(Action):
             if job.is_pending():
                 pending.setdefault(job.queue.index, []).append(job)
         for queue_index, waiting in pending.items():
-            jobs[queue_index] = PriorityQueue(session.job_key, waiting)
+            jobs[queue_index] = PriorityQueue(framework.job_key, waiting)
         queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(jobs)]
+            framework.queue_key, [session.queue_list[index] for index in sorted(jobs)]
         )
         while queues:
             queue = queues.pop()
             if not jobs[queue.index]:
                 continue
-            self._admit(session, jobs[queue.index].pop())
+            self._admit(framework, jobs[queue.index].pop())
             queues.push(queue)
 
     @staticmethod
-    def _admit(session: Session, job: Job) -> None:
+    def _admit(framework: Framework, job: Job) -> None:
+        session = framework.session
         if not may_be_admitted(session, job):
             return
         if job.record.min_resources is not None:
-            rejected = session.job_enqueueable(job)
+            rejected = framework.job_enqueueable(job)
             if rejected is not None:
                 session.note(job, "enqueue", *rejected)
                 return
-        session.job_enqueued(job)
+        framework.job_enqueued(job)
         job.phase = Phase.INQUEUE
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 
 
@@ -19,11 +19,11 @@ class GangPreemptAction(GangEvictionAction):
     name = "gangpreempt"
     why = "preemption"
 
-    def may_take(self, session: Session, queue: Queue) -> bool:
+    def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Jobs of any queue may."""
         return True
 
-    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
         """Any starving job may."""
         return True
 
@@ -31,9 +31,9 @@ class GangPreemptAction(GangEvictionAction):
         """Jobs of lower priority in the same queue."""
         return other.queue is job.queue and other is not job and other.priority < job.priority
 
-    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+    def in_order(self, framework: Framework, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, the job that comes last first."""
         result = by_gain(bundles, need)
-        result.sort(key=lambda bundle: session.job_key(bundle.job), reverse=True)
+        result.sort(key=lambda bundle: framework.job_key(bundle.job), reverse=True)
         result.sort(key=lambda bundle: bundle.whole)
         return result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 
 
@@ -20,13 +20,13 @@ class GangReclaimAction(GangEvictionAction):
     name = "gangreclaim"
     why = "reclaim"
 
-    def may_take(self, session: Session, queue: Queue) -> bool:
+    def may_take(self, framework: Framework, queue: Queue) -> bool:
         """Not for queues that have their share."""
-        return session.overused(queue) is None
+        return framework.overused(queue) is None
 
-    def may_ask(self, session: Session, job: Job, tasks: list[Task]) -> bool:
+    def may_ask(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
         """Whether the queue stays within its share with all of the tasks."""
-        return session.preemptive(job.queue, tasks) is None
+        return framework.preemptive(job.queue, tasks) is None
 
     def may_go(self, other: Job, job: Job) -> bool:
         """Jobs of other queues that are reclaimable."""
@@ -36,9 +36,9 @@ class GangReclaimAction(GangEvictionAction):
         """Running tasks."""
         return task.status == TaskStatus.RUNNING
 
-    def in_order(self, session: Session, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+    def in_order(self, framework: Framework, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
         """Spare tasks before whole jobs, queues in the order in which they give."""
         result = by_gain(bundles, need)
-        session.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
+        framework.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
         result.sort(key=lambda bundle: bundle.whole)
         return result

@@ -15,10 +15,11 @@ from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.framework.worksheet import is_whole, units
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import is_whole, units
 from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import seconds_of
 
@@ -55,48 +56,52 @@ class PreemptAction(Action):
         Argument("maxCandidateNodesAbsolute", "int", 100, "The most nodes to compare.", minimum=1),
     )
 
-    def execute(self, session: Session) -> None:
-        AllocateAction.keep_promises(session)
-        starving = starving_jobs(session)
-        for job, _ in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+    def execute(self, framework: Framework) -> None:
+        session = framework.session
+        AllocateAction.keep_promises(framework)
+        starving = starving_jobs(framework)
+        for job, _ in promised_jobs(framework, [job for jobs in starving.values() for job in jobs]):
             if not session.is_full():
-                self._between_jobs(session, job)
+                self._between_jobs(framework, job)
         queues: PriorityQueue[Queue] = PriorityQueue(
-            session.queue_key, [session.queue_list[index] for index in sorted(starving)]
+            framework.queue_key, [session.queue_list[index] for index in sorted(starving)]
         )
         while queues:
             queue = queues.pop()
-            jobs = PriorityQueue(session.job_key, starving[queue.index])
+            jobs = PriorityQueue(framework.job_key, starving[queue.index])
             while jobs:
                 if session.is_full():
                     return
-                self._between_jobs(session, jobs.pop())
+                self._between_jobs(framework, jobs.pop())
             for job in starving[queue.index]:
-                self._within(session, job)
+                self._within(framework, job)
 
-    def _between_jobs(self, session: Session, job: Job) -> None:
-        statement = Statement(session, self.name, job)
+    def _between_jobs(self, framework: Framework, job: Job) -> None:
+        statement = framework.statement(self.name, job)
         make_wait(
-            session, statement, lambda: partial(self._take, session, statement, self._room(session, job, within=False))
+            framework,
+            statement,
+            lambda: partial(self._take, framework, statement, self._room(framework, job, within=False)),
         )
 
-    def _within(self, session: Session, job: Job) -> None:
-        for sub_job, tasks in units(session, job, wanting_tasks(session, job)):
-            room = self._room(session, job, within=True)
-            statement = Statement(session, self.name, job)
+    def _within(self, framework: Framework, job: Job) -> None:
+        for sub_job, tasks in units(framework, job, wanting_tasks(framework, job)):
+            room = self._room(framework, job, within=True)
+            statement = framework.statement(self.name, job)
             for task in tasks:
-                taken = self._take(session, statement, room, task)
-                is_part = sub_job is not None and not is_whole(session, sub_job)
-                if not taken or not (is_part or session.job_pipelined(job)):
+                taken = self._take(framework, statement, room, task)
+                is_part = sub_job is not None and not is_whole(framework, sub_job)
+                if not taken or not (is_part or framework.job_pipelined(job)):
                     statement.discard()
                     return
                 if not is_part:
                     statement.commit()
-                    statement = Statement(session, self.name, job)
+                    statement = framework.statement(self.name, job)
             statement.discard()
 
     @staticmethod
-    def _room(session: Session, job: Job, *, within: bool) -> Room:
+    def _room(framework: Framework, job: Job, *, within: bool) -> Room:
+        session = framework.session
         placed = placed_tasks(session)
         jobs = session.job_of_row[placed.rows]
         if within:
@@ -108,15 +113,16 @@ class PreemptAction(Action):
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within
 
-        return Room(session, job, "preemptable", promise, may, f"preemption for {job.key} of queue {job.queue.name}")
+        return Room(framework, job, "preemptable", promise, may, f"preemption for {job.key} of queue {job.queue.name}")
 
-    def _take(self, session: Session, statement: Statement, room: Room, task: Task) -> bool:
+    def _take(self, framework: Framework, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""
-        if not may_preempt(task) or session.pre_predicate(task) is not None:
+        session = framework.session
+        if not may_preempt(task) or framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # as Volcano, comparing starts with victims; what these leave is used before more of them go
-        looks = not compares or len(statement) or session.statements or is_promised(session, task)
+        looks = not compares or len(statement) or session.statements or is_promised(framework, task)
         vacant = room.vacant(task) if looks else None
         if vacant is not None:
             return statement.pipeline(task, vacant)

@@ -12,6 +12,7 @@ from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateActio
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Queue, Task
@@ -29,20 +30,21 @@ class ReclaimAction(Action):
     name = "reclaim"
     arguments = (PREDICATE_ERROR_CACHE,)
 
-    def execute(self, session: Session) -> None:
-        AllocateAction.keep_promises(session)
-        for job in jobs_in_turn(session, lambda queue: session.overused(queue) is None):
-            self._reclaim(session, job)
+    def execute(self, framework: Framework) -> None:
+        AllocateAction.keep_promises(framework)
+        for job in jobs_in_turn(framework, lambda queue: framework.overused(queue) is None):
+            self._reclaim(framework, job)
 
-    def _reclaim(self, session: Session, job: Job) -> None:
-        statement = Statement(session, self.name, job)
-        make_wait(session, statement, lambda: self._search(session, statement))
+    def _reclaim(self, framework: Framework, job: Job) -> None:
+        statement = framework.statement(self.name, job)
+        make_wait(framework, statement, lambda: self._search(framework, statement))
 
-    def _search(self, session: Session, statement: Statement) -> Callable[[Task], None]:
+    def _search(self, framework: Framework, statement: Statement) -> Callable[[Task], None]:
         """What lets a task of a job wait where it can."""
+        session = framework.session
         job = statement.job
         room = Room(
-            session,
+            framework,
             job,
             "reclaimable",
             placed_tasks(session).kept_promise(
@@ -54,18 +56,18 @@ class ReclaimAction(Action):
         nodes: dict[Hashable, list[int]] = {}
 
         def take(task: Task) -> None:
-            if not may_preempt(task) or session.preemptive(job.queue, [task]) is not None:
+            if not may_preempt(task) or framework.preemptive(job.queue, [task]) is not None:
                 return
-            if session.pre_predicate(task) is None:
+            if framework.pre_predicate(task) is None:
                 kind = room.kind(task)
                 if kind not in nodes or room.moves(task):
                     nodes[kind] = _in_seeded_order(session, room.hopeful(task))
-                self._take(session, statement, room, task, nodes[kind])
+                self._take(framework, statement, room, task, nodes[kind])
 
         return take
 
     @staticmethod
-    def _take(session: Session, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
+    def _take(framework: Framework, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
         """Let a task wait where nobody has to go, else on the last of ``nodes`` that gives; those that have nothing for
         it are taken off."""
         vacant = room.vacant(task)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import placed_tasks
 from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Task
@@ -21,12 +22,13 @@ class ShuffleAction(Action):
 
     name = "shuffle"
 
-    def execute(self, session: Session) -> None:
+    def execute(self, framework: Framework) -> None:
+        session = framework.session
         statements: dict[int, Statement] = {}
-        for victim in session.victim_tasks(list(_running(session))):
+        for victim in framework.victim_tasks(list(_running(session))):
             statement = statements.get(victim.job.index)
             if statement is None:
-                statement = statements[victim.job.index] = Statement(session, self.name, victim.job)
+                statement = statements[victim.job.index] = framework.statement(self.name, victim.job)
             statement.evict(victim, "shuffle")
         for index in sorted(statements):
             statements[index].commit()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from vcd.model.objects import Pod, PodDisruptionBudget
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.plugin import Allowance, Refusal
+from vcd.scheduling.framework.victims import Allowance
+from vcd.scheduling.session.reasons import Refusal
 
 if TYPE_CHECKING:
     from vcd.scheduling.session.session import Session

@@ -8,33 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vcd.scheduling.session.session import Session
     from vcd.scheduling.session.views import Task
 
     Waits = list[tuple[Statement, Task]]
 
 
-def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
+def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
     """Make tasks pending again that wait for idle room though their job could go on with it.
 
     ``is_mine`` says which tasks the action places. Where others evicted something, tasks that mind where pods are
     wait for the next session: who is leaving is in their way until then.
     """
+    session = framework.session
     jobs: dict[int, Waits] = {}
     evicted = [task for statement in session.statements for task in statement.evicted()]
     for statement in session.statements:
         for task in statement.waiting():
-            if not is_mine(task) or (evicted and session.evaluator.moves(task, evicted)):
+            if not is_mine(task) or (evicted and framework.evaluator.moves(task, evicted)):
                 continue
             if session.nodes.has_room(task.node, task.floor):
                 jobs.setdefault(statement.job.index, []).append((statement, task))
     for index in sorted(jobs):
-        if not _is_ready_with(session, jobs[index]):
+        if not _is_ready_with(framework, jobs[index]):
             continue
         for statement, task in jobs[index]:
             statement.withdraw(task)
@@ -42,14 +43,14 @@ def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
                 session.statements.remove(statement)
 
 
-def _is_ready_with(session: Session, waits: Waits) -> bool:
+def _is_ready_with(framework: Framework, waits: Waits) -> bool:
     """Whether a job could be bound if those of its tasks that wait for idle room had it; nothing changes."""
     job = waits[0][1].job
-    trial = Statement(session, "", job)
+    trial = framework.statement("", job)
     places = [(statement, task, task.node, statement.withdraw(task)) for statement, task in waits]
     for _, task, node, _ in places:
         trial.allocate(task, node)
-    ready = session.job_ready(job)
+    ready = framework.job_ready(job)
     trial.discard()
     for statement, task, node, position in reversed(places):
         statement.wait_again(task, node, position)

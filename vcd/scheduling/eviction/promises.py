@@ -7,9 +7,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import Framework
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
     from vcd.scheduling.session.views import Job, Task
 
 
@@ -19,8 +19,9 @@ class Promises:
     A best-effort task is not among them: it needs no room that could be kept.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+        session = self._session = framework.session
         self.given_out = False
         """Whether allocate gave the room out in this session, or somebody before it did."""
         self._turns: dict[int, int] = {}
@@ -63,30 +64,33 @@ class Promises:
         return (
             node is not None
             and session.nodes.will_have_room(node, task.floor)
-            and session.pre_predicate(task) is None
-            and session.candidates(task).passes(node)
+            and self._framework.pre_predicate(task) is None
+            and self._framework.candidates(task).passes(node)
         )
 
 
-def promises_of(session: Session) -> Promises:
+def promises_of(framework: Framework) -> Promises:
     """The session's promises."""
-    return session.service(Promises, lambda: Promises(session))
+    session = framework.session
+    return session.provided(Promises, lambda: Promises(framework))
 
 
-def is_promised(session: Session, task: Task) -> bool:
+def is_promised(framework: Framework, task: Task) -> bool:
     """Whether a pending task is nominated to a node that is there and takes it, now or when room is freed."""
-    return bool(session.snapshot.nominated) and promises_of(session).turn(task) is not None
+    session = framework.session
+    return bool(session.snapshot.nominated) and promises_of(framework).turn(task) is not None
 
 
-def promised_jobs(session: Session, jobs: Iterable[Job]) -> Iterator[tuple[Job, int]]:
+def promised_jobs(framework: Framework, jobs: Iterable[Job]) -> Iterator[tuple[Job, int]]:
     """Those of the jobs that hold such a promise, with its turn: the last made first, of one session queue by queue.
 
     A job comes once for each of its turns, while it can still have some of the room.
     """
+    session = framework.session
     if not session.snapshot.nominated:
         return
-    promises = promises_of(session)
-    found = [(-turn, job.queue.index, session.job_key(job), job) for job in jobs for turn in promises.turns(job)]
+    promises = promises_of(framework)
+    found = [(-turn, job.queue.index, framework.job_key(job), job) for job in jobs for turn in promises.turns(job)]
     for turn, _, _, job in sorted(found, key=itemgetter(0, 1, 2)):
         if promises.holds(job, -turn):
             yield job, -turn

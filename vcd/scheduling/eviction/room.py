@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.framework import Framework
 from vcd.state.sums import sums_by
 
 if TYPE_CHECKING:
-    from vcd.scheduling.framework.victims import Leave
+    from vcd.scheduling.framework.victims import Victims
     from vcd.scheduling.search.candidates import Candidates
     from vcd.scheduling.session.nodes import Ints
     from vcd.scheduling.session.session import Session
@@ -107,7 +108,7 @@ class PlacedTasks:
 
 def placed_tasks(session: Session) -> PlacedTasks:
     """The session's index of placed tasks."""
-    return session.service(PlacedTasks, lambda: PlacedTasks(session))
+    return session.provided(PlacedTasks, lambda: PlacedTasks(session))
 
 
 def immune_rows(session: Session) -> frozenset[int]:
@@ -130,16 +131,17 @@ def may_preempt(task: Task) -> bool:
     return task.shape.spec.preemption_policy != NEVER
 
 
-def fits_on(session: Session, task: Task, node: int, candidates: Candidates) -> bool:
+def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates) -> bool:
     """Whether a task could be on a node as things are now: its queue, the node's coming room, every predicate."""
+    session = framework.session
     return (
         session.nodes.will_have_room(node, task.floor)
-        and session.allocatable(task.job.queue, task) is None
+        and framework.allocatable(task.job.queue, task) is None
         and candidates.passes_on(node)
     )
 
 
-def who_goes(task: Task, room: Ints, ask: Callable[[], Leave], *, enough: bool = False) -> tuple[list[Task], Leave]:
+def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool = False) -> tuple[list[Task], Victims]:
     """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
     no room comes of it. ``ask`` puts the question to the plugins anew. Where room lacks, no more than make ``enough``
     of it, if that is asked for.
@@ -171,7 +173,7 @@ def _with(room: Ints, victims: list[Task]) -> Ints:
     return room
 
 
-def _going_together(task: Task, room: Ints, leave: Leave, victims: list[Task], enough: bool) -> list[Task]:
+def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task], enough: bool) -> list[Task]:
     """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
     lacks, then the others, since who brings no room may be in the way of a predicate (Volcano #4918).
 
@@ -209,13 +211,14 @@ class Room:
     places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(self, session: Session, job: Job, point: str, promise: Ints, may: May, why: str) -> None:
-        self.session = session
+    def __init__(self, framework: Framework, job: Job, point: str, promise: Ints, may: May, why: str) -> None:
+        self.framework = framework
+        self.session = framework.session
         self.job = job
         self.point = point
         self.why = why
         self._may = may
-        self._placed = placed_tasks(session)
+        self._placed = placed_tasks(framework.session)
         self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
@@ -231,34 +234,34 @@ class Room:
             room = self.session.nodes.usage.future_idle
             room += self._promise
             mask &= (room >= task.floor[:, None]).all(axis=0)
-            if self.session.allocatable(task.job.queue, task) is not None:
+            if self.framework.allocatable(task.job.queue, task) is not None:
                 mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
             self._hopeful[kind] = mask
         return mask
 
     def kind(self, task: Task) -> Hashable:
         """What tasks have in common that find the same nodes."""
-        return self.session.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
+        return self.framework.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
-        return self.session.evaluator.moves(task)
+        return self.framework.evaluator.moves(task)
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
         session = self.session
-        if session.allocatable(task.job.queue, task) is not None:
+        if self.framework.allocatable(task.job.queue, task) is not None:
             return None
         candidates = self.candidates(task)
         if not (session.nodes.with_room(task.floor) & candidates.static.mask).any():
             return None  # a full cluster, the usual case here, costs no ratings
-        row = session.nominated(task, candidates)
-        return session.best_node(task, candidates) if row is None else row
+        row = self.framework.nominated(task, candidates)
+        return self.framework.best_node(task, candidates) if row is None else row
 
     def candidates(self, task: Task) -> Candidates:
         """The table of a task's class, kept while the same task is tried."""
         if self._candidates is None or self._candidates[0] is not task:
-            self._candidates = (task, self.session.candidates(task))
+            self._candidates = (task, self.framework.candidates(task))
         return self._candidates[1]
 
     def offered(self, task: Task, node: int) -> list[Task]:
@@ -266,17 +269,17 @@ class Room:
         tasks = [other for other in self._placed.on_node(node) if self._may(other)]
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
-        return self.session.in_victim_order(tasks, task.job.queue)
+        return self.framework.in_victim_order(tasks, task.job.queue)
 
     def fits(self, task: Task, node: int) -> bool:
         """Whether a task could be on a node as things are now."""
-        return fits_on(self.session, task, node, self.candidates(task))
+        return fits_on(self.framework, task, node, self.candidates(task))
 
     def _fits_already(self, task: Task, node: int) -> bool:
         """``fits``, for all nodes at once while nothing is placed or evicted: most of them are looked at in vain."""
         session = self.session
         if self._fitting is None or self._fitting[0] is not task:
-            refused = session.allocatable(task.job.queue, task) is not None
+            refused = self.framework.allocatable(task.job.queue, task) is not None
             mask = np.zeros(len(session.nodes), np.bool_) if refused else self._fitting_nodes(task)
             self._fitting = task, session.changes, mask
         _, since, mask = self._fitting
@@ -298,8 +301,8 @@ class Room:
         session = self.session
         room = session.nodes.usage.room_of(node)
 
-        def ask() -> Leave:
-            return session.leave(self.point, task, offered)
+        def ask() -> Victims:
+            return self.framework.victims(self.point, task, offered)
 
         going, _ = who_goes(task, room, ask, enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)

@@ -7,35 +7,37 @@ from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.promises import promised_jobs
-from vcd.scheduling.framework.order import PriorityQueue, ordered_tasks
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
-from vcd.scheduling.session.subjobs import is_whole, units
+from vcd.scheduling.framework.worksheet import is_whole, units, whole_with
 
 if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
     from vcd.scheduling.session.statement import Statement
     from vcd.scheduling.session.views import Job, Queue, Task
 
 
-def starving_jobs(session: Session) -> dict[int, list[Job]]:
+def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
     """Admitted, valid, starving jobs of open queues, by the queue's index."""
+    session = framework.session
     found: dict[int, list[Job]] = {}
     for job in session.jobs_with_pending():
         if job.is_pending() or not job.queue.is_open:
             continue
-        if session.job_starving(job) and why_invalid(session, job) is None:
+        if framework.job_starving(job) and why_invalid(framework, job) is None:
             found.setdefault(job.queue.index, []).append(job)
     return found
 
 
-def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
+def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
     """Starving jobs, the first to be served first: those for which room was made already, then all of one queue, then
     those of the next that ``may_take``, until the session has as many placements as one may make."""
-    starving = starving_jobs(session)
-    yield from _promised(session, starving, may_take)
-    waiting = {index: PriorityQueue(session.job_key, jobs) for index, jobs in starving.items()}
+    session = framework.session
+    starving = starving_jobs(framework)
+    yield from _promised(framework, starving, may_take)
+    waiting = {index: PriorityQueue(framework.job_key, jobs) for index, jobs in starving.items()}
     queues: PriorityQueue[Queue] = PriorityQueue(
-        session.queue_key, [session.queue_list[index] for index in sorted(waiting)]
+        framework.queue_key, [session.queue_list[index] for index in sorted(waiting)]
     )
     while queues:
         queue = queues.pop()
@@ -47,52 +49,53 @@ def jobs_in_turn(session: Session, may_take: Callable[[Queue], bool]) -> Iterato
             yield waiting[queue.index].pop()
 
 
-def _promised(session: Session, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:
+def _promised(framework: Framework, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:
     """Those that take up the room that was made for them before anybody else can."""
-    for job, _ in promised_jobs(session, [job for jobs in starving.values() for job in jobs]):
+    session = framework.session
+    for job, _ in promised_jobs(framework, [job for jobs in starving.values() for job in jobs]):
         if may_take(job.queue) and not session.is_full():
             yield job
 
 
-def wanting_tasks(session: Session, job: Job) -> list[Task]:
+def wanting_tasks(framework: Framework, job: Job) -> list[Task]:
     """A job's pending tasks that no gate holds and whose sub-jobs can be whole, the first to be placed first."""
     tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
     if job.partition is not None:
-        tasks = job.partition.whole_with(session, tasks)
-    return ordered_tasks(session, tasks)
+        tasks = whole_with(framework, job.partition, tasks)
+    return framework.in_task_order(tasks)
 
 
 Search = Callable[[], Callable[["Task"], object]]
 """Begins a search for room, and gives what finds a task's place in it."""
 
 
-def make_wait(session: Session, statement: Statement, search: Search) -> None:
+def make_wait(framework: Framework, statement: Statement, search: Search) -> None:
     """Let a job's tasks wait where ``search`` finds room, and commit that where the job may wait for it; else it costs
     nobody anything. Where its tasks are in each other's way, those of roles that miss their minimum come first."""
     job = statement.job
-    tasks = wanting_tasks(session, job)
-    _find_places(session, statement, tasks, search)
-    if len(statement) and job.minds_roles and not session.job_pipelined(job):
+    tasks = wanting_tasks(framework, job)
+    _find_places(framework, statement, tasks, search)
+    if len(statement) and job.minds_roles and not framework.job_pipelined(job):
         statement.discard()
         missing_first = sorted(tasks, key=lambda task: not job.misses(task.role))
         if missing_first != tasks:
-            _find_places(session, statement, missing_first, search)
-    if session.job_pipelined(job):
+            _find_places(framework, statement, missing_first, search)
+    if framework.job_pipelined(job):
         statement.commit()
     else:
         statement.discard()
 
 
-def _find_places(session: Session, statement: Statement, wanting: list[Task], search: Search) -> None:
+def _find_places(framework: Framework, statement: Statement, wanting: list[Task], search: Search) -> None:
     """Find places for a job's tasks, one after the other, until it starves no more; each sub-job has its size or none,
     and what it gave back is found anew for the next."""
     job = statement.job
-    for sub_job, tasks in units(session, job, wanting):
+    for sub_job, tasks in units(framework, job, wanting):
         take = search()
         save_point = statement.save()
         for task in tasks:
-            if not session.job_starving(job) and (sub_job is None or is_whole(session, sub_job)):
+            if not framework.job_starving(job) and (sub_job is None or is_whole(framework, sub_job)):
                 break
             take(task)
-        if sub_job is not None and not is_whole(session, sub_job):
+        if sub_job is not None and not is_whole(framework, sub_job):
             statement.undo(save_point)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
+from vcd.scheduling.framework.framework import Framework
 
 
 class Action:
@@ -22,6 +20,6 @@ class Action:
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments
 
-    def execute(self, session: Session) -> None:
-        """Do the action's work on the session."""
+    def execute(self, framework: Framework) -> None:
+        """Do the action's work on the framework's session."""
         raise NotImplementedError

@@ -1,21 +1,24 @@
-"""What a session asks its plugins, point by point and tier by tier."""
+"""The plugins of a session, and what actions ask them, point by point and tier by tier."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from vcd.model.events import VolumeChoice, by_key
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.order import ordered_tasks
-from vcd.scheduling.framework.plugin import Plugin, Predicate, Refusal, Score, VictimsAnswer, Vote
-from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, VICTIM_POINTS
-from vcd.scheduling.framework.victims import Leave
-
-if TYPE_CHECKING:
-    from vcd.scheduling.search.candidates import Candidates
-    from vcd.scheduling.session.subjobs import SubJob
-    from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, VICTIM_POINTS, Vote
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.victims import Victims, VictimsAnswer
+from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.search.parts import Predicate, Score
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Hooks, Statement
+from vcd.scheduling.session.subjobs import SubJob
+from vcd.scheduling.session.views import Job, Queue, Task
 
 P = TypeVar("P", Predicate, Score)
 S = TypeVar("S")
@@ -23,14 +26,25 @@ Method = Callable[..., Any]
 """A plugin's method for a point, as the framework calls it."""
 
 
-class Questions:
+class Framework:
     """The plugins of a session, and one method for each thing that actions want to know of them.
 
     Within a tier plugins are opened, asked and closed in the order of their names, whatever their order in the file is,
-    but at the points that are about order (``IN_CONFIGURED_ORDER``).
+    but at the points that are about order (``IN_CONFIGURED_ORDER``). ``evaluator`` is the search over their predicates
+    and scores; ``memory`` what it knows from earlier sessions. ``mark`` is told "open/PLUGIN" as each was opened.
     """
 
-    def __init__(self, plugins: Sequence[Sequence[tuple[Any, Plugin]]], watch: guard.Watch | None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        policy: Policy,
+        plugins: Sequence[Sequence[tuple[Any, Plugin]]],
+        memory: Memory,
+        watch: guard.Watch | None = None,
+        mark: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.session = session
+        self.policy = policy
         by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
         self.plugins = [plugin for tier in by_name for _, plugin in tier]
         self._methods = {
@@ -41,18 +55,27 @@ class Questions:
         self._protecting = {
             point: [method for method in self._flat[point] if _plugin(method).protects] for point in VICTIM_POINTS
         }
-        self.handlers = (self._flat["on_allocate"], self._flat["on_deallocate"])
+        session.hooks = Hooks(
+            [(owner(method), method) for method in self._flat["on_allocate"]],
+            self._flat["on_deallocate"],
+            self._pre_bind,
+            self._bind_annotations,
+        )
+        session.provide(self)
+        for plugin in self.plugins:
+            mark("open")
+            guard.open_plugin(plugin, session, watch)
+            mark(f"open/{plugin.name}")
+        self.evaluator = session.provide(Evaluator(session, self._predicates(), self._scores(), memory))
 
     def answering(self, point: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
         """Who is asked at a point, tier by tier: each plugin, and its method as the session calls it."""
         return [[(_plugin(method), method) for method in tier] for tier in self._methods[point]]
 
-    def predicates(self) -> list[Predicate]:
-        """All predicates, each with its plugin's name."""
+    def _predicates(self) -> list[Predicate]:
         return [_owned(part, method) for method in self._flat["predicates"] for part in method()]
 
-    def scores(self) -> list[Score]:
-        """All scores, each with its plugin's name."""
+    def _scores(self) -> list[Score]:
         points = ("node_order", "batch_node_order")
         return [_owned(part, method) for point in points for method in self._flat[point] for part in method()]
 
@@ -170,11 +193,7 @@ class Questions:
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    def victims(self, point: str, asker: Any, tasks: list[Task]) -> list[Task]:
-        """Which of ``tasks``, given in the order in which they would go, may go together; see ``leave``."""
-        return self.leave(point, asker, tasks).together()
-
-    def leave(self, point: str, asker: Any, tasks: list[Task]) -> Leave:
+    def victims(self, point: str, asker: Any, tasks: list[Task]) -> Victims:
         """Who of ``tasks``, given in the order in which they would go, may go for ``asker``.
 
         ``point`` is preemptable, reclaimable or unified_evictable. All plugins of a tier that have an opinion, and
@@ -183,10 +202,10 @@ class Questions:
         """
         protecting = self._protecting[point]
         for tier in self._methods[point] if tasks else ():
-            found = leave_of_tier(tier, protecting, point, asker, tasks)
+            found = victims_of_tier(tier, protecting, point, asker, tasks)
             if found.tasks:
                 return found
-        return Leave(())
+        return Victims(())
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
         """Which of ``tasks`` plugins want gone of themselves: all that the first tier names of whom anybody may go.
@@ -195,25 +214,29 @@ class Questions:
             named = _named(tier, tasks)
             if not named:
                 continue
-            free = Leave(tasks, self._kept_by_protection(tasks)).tasks
-            left = self.let_go(_named(tier, free) if len(free) < len(tasks) else named)
+            free = Victims(tasks, self._kept_by_protection(tasks)).tasks
+            left = self.unprotected(_named(tier, free) if len(free) < len(tasks) else named)
             if left:
                 return left
         return []
 
-    def let_go(self, tasks: list[Task]) -> list[Task]:
+    def unprotected(self, tasks: list[Task]) -> list[Task]:
         """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
-        return Leave(tasks, self._kept_by_protection(tasks)).together()
+        return Victims(tasks, self._kept_by_protection(tasks)).together()
 
-    def _kept_by_protection(self, tasks: list[Task]) -> Iterator[tuple[Plugin, VictimsAnswer]]:
+    def _kept_by_protection(self, tasks: list[Task]) -> Iterator[tuple[str, VictimsAnswer]]:
         return _protections(self._protecting["unified_evictable"], "victim_tasks", None, tasks)
+
+    def in_task_order(self, tasks: list[Task]) -> list[Task]:
+        """Tasks of one job, the first to be placed first."""
+        return ordered_tasks(self.task_plugin_key, tasks)
 
     def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:
         """Tasks in the order in which they go for a task of ``queue``: queues by the plugins' order of victim queues
         (else the last served first), then the job that comes last, then the task that comes last."""
         if len(tasks) < 2:
             return tasks
-        result = ordered_tasks(self, tasks)
+        result = self.in_task_order(tasks)
         result.reverse()
         if len({task.job.index for task in result}) > 1:
             result.sort(key=lambda task: self.job_plugin_key(task.job), reverse=True)
@@ -230,6 +253,14 @@ class Questions:
 
     # --- placing ----------------------------------------------------------------------------------------------------
 
+    def statement(self, action: str, job: Job) -> Statement:
+        """A new statement of an action on behalf of a job."""
+        return Statement(self.session, action, job)
+
+    def candidates(self, task: Task) -> Candidates:
+        """Where tasks like this one can go."""
+        return self.evaluator.table(task)
+
     def best_node(self, task: Task, candidates: Candidates) -> int | None:
         """The row of the best node for a task, None when none passes; a plugin's own choice comes first."""
         if self._flat["best_node"]:
@@ -240,31 +271,39 @@ class Questions:
                     return row
         return candidates.best()
 
-    def pre_bind(self, task: Task, row: int) -> tuple[VolumeChoice, ...]:
-        """What is to be done for a task before it is bound to the node it was placed on."""
+    def nominated(self, task: Task, candidates: Candidates) -> int | None:
+        """The node that an earlier preemption made room on for a task, where it still passes."""
+        row = self.session.nominated_node(task)
+        return row if row is not None and candidates.passes(row) else None
+
+    def _pre_bind(self, task: Task, row: int) -> tuple[VolumeChoice, ...]:
         return tuple([choice for method in self._flat["pre_bind"] for choice in method(task, row)])
 
-    def bind_annotations(self, task: Task, row: int) -> dict[str, str]:
-        """What a task's pod gets as annotations with its bind to the node it was placed on."""
+    def _bind_annotations(self, task: Task, row: int) -> dict[str, str]:
         methods = self._flat["bind_annotations"]
         return by_key({key: text for method in methods for key, text in method(task, row).items()}) if methods else {}
 
 
-def leave_of_tier(
+def framework_of(session: Session) -> Framework:
+    """The plugins of a session that has some."""
+    return session.provided(Framework)
+
+
+def victims_of_tier(
     tier: Iterable[Method], protecting: Iterable[Method], point: str, asker: Any, tasks: list[Task]
-) -> Leave:
+) -> Victims:
     """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
-    answers = [(_plugin(method), answer) for method in tier if (answer := method(asker, tasks)) is not None]
+    answers = [(owner(method), answer) for method in tier if (answer := method(asker, tasks)) is not None]
     if not answers:
-        return Leave(())
+        return Victims(())
     others = [method for method in protecting if method not in tier]
-    return Leave(tasks, (*answers, *_protections(others, point, asker, tasks)))
+    return Victims(tasks, (*answers, *_protections(others, point, asker, tasks)))
 
 
 def _protections(
     methods: Iterable[Method], point: str, asker: Any, tasks: list[Task]
-) -> Iterator[tuple[Plugin, VictimsAnswer]]:
-    return ((_plugin(method), _plugin(method).unprotected(point, asker, tasks)) for method in methods)
+) -> Iterator[tuple[str, VictimsAnswer]]:
+    return ((owner(method), _plugin(method).unprotected(point, asker, tasks)) for method in methods)
 
 
 def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:

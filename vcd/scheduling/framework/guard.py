@@ -9,43 +9,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.plugin import (
-    Allowance,
-    Depends,
-    Mask,
-    Plugin,
-    Predicate,
-    Problem,
-    Refusal,
-    Score,
-    Scores,
-    VictimsAnswer,
-    Vote,
-    tells_kinds,
-)
+from vcd.scheduling.framework.arguments import ArgumentValues
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Usage
-
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.action import Action
-    from vcd.scheduling.framework.arguments import ArgumentValues
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 T = TypeVar("T", bound=np.generic)
 Check = Callable[..., Any]
 """Called with an answer and what was asked; gives the answer as the framework takes it, or calls `_expected`."""
 
-PASSED_OVER = "(not supported)"
-"""Under this name ``session.problems`` holds what no plugin says, but that there is none for it."""
 LARGEST_POINTS = 1e9
 """A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
 _SHOWN = 200
@@ -79,7 +63,7 @@ class Nonsense(ValueError):
         self.in_words = f"expected {expected} at {point}, got {given}"
 
 
-class _Unexpected(Exception):
+class Unexpected(Exception):
     """What a check raises."""
 
 
@@ -122,8 +106,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _expected(what: str, answer: object) -> NoReturn:
-    raise _Unexpected(what, _shown(answer))
+def expected(what: str, answer: object) -> NoReturn:
+    raise Unexpected(what, _shown(answer))
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------
@@ -150,7 +134,7 @@ class Gate:
         try:
             answer = method(*given)
             return answer if check is None else check(answer, *asked)
-        except _Unexpected as wrong:
+        except Unexpected as wrong:
             raise Nonsense(self.name, point, *wrong.args) from None
         except (StopIteration, StopAsyncIteration) as error:  # a generator of ours would turn it into another error
             raise Nonsense(self.name, point, "an answer", _shown(error)) from error
@@ -220,91 +204,6 @@ def close_plugin(plugin: Plugin, session: Session, watch: Watch | None) -> None:
         Gate(plugin.name, watch).ask("close", None, (), plugin.close, session)
 
 
-def execute(kind: type[Action], arguments: ArgumentValues, session: Session, watch: Watch | None) -> None:
-    """Run an action. One that is not ours has to leave every node within its room, and tasks on nodes that exist."""
-    if is_asked_directly(kind):
-        kind(arguments).execute(session)
-        return
-    before = _Before(session)
-    Gate(action_name(kind.name), watch).ask("execute", before.compare, (), lambda: kind(arguments).execute(session))
-
-
-def take_gauges(session: Session, watch: Watch | None) -> None:
-    """Ask the plugins that are not ours for their gauges now, in the thread that decides.
-
-    They are in ``session.gauges`` then, or the error in their place: gauges decide nothing. Raises Interrupted.
-    """
-    for plugin in session.plugins:
-        if not is_asked_directly(type(plugin)):
-            gate = Gate(plugin.name, watch)
-            try:
-                session.gauges[plugin.name] = gate.ask("gauges", _every, (), plugin.gauges)
-            except Exception as error:  # noqa: BLE001 - whatever it raises
-                session.gauges[plugin.name] = error
-
-
-def take_problems(session: Session, watch: Watch | None) -> None:
-    """Ask all plugins what they find misconfigured, in the thread that decides, and tell what is passed over.
-
-    It is in ``session.problems`` then, or the error in its place: problems decide nothing. Raises Interrupted.
-    """
-    passed_over = tuple(_passed_over(session))
-    if passed_over:
-        session.problems[PASSED_OVER] = passed_over
-    for plugin in session.plugins:
-        try:
-            if is_asked_directly(type(plugin)):
-                session.problems[plugin.name] = tuple(plugin.problems())
-            else:
-                gate = Gate(plugin.name, watch)
-                session.problems[plugin.name] = gate.ask("problems", _problems, (), plugin.problems)
-        except Exception as error:  # noqa: BLE001 - whatever it raises
-            session.problems[plugin.name] = error
-
-
-def _passed_over(session: Session) -> Iterator[Problem]:
-    """What groups and queues ask for that is not supported, and that nobody has to wait for."""
-    snapshot = session.snapshot
-    for key, group in snapshot.groups.items():
-        if group.passed_over:
-            yield from (Problem("PodGroup", key, words) for words in group.passed_over)
-    for key, queue in snapshot.queues.items():
-        yield from (Problem("Queue", key, words) for words in queue.passed_over)
-
-
-class _Before:
-    """A session as an action found it, to be compared with how it left it."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._idle = session.nodes.usage.idle.copy()
-        self._moves = len(session.moves)
-        self._statements = len(session.statements)
-
-    def compare(self, answer: object) -> None:
-        """Nobody is over its room, tasks are on nodes, and what goes into the log can be written there."""
-        session = self._session
-        nodes = session.nodes
-        idle = nodes.usage.idle
-        over = (idle < 0) & (idle < self._idle)
-        if over.any():
-            column, row = np.argwhere(over)[0].tolist()
-            where = f"{nodes.facts.names[row]} {-int(idle[column, row])} over in {nodes.resources[column]}"
-            raise _Unexpected("no node over its room", where)
-        for task in session.moves[self._moves :]:
-            if task.status in _ON_NODES and not 0 <= task.node < len(nodes):
-                _expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
-        for statement in (*session.statements[self._statements :], *chain.from_iterable(session.kept.values())):
-            words = (statement.action, *[operation.reason for operation in statement.operations()])
-            if not all(isinstance(each, str) for each in words):
-                _expected("texts as a statement's action and reasons", words)
-        for job in session.viewed_jobs():
-            for why in job.why:
-                words = (why.gate, why.plugin, why.reason, *why.detail.keys(), *why.detail.values())
-                if not all(isinstance(each, str) for each in words):
-                    _expected(f"texts as the reasons for which {job.key} waits", words)
-
-
 def _sealed(value: Any) -> Any:
     """What a stranger may look at, and not change."""
     if isinstance(value, list):
@@ -362,7 +261,7 @@ class GuardedScore(Score):
     def __init__(self, gate: Gate, part: Score) -> None:
         weight = part.weight
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-            _expected("a finite number as the weight of a Score", weight)
+            expected("a finite number as the weight of a Score", weight)
         super().__init__(weight)
         self._gate = gate
         self._part = part
@@ -408,7 +307,7 @@ def _take_over(guarded: Predicate | Score, part: Predicate | Score, fields: Mapp
     for field, kind in fields.items():
         value = getattr(part, field, None)
         if not isinstance(value, kind):
-            _expected(f"{type(part).__name__}.{field} to be a {kind.__name__}", value)
+            expected(f"{type(part).__name__}.{field} to be a {kind.__name__}", value)
         setattr(guarded, field, value)
 
 
@@ -424,7 +323,7 @@ def _key(gate: Gate) -> Check:
         if not form:
             form.append(its_form)
         elif its_form != form[0]:
-            _expected(f"a key like the first one ({_form_in_words(form[0])})", answer)
+            expected(f"a key like the first one ({_form_in_words(form[0])})", answer)
         return key
 
     return check
@@ -436,14 +335,14 @@ def _read_key(answer: Any) -> tuple[Any, Any]:
         answer = answer.item()
     if isinstance(answer, bool | int | float):
         if answer != answer:
-            _expected("a key that equals itself", answer)
+            expected("a key that equals itself", answer)
         return answer, "number"
     if isinstance(answer, str):
         return answer, "text"
     if isinstance(answer, tuple):
         read = [_read_key(part) for part in answer]
         return tuple([key for key, _ in read]), tuple([form for _, form in read])
-    return _expected("a key: a number, a text, or a tuple of these", answer)
+    return expected("a key: a number, a text, or a tuple of these", answer)
 
 
 def _kind(answer: Any, *asked: Any) -> Hashable:
@@ -454,7 +353,7 @@ def _kind(answer: Any, *asked: Any) -> Hashable:
         return tuple([_kind(part) for part in answer])
     if answer is None or (isinstance(answer, bool | int | float | str) and answer == answer):
         return answer
-    return _expected("a kind: None, a number, a text, or a tuple of these", answer)
+    return expected("a kind: None, a number, a text, or a tuple of these", answer)
 
 
 def _form_in_words(form: Any) -> str:
@@ -465,7 +364,7 @@ def _refusal(answer: Any, *asked: Any) -> Refusal | None:
     if answer is None:
         return None
     if not isinstance(answer, Refusal):
-        _expected("a Refusal, or None", answer)
+        expected("a Refusal, or None", answer)
     return _well_told(answer)
 
 
@@ -478,9 +377,9 @@ def _well_told(refusal: Refusal) -> Refusal:
     """A refusal goes into the log: its words have to be texts."""
     detail = refusal.detail
     if not isinstance(refusal.reason, str):
-        _expected("a text as the reason of a Refusal", refusal.reason)
+        expected("a text as the reason of a Refusal", refusal.reason)
     if not isinstance(detail, Mapping) or not all(isinstance(text, str) for pair in detail.items() for text in pair):
-        _expected("texts by name as the detail of a Refusal", detail)
+        expected("texts by name as the detail of a Refusal", detail)
     return refusal
 
 
@@ -491,11 +390,11 @@ def _admission(answer: Any, *asked: Any) -> Vote | Refusal:
 
 
 def _vote(answer: Any, *asked: Any) -> Vote:
-    return answer if isinstance(answer, Vote) else _expected("a Vote", answer)
+    return answer if isinstance(answer, Vote) else expected("a Vote", answer)
 
 
 def _truth(answer: Any, *asked: Any) -> bool:
-    return bool(answer) if isinstance(answer, bool | np.bool_) else _expected("True or False", answer)
+    return bool(answer) if isinstance(answer, bool | np.bool_) else expected("True or False", answer)
 
 
 def _victims(gate: Gate) -> Check:
@@ -511,21 +410,21 @@ def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
     """Some of the tasks that were offered, each once, in the order in which they were."""
     offered: Sequence[Task] = asked[-1]
     if not isinstance(answer, list | tuple):
-        _expected("a list of some of the tasks offered", answer)
+        expected("a list of some of the tasks offered", answer)
     by_row = {task.row: task for task in offered}
     chosen: dict[int, Task] = {}
     for victim in answer:
         row: Any = getattr(victim, "row", None)
         task = by_row.get(row)
         if task is None or task is not victim or row in chosen:
-            _expected("each victim to be one of the tasks offered, named once", getattr(victim, "key", victim))
+            expected("each victim to be one of the tasks offered, named once", getattr(victim, "key", victim))
         chosen[row] = task
     return [task for task in offered if task.row in chosen]
 
 
 def _one_offered(answer: Any, *asked: Any) -> Any:
     if answer is not None and not any(answer is each for each in asked[-1]):
-        _expected("one of those offered, or None", getattr(answer, "key", answer))
+        expected("one of those offered, or None", getattr(answer, "key", answer))
     return answer
 
 
@@ -533,72 +432,72 @@ def _row(answer: Any, task: Task, keys: Any) -> int | None:
     if answer is None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
-        _expected(f"a row from 0 to {len(keys) - 1}, or None", answer)
+        expected(f"a row from 0 to {len(keys) - 1}, or None", answer)
     if keys[answer] == _NOWHERE:
-        _expected("the row of a node that takes the task, or None", int(answer))
+        expected("the row of a node that takes the task, or None", int(answer))
     return int(answer)
 
 
-def _every(answer: Any, *asked: Any) -> tuple[Any, ...]:
+def every(answer: Any, *asked: Any) -> tuple[Any, ...]:
     """All of an iterable, made within the plugin's time."""
-    return tuple(answer) if isinstance(answer, Iterable) else _expected("an iterable", answer)
+    return tuple(answer) if isinstance(answer, Iterable) else expected("an iterable", answer)
 
 
-def _problems(answer: Any, *asked: Any) -> tuple[Problem, ...]:
+def problems_of(answer: Any, kinds: Collection[str]) -> tuple[Problem, ...]:
     """Problems are told in Events about their objects: their words have to be texts, their kinds known."""
-    found = _every(answer)
+    found = every(answer)
     for each in found:
         if not isinstance(each, Problem) or not all(isinstance(text, str) for text in (each.key, each.message)):
-            _expected("Problems, their keys and messages texts", each)
-        if each.kind and each.kind not in registry.kinds():
-            _expected(f"the kind of a Problem to be one of {', '.join(registry.kinds())}, or none", each.kind)
+            expected("Problems, their keys and messages texts", each)
+        if each.kind and each.kind not in kinds:
+            expected(f"the kind of a Problem to be one of {', '.join(kinds)}, or none", each.kind)
     return found
 
 
 def _predicates(gate: Gate) -> Check:
     def check(answer: Any, *asked: Any) -> list[Predicate]:
-        parts = _every(answer)
+        parts = every(answer)
         wrong = [part for part in parts if not isinstance(part, Predicate)]
-        return _expected("Predicates", wrong[0]) if wrong else [GuardedPredicate(gate, part) for part in parts]
+        return expected("Predicates", wrong[0]) if wrong else [GuardedPredicate(gate, part) for part in parts]
 
     return check
 
 
 def _scores(gate: Gate) -> Check:
     def check(answer: Any, *asked: Any) -> list[Score]:
-        parts = _every(answer)
+        parts = every(answer)
         wrong = [part for part in parts if not isinstance(part, Score)]
-        return _expected("Scores", wrong[0]) if wrong else [GuardedScore(gate, part) for part in parts]
+        return expected("Scores", wrong[0]) if wrong else [GuardedScore(gate, part) for part in parts]
 
     return check
 
 
 def _volumes(answer: Any, *asked: Any) -> tuple[VolumeChoice, ...]:
-    choices = _every(answer)
+    choices = every(answer)
     wrong = [choice for choice in choices if not isinstance(choice, VolumeChoice)]
-    return _expected("VolumeChoices", wrong[0]) if wrong else choices
+    return expected("VolumeChoices", wrong[0]) if wrong else choices
 
 
 def _texts(answer: Any, *asked: Any) -> dict[str, str]:
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for pair in answer.items() for text in pair):
-        _expected("texts by annotation", answer)
+        expected("texts by annotation", answer)
     return dict(answer)
 
 
 def _mask(answer: Any, task: Task, usage: Usage, *asked: Any) -> Mask:
     count = len(usage)
     if not isinstance(answer, np.ndarray) or answer.dtype != np.bool_ or answer.shape != (count,):
-        _expected(f"an array of bool of shape ({count},)", answer)
+        expected(f"an array of bool of shape ({count},)", answer)
     return answer
 
 
 def _points(answer: Any, count: int, weight: float) -> Scores:
     if not isinstance(answer, np.ndarray) or answer.dtype != np.float64 or answer.shape != (count,):
-        _expected(f"an array of float64 of shape ({count},)", answer)
+        expected(f"an array of float64 of shape ({count},)", answer)
     if not np.isfinite(answer).all():
-        _expected("finite points", answer[~np.isfinite(answer)][0].item())
+        expected("finite points", answer[~np.isfinite(answer)][0].item())
     if count and np.abs(answer).max() * abs(weight) > LARGEST_POINTS:
-        _expected(f"points of at most {LARGEST_POINTS:g}, weight included", np.abs(answer).max().item() * abs(weight))
+        expected(f"points of at most {LARGEST_POINTS:g}, weight included", np.abs(answer).max().item() * abs(weight))
     return answer
 
 
@@ -606,7 +505,7 @@ def _reasons(answer: Any, *asked: Any) -> dict[str, int]:
     fits = isinstance(answer, Mapping) and all(
         isinstance(reason, str) and isinstance(nodes, int | np.integer) for reason, nodes in answer.items()
     )
-    return {reason: int(nodes) for reason, nodes in answer.items()} if fits else _expected("numbers by reason", answer)
+    return {reason: int(nodes) for reason, nodes in answer.items()} if fits else expected("numbers by reason", answer)
 
 
 def _same(check: Check) -> Callable[[Gate], Check]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.framework import Questions
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Task
 
 T = TypeVar("T")
 
@@ -60,16 +58,15 @@ def index_in_name(name: str) -> int | None:
     return int(last)
 
 
-def ordered_tasks(session: Questions, tasks: list[Task]) -> list[Task]:
-    """Tasks of one job, the first to be placed first: plugins, then index in the name, age, uid and key.
+def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:
+    """Tasks of one job, the first to be placed first: the plugins' key, then index in the name, age, uid and key.
 
     Indices count only when every task has one: mixed, Volcano's comparison is no order.
     """
     indices = [index_in_name(task.name) for task in tasks]
     by_index = None not in indices
-    key = session.task_plugin_key
     keyed = [
-        ((*key(task), index if by_index else 0, task.created, task.uid, task.key), task)
+        ((*plugin_key(task), index if by_index else 0, task.created, task.uid, task.key), task)
         for task, index in zip(tasks, indices, strict=True)
     ]
     keyed.sort(key=lambda pair: pair[0])

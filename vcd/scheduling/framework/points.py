@@ -28,6 +28,14 @@ class Combine(enum.Enum):
     CONSENT = "all are told; where one refuses, the placement is taken back"
 
 
+class Vote(enum.IntEnum):
+    """An answer at a point whose rule is VOTE."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
+
+
 @dataclass(frozen=True)
 class Point:
     """One extension point; see the module's docstring."""

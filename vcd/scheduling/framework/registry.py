@@ -12,32 +12,25 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-import vcd.scheduling.actions
-import vcd.scheduling.plugins
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
-from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues, format_duration, read_arguments
+from vcd.scheduling.framework.action import Action
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues, format_duration, read_arguments
 from vcd.scheduling.framework.arguments import Kind as ArgumentKind
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS
-from vcd.scheduling.framework.policy import Policy, parse_policy
-
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.action import Action
-    from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.policy import Policy
 
 PLUGIN_GROUP = "vcd.plugins"
 ACTION_GROUP = "vcd.actions"
 
 ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
 """Kinds that are read whatever plugins are on."""
-
-_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Extension(Protocol):
@@ -74,17 +67,17 @@ def plugins() -> Mapping[str, type[Plugin]]:
 
     Raises RegistryError where a module or an entry point does not hold what it should.
     """
-    from vcd.scheduling.framework.plugin import Plugin
-
-    return discover(Plugin, vcd.scheduling.plugins, importlib.metadata.entry_points(group=PLUGIN_GROUP))
+    return discover(
+        Plugin, importlib.import_module("vcd.scheduling.plugins"), importlib.metadata.entry_points(group=PLUGIN_GROUP)
+    )
 
 
 @cache
 def actions() -> Mapping[str, type[Action]]:
     """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
-    from vcd.scheduling.framework.action import Action
-
-    return discover(Action, vcd.scheduling.actions, importlib.metadata.entry_points(group=ACTION_GROUP))
+    return discover(
+        Action, importlib.import_module("vcd.scheduling.actions"), importlib.metadata.entry_points(group=ACTION_GROUP)
+    )
 
 
 @cache
@@ -231,38 +224,6 @@ def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
     if isinstance(plugin.timed, str):
         return bool(read_arguments(plugin.arguments, given)[0][plugin.timed])
     return plugin.timed
-
-
-def read_policy(text: str | None, *, logged: bool = False) -> Policy:
-    """`parse_policy` with the plugins and actions that there are; what ours cannot decide a cycle with is refused.
-
-    Raises PolicyError, RegistryError.
-    """
-    from vcd.scheduling import trial
-
-    kinds()
-    return parse_policy(
-        text,
-        actions={name: action.arguments for name, action in actions().items()},
-        plugins={name: plugin.arguments for name, plugin in plugins().items()},
-        check=_check_arguments,
-        trial=trial.faults,
-        logged=logged,
-    )
-
-
-def _check_arguments(name: str, values: ArgumentValues) -> None:
-    """Make the plugin, as each session will, and see whether its kinds can be asked for. Raises ArgumentError."""
-    for kind in plugins()[name].kinds:
-        for key in kind.argument_keys() if isinstance(kind, Kind) else ():
-            if not _OBJECT_NAME.fullmatch(values[key]):
-                raise ArgumentError(key, values[key], "a name: lower-case letters, digits, - and .")
-    try:
-        plugins()[name](values)
-    except ArgumentError:
-        raise
-    except Exception:  # noqa: BLE001 - a stranger's defect: each session leaves the plugin out and tells of it
-        return
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:

@@ -6,28 +6,34 @@ no node takes would never start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vcd.model.status import TaskStatus
-
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.plugin import Refusal
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Job
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.views import Job, Task
 
 
-def why_invalid(session: Session, job: Job) -> tuple[str, Refusal] | None:
+def unplaceable(framework: Framework, job: Job) -> list[Task]:
+    """Pending best-effort tasks that by what is fixed about the nodes none takes; at a gate none is asked for."""
+    if not job.best_effort_pending or not len(framework.session.nodes):
+        return []
+    static = framework.evaluator.static
+    best_effort = (task for task in job.pending() if task.best_effort and not task.gated)
+    return [task for task in best_effort if not static(task).mask.any()]
+
+
+def why_invalid(framework: Framework, job: Job) -> tuple[str, Refusal] | None:
     """Which plugin finds that a job cannot be placed at all, and why: it has not the tasks that it needs.
 
     Best-effort ones that no node takes, wherever other pods are, do not count.
     """
-    refused = session.job_valid(job)
-    if refused is not None or not job.best_effort_pending or not job.unplaceable():
+    refused = framework.job_valid(job)
+    missing = [] if refused is not None else unplaceable(framework, job)
+    if not missing:
         return refused
-    for task in job.unplaceable():
+    for task in missing:
         job.moved(task, TaskStatus.UNKNOWN)
-    refused = session.job_valid(job)
-    for task in job.unplaceable():
+    refused = framework.job_valid(job)
+    for task in missing:
         job.moved(task, TaskStatus.PENDING)
     job.is_broken = refused is not None
     return refused

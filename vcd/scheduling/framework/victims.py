@@ -7,12 +7,37 @@ by pod, to those that nobody else keeps. So the order in which plugins are asked
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from vcd.scheduling.framework.plugin import Allowance, Plugin, VictimsAnswer
+from vcd.scheduling.session.views import Task
 
-if TYPE_CHECKING:
-    from vcd.scheduling.session.views import Task
+
+class Allowance:
+    """What a plugin lets go of several pods together: one that goes may leave less for the others, as with a gang's
+    surplus, a disruption budget, or a queue's room above its share.
+
+    Made for one question. Pods are tried in one order; a pod goes where all who were asked permit it, and then spends
+    of each allowance. One that stays spends nothing, so that it does not matter in which order plugins are asked.
+    """
+
+    def permits(self, task: Task) -> bool:
+        """Whether a task may go beside those that spent so far; changes nothing."""
+        raise NotImplementedError
+
+    def spend(self, task: Task) -> None:
+        """A task goes that it permits."""
+
+    def among(self, tasks: Sequence[Task]) -> list[Task]:
+        """Those of ``tasks`` that may go together, if nobody else is asked; they spend."""
+        going = []
+        for task in tasks:
+            if self.permits(task):
+                self.spend(task)
+                going.append(task)
+        return going
+
+
+VictimsAnswer = list[Task] | Allowance | None
+"""An answer at a victims' point: who may go, each for itself; what is allowed to them together; None: no opinion."""
 
 
 class _Named(Allowance):
@@ -25,16 +50,16 @@ class _Named(Allowance):
         return task.row in self.rows
 
 
-class Leave:
+class Victims:
     """Which of the pods in question may go, in the order in which they would; ``tasks`` are those that may alone.
 
-    ``answers`` holds each plugin that has an opinion, with what it allows.
+    ``answers`` holds the name of each plugin that has an opinion, with what it allows.
     """
 
-    def __init__(self, tasks: Sequence[Task], answers: Iterable[tuple[Plugin, VictimsAnswer]] = ()) -> None:
+    def __init__(self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = ()) -> None:
         self.answers = [
-            (plugin, answer if isinstance(answer, Allowance) else _Named(answer))
-            for plugin, answer in answers
+            (name, answer if isinstance(answer, Allowance) else _Named(answer))
+            for name, answer in answers
             if answer is not None
         ]
         self._shared = [allowance for _, allowance in self.answers if not isinstance(allowance, _Named)]
@@ -62,6 +87,6 @@ class Leave:
         """Those that may go together, the first first; they are taken."""
         return [task for task in self.tasks if self.take(task)]
 
-    def keeper(self, task: Task) -> Plugin | None:
+    def keeper(self, task: Task) -> str | None:
         """A plugin that keeps a task as things are, the first that was asked; None where it may go."""
-        return next((plugin for plugin, allowance in self.answers if not allowance.permits(task)), None)
+        return next((name for name, allowance in self.answers if not allowance.permits(task)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vcd.scheduling.framework.plugin import Allowance
+from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins._capacity_accounts import Account, Resources
 from vcd.scheduling.plugins._capacity_tree import ROOT
 from vcd.scheduling.session.nodes import Nodes

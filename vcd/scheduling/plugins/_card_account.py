@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins._card_flow import Flow, touching
 from vcd.scheduling.plugins._card_requests import (
     CARD_NAME,
@@ -17,6 +16,7 @@ from vcd.scheduling.plugins._card_requests import (
     insufficient_cards,
     read_quota,
 )
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Queue
 
 BASIC = (CPU, MEMORY)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NO_CARD, NodeCards
 from vcd.scheduling.plugins._card_requests import Ask, CardRequest, insufficient_cards
 from vcd.scheduling.plugins._card_rest import GangRests
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -56,11 +57,11 @@ class CardModel(Predicate):
         return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
 
     def _may_stray(self, task: Task, ask: Ask) -> bool:
-        key = (self._session.evaluator.static_key(task), ask)
+        key = (evaluator_of(self._session).static_key(task), ask)
         found = self._kept_apart.get(key)
         if found is None:
             others = self._cards.others(ask.resource, ask.names)
-            found = bool(others.any()) and bool((others & self._session.evaluator.static(task).mask).any())
+            found = bool(others.any()) and bool((others & evaluator_of(self._session).static(task).mask).any())
             self._kept_apart[key] = found
         return found
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from vcd.model.objects import Node
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
 from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage, fits
 from vcd.scheduling.session.views import Task
@@ -111,7 +112,7 @@ class OneAtATime(Predicate):
         if usage.rows is None:
             return ~(busy & fits(task.floor, usage.idle))
         session = self._plugin.session
-        soon = busy & self._plugin.fitting_of(task).now & session.evaluator.static(task).mask
+        soon = busy & self._plugin.fitting_of(task).now & evaluator_of(session).static(task).mask
         waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
         return np.full(len(usage.rows), not waits)
 

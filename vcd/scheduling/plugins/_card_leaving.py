@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
 from vcd.scheduling.plugins._card_account import Account
 from vcd.scheduling.plugins._card_nodes import NodeCards
 from vcd.scheduling.plugins._card_requests import CardRequest
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.session.nodes import Usage, fits
 from vcd.scheduling.session.views import Task
 

@@ -9,8 +9,8 @@ import msgspec
 
 from vcd.model.quantity import format_milli
 from vcd.model.requests import LARGEST_SUM, format_sum
-from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.plugins._card_nodes import NodeCards
+from vcd.scheduling.session.reasons import Refusal
 
 QUOTA = "volcano.sh/card.quota"
 REQUEST = "volcano.sh/card.request"

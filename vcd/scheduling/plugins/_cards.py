@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 
 HAMI_CORE = "hami-core"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._cards import POINT, Ask
 from vcd.scheduling.plugins._vgpu import MODE
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.views import Task

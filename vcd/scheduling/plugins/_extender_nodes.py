@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.plugins._extender_calls import Extender, PredicateAnswer, PrioritizeAnswer
 from vcd.scheduling.plugins._extender_wire import Wire
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
 
@@ -263,7 +264,7 @@ class ExtenderScore(Score):
 def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
     """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
     those of some names."""
-    evaluator = session.evaluator
+    evaluator = evaluator_of(session)
     static = evaluator.static(task).mask
     result: Mask = fits(task.floor, usage.future_idle)
     result &= static if usage.rows is None else static[usage.rows]

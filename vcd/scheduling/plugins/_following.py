@@ -22,7 +22,7 @@ class FollowsPods(Plugin):
 
     def follow_pods(self, session: Session) -> None:
         """To be called by ``open`` when the plugin needs the index."""
-        if session.service(_Follower, lambda: _Follower(self)).plugin is self:
+        if session.provided(_Follower, lambda: _Follower(self)).plugin is self:
             self._followed = index_of(session)
 
     def on_allocate(self, task: Task, row: int) -> None:

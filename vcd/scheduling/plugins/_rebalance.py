@@ -10,6 +10,7 @@ from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
 from vcd.model.quantity import QuantityError, parse_milli, resource_value
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import NodeUsage
 from vcd.scheduling.plugins._numa import is_guaranteed
 from vcd.scheduling.session.views import Task
@@ -173,9 +174,9 @@ class Rebalance:
         """Whether an idle node would take a task, as things are."""
         if not self._params.node_fit:
             return True
-        if self._session.pre_predicate(task) is not None:
+        if framework_of(self._session).pre_predicate(task) is not None:
             return False
-        passing = self._session.candidates(task).passing()
+        passing = framework_of(self._session).candidates(task).passing()
         return any(passing[row] for row in self.low)
 
 

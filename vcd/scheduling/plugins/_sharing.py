@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.framework.plugin import Mask
 from vcd.scheduling.plugins._cards import FULL, MIG, POINT, Ask, Card, Cards, Piece, Plan, Request, pick_slot
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 
 Rows = npt.NDArray[np.intp]

@@ -13,7 +13,7 @@ import numpy as np
 from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, LARGEST_SUM, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES
-from vcd.scheduling.framework.plugin import Scores
+from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
 from vcd.state.records import TASK_SPEC, Shape

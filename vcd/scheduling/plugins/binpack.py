@@ -9,7 +9,8 @@ import numpy as np
 
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
-from vcd.scheduling.framework.plugin import Depends, Plugin, Score, Scores
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.search.parts import Depends, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session

@@ -8,8 +8,9 @@ from typing import Any
 
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.gauges import Gauge, resource_gauges
-from vcd.scheduling.framework.plugin import Allowance, Plugin, Problem, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins._capacity_accounts import (
     UNLIMITED,
     Account,
@@ -23,6 +24,8 @@ from vcd.scheduling.plugins._capacity_accounts import (
 )
 from vcd.scheduling.plugins._capacity_reclaim import Reclaim
 from vcd.scheduling.plugins._capacity_tree import ROOT, Rank, Standing, link, set_limits
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE

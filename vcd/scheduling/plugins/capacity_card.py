@@ -9,8 +9,9 @@ from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.gauges import Gauge, resource_gauges
-from vcd.scheduling.framework.plugin import Allowance, Plugin, Predicate, Problem, Refusal, Score, VictimsAnswer, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins._card_account import BASIC, Account, add_to
 from vcd.scheduling.plugins._card_accounts import Accounts
 from vcd.scheduling.plugins._card_choice import CardModel, CardOrder
@@ -18,6 +19,9 @@ from vcd.scheduling.plugins._card_leaving import QuotaFreed
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
 from vcd.scheduling.plugins._card_rest import GangRests
+from vcd.scheduling.search.parts import Predicate, Score
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 

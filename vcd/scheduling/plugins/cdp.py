@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from vcd.model.objects import Pod
 from vcd.scheduling.framework.arguments import parse_duration
-from vcd.scheduling.framework.plugin import Plugin, Refusal
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of

@@ -10,8 +10,7 @@ import numpy as np
 from vcd.model.objects import Pod
 from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Mask, Plugin, Predicate, Refusal, Score
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins import _gpushare as gpushare
 from vcd.scheduling.plugins import _vgpu as vgpu
 from vcd.scheduling.plugins._card_handing import Handing, OneAtATime
@@ -19,6 +18,9 @@ from vcd.scheduling.plugins._cardlimits import CardLimits
 from vcd.scheduling.plugins._cards import Ask, Cards, Piece, Request
 from vcd.scheduling.plugins._cardtests import CardScore, SharedCards
 from vcd.scheduling.plugins._sharing import Fitting, Sharing
+from vcd.scheduling.search.parts import Mask, Predicate, Score
+from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Queue, Task
 from vcd.state.records import Shape

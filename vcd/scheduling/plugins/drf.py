@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Allowance, Plugin
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins._hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from vcd.scheduling.framework.arguments import Argument, format_duration
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Plugin, Predicate, Problem, Refusal, Score, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins._extender_calls import (
     EnqueueableAnswer,
     EventAnswer,
@@ -25,7 +25,10 @@ from vcd.scheduling.plugins._extender_nodes import (
     Progress,
 )
 from vcd.scheduling.plugins._extender_wire import Wire
+from vcd.scheduling.search.parts import Predicate, Score
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.outside import without_user_info
+from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 

@@ -6,7 +6,10 @@ from collections import Counter
 
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
-from vcd.scheduling.framework.plugin import Allowance, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.subjobs import Partition, SubGroups, SubJob
 from vcd.scheduling.session.views import Job, Task

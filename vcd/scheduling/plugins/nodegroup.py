@@ -13,10 +13,12 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins._annotations import AnnotationError, json_mapping
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Queue, Task
 from vcd.state.facts import NO_VALUE

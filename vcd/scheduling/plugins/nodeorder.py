@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Score
 from vcd.scheduling.plugins._following import FollowsPods
+from vcd.scheduling.search.parts import Score
 from vcd.scheduling.search.scores.affinity import InterPodAffinityScore
 from vcd.scheduling.search.scores.image import ImageLocality
 from vcd.scheduling.search.scores.node import NodeAffinityScore, TaintTolerationScore

@@ -11,7 +11,7 @@ import numpy as np
 from vcd.model.objects import Numatopology
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Refusal, Score, Scores
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins._numa import (
     NONE,
     POLICIES,
@@ -25,8 +25,10 @@ from vcd.scheduling.plugins._numa import (
     still_to_come,
     write_cpus,
 )
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape

@@ -6,7 +6,9 @@ import numpy as np
 
 from vcd.model.status import Phase
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
-from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.sums import Ints, bounded, sum_of, sums_by

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Predicate, Refusal
 from vcd.scheduling.plugins._following import FollowsPods
+from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.search.predicates.affinity import InterPodAffinity
 from vcd.scheduling.search.predicates.claims import Attachments, Storage, has_claims
 from vcd.scheduling.search.predicates.node import (
@@ -31,6 +31,7 @@ from vcd.scheduling.search.predicates.volumes import (
     limits_refusal,
     zone_refusal,
 )
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
@@ -143,7 +144,7 @@ class PredicatesPlugin(FollowsPods):
         tasks = session.snapshot.tasks
         pending = tasks.shape[tasks.status == TaskStatus.PENDING]
         if session.shape_flags(lambda shape: has_claims(shape.spec))[pending].any():
-            self._storage = session.service(Storage, lambda: Storage(session))
+            self._storage = session.provided(Storage, lambda: Storage(session))
             if self.is_on("NodeVolumeLimits") and self._storage.nodes:
                 self._attachments = Attachments(session, self._storage)
 

@@ -9,9 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, Phase
-from vcd.scheduling.framework.gauges import Gauge, resource_gauges
-from vcd.scheduling.framework.plugin import Allowance, Mask, Plugin, Refusal, VictimsAnswer, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins._reachable import Reach
+from vcd.scheduling.search.parts import Mask
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
 from vcd.state.records import Shape

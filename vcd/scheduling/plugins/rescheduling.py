@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, parse_arguments
-from vcd.scheduling.framework.gauges import Gauge
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins._rebalance import (
@@ -18,6 +17,7 @@ from vcd.scheduling.plugins._rebalance import (
     LowNodeUtilization,
     Rebalance,
 )
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import PREEMPTABLE

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from vcd.model.objects import Quantities, ResourceQuota
 from vcd.model.quantity import QuantityError, format_milli, format_units, parse_milli, parse_units
-from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 

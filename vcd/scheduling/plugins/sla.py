@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from vcd.scheduling.framework.arguments import Argument, parse_duration
-from vcd.scheduling.framework.plugin import Plugin, Refusal, Vote
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 

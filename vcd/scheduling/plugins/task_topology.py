@@ -8,9 +8,11 @@ import numpy as np
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Depends, Plugin, Refusal, Score, Scores
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins._topology import ANNOTATIONS, JobTopology, TopologyError, read_topology
+from vcd.scheduling.search.parts import Depends, Score, Scores
 from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import TASK_SPEC

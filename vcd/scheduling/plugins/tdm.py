@@ -12,21 +12,15 @@ import numpy.typing as npt
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import (
-    Allowance,
-    Depends,
-    Mask,
-    Plugin,
-    Predicate,
-    Refusal,
-    Score,
-    Scores,
-    VictimsAnswer,
-    Vote,
-)
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins._leaving import asked_since
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
@@ -268,7 +262,7 @@ class TdmPlugin(Plugin):
         settled = {task.job.index: task.job for task in out}
         resting = {index for index, job in settled.items() if self._gave_just_now(job)}
         named = _WithinBudgets(lambda task: task.job.index not in resting).among(out)
-        may_go = {task.job.index for task in self._session.let_go(named)}
+        may_go = {task.job.index for task in framework_of(self._session).unprotected(named)}
         kept = dict.fromkeys(task.job.index for task in named if task.job.index not in may_go)
         whole = [task for index in kept for task in self._whole(settled[index], tasks)]
         return [*named, *whole]
@@ -278,7 +272,7 @@ class TdmPlugin(Plugin):
         if stated_budget(job) is not None:
             return []
         own = [task for task in tasks if task.job is job]
-        return own if len(self._session.let_go(own)) == len(own) else []
+        return own if len(framework_of(self._session).unprotected(own)) == len(own) else []
 
     def _gave_just_now(self, job: Job) -> bool:
         """Whether a job lost a pod, or got one in its place, since less than the period."""

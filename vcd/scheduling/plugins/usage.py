@@ -11,12 +11,14 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, read_arguments
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Depends, Mask, Plugin, Predicate, Score, Scores
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins._usage_estimates import ESTIMATOR, Estimator, Floats, Load
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -158,7 +160,7 @@ class UsagePlugin(Plugin):
         tasks, shapes = session.snapshot.tasks, session.snapshot.shapes
         placed = tasks.node >= 0
         fresh = np.flatnonzero(placed & np.isin(tasks.status, _JUST_PLACED)).tolist()
-        moment = _text_of(session.now - _interval(session.policy.metrics))
+        moment = _text_of(session.now - _interval(framework_of(session).policy.metrics))
         for row in np.flatnonzero(placed & (tasks.status == TaskStatus.RUNNING)).tolist():
             pod = tasks.pods[row]
             start = None if pod is None else pod.status.start_time

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
@@ -525,3 +525,8 @@ class Memory:
         self.statics.clear()
         self._recent.clear()
         self.log.clear()
+
+
+def evaluator_of(session: Session) -> Evaluator:
+    """The search over the predicates and scores of a session that has some."""
+    return session.provided(Evaluator)

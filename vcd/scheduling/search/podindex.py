@@ -502,4 +502,4 @@ class PodIndex:
 
 def index_of(session: Session) -> PodIndex:
     """The session's one index."""
-    return session.service(PodIndex, lambda: PodIndex(session))
+    return session.provided(PodIndex, lambda: PodIndex(session))

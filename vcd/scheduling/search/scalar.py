@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.session.views import Job, NodeView, Task
 
 if TYPE_CHECKING:

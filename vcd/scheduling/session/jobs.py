@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from vcd.model.objects import PodGroup
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
-from vcd.scheduling.framework.plugin import Refusal
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.reasons import Refusal
 from vcd.state.records import Shape, has_foreign_gate, has_queue_gate, opts_into_queue_gate
 from vcd.state.sums import sums_by
 

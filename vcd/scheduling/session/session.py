@@ -1,4 +1,4 @@
-"""One session: the snapshot as jobs, queues, tasks and nodes, and the questions actions ask the plugins.
+"""One session: the snapshot as jobs, queues, tasks and nodes.
 
 Jobs, queues and tasks are views made when they are first asked for; whole columns are there for who wants speed
 (``jobs``, ``nodes.usage``, ``snapshot.tasks``). What changes in trial is changed by statements only.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -24,22 +24,16 @@ from vcd.model.status import (
     Phase,
     TaskStatus,
 )
-from vcd.scheduling.framework import guard
-from vcd.scheduling.framework.framework import Questions
-from vcd.scheduling.framework.gauges import Gauge
-from vcd.scheduling.framework.plugin import Plugin, Problem, Refusal
-from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.jobs import JobColumns
 from vcd.scheduling.session.nodes import Deltas, Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
+from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Job, NodeView, Queue, Task
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
-
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.policy import Policy
-    from vcd.scheduling.session.statement import Statement
 
 Condition = tuple[str, str, str, str]
 S = TypeVar("S")
@@ -57,7 +51,7 @@ _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 
 
-class Session(Questions):
+class Session:
     """What actions and plugins work on.
 
     ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
@@ -68,21 +62,16 @@ class Session(Questions):
     def __init__(
         self,
         snapshot: Snapshot,
-        policy: Policy,
-        plugins: Sequence[Sequence[tuple[Any, Plugin]]],
         now: int,
         seed: int,
-        memory: Memory,
-        mark: Callable[[str], None] = lambda _: None,
         *,
+        policy_digest: str = "",
         outside: Outside = NOBODY,
-        watch: guard.Watch | None = None,
         left_out: Sequence[str] = (),
     ) -> None:
         self.snapshot = snapshot
         self.outside = outside
-        self.policy = policy
-        self.policy_digest = "/".join((policy.digest, *left_out))
+        self.policy_digest = "/".join((policy_digest, *left_out))
         """What was decided by: tables of other plugins do not hold."""
         self.left_out = frozenset(left_out)
         """The plugins and actions that failed or were interrupted; of plugins those are here that are ``watched``."""
@@ -97,16 +86,17 @@ class Session(Questions):
         self.kept: dict[int, list[Statement]] = {}
         self.conditions: dict[int, Condition] = {}
         """Conditions of groups by the job's index: type, status, reason, message."""
-        self._services: dict[type, Any] = {}
+        self.hooks = Hooks()
+        self._provided: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
         self.interrupted: tuple[str, ...] = ()
         """Those of ``faults`` that were interrupted in an earlier attempt at this session, or in one before it."""
         self.errors: dict[str, Exception] = {}
         """What those in ``faults`` raised, by name, for who tells of it."""
         self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
-        """What plugins that are not ours show, once that was taken (``guard.take_gauges``)."""
+        """What plugins that are not ours show, once that was taken (``execution.take_gauges``)."""
         self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
-        """What plugins find misconfigured, once that was taken (``guard.take_problems``)."""
+        """What plugins find misconfigured, once that was taken (``execution.take_problems``)."""
         self.ungated: dict[int, Task] = {}
         """Tasks whose queue's scheduling gate is to be lifted, by row, in the order in which that was decided."""
         self.moves: list[Task] = []
@@ -121,17 +111,6 @@ class Session(Questions):
         self._job_views: dict[int, Job] = {}
         self._task_views: dict[int, Task] = {}
         self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
-        super().__init__(plugins, watch)
-        for plugin in self.plugins:
-            mark("open")
-            guard.open_plugin(plugin, self, watch)
-            mark(f"open/{plugin.name}")
-        self.evaluator = Evaluator(
-            self,
-            self.predicates(),
-            self.scores(),
-            memory,
-        )
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
@@ -313,16 +292,7 @@ class Session(Questions):
         """All nodes, in order of name."""
         return (self.node(row) for row in range(len(self.nodes)))
 
-    def candidates(self, task: Task) -> Candidates:
-        """Where tasks like this one can go."""
-        return self.evaluator.table(task)
-
     # --- nodes ------------------------------------------------------------------------------------------------------
-
-    def nominated(self, task: Task, candidates: Candidates) -> int | None:
-        """The node that an earlier preemption made room on for a task, where it still passes."""
-        row = self.nominated_node(task)
-        return row if row is not None and candidates.passes(row) else None
 
     def nominated_node(self, task: Task) -> int | None:
         """The node that an earlier preemption made room on for a task, None where there is none (any more)."""
@@ -353,18 +323,28 @@ class Session(Questions):
             job.release()
         self._job_views.clear()
         self._task_views.clear()
-        self._services.clear()
+        self._provided.clear()
         self.kept.clear()
         self.statements.clear()
         self.moves.clear()
 
     # --- notes ------------------------------------------------------------------------------------------------------
 
-    def service(self, kind: type[S], make: Callable[[], S]) -> S:
-        """The session's one object of a type, made when it is first asked for: what several plugins share."""
-        found = self._services.get(kind)
+    def provide(self, service: S) -> S:
+        """Have ``service`` be the session's one object of its type, for all who ask; it is given back."""
+        self._provided[type(service)] = service
+        return service
+
+    def provided(self, kind: type[S], make: Callable[[], S] | None = None) -> S:
+        """The session's one object of a type, made when it is first asked for.
+
+        Raises KeyError where nobody provided it and there is no ``make``.
+        """
+        found = self._provided.get(kind)
         if found is None:
-            found = self._services[kind] = make()
+            if make is None:
+                raise KeyError(kind.__name__)
+            found = self.provide(make())
         return cast(S, found)
 
     def note(

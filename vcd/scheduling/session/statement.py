@@ -5,12 +5,13 @@ Every operation carries its reverse, so a statement can be taken back whole, or 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.framework import owner
+from vcd.scheduling.session.reasons import Refusal
 
 if TYPE_CHECKING:
     from vcd.scheduling.session.session import Session
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
 
 _ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
+
+
+Observer = Callable[["Task", int], "Refusal | None"]
+"""Called with a task and its node's row once it was placed; a refusal takes the placement back."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Who takes part in what statements do: ``allocated`` with the name of each, which may refuse, ``deallocated``; an
+    eviction is a deallocate, taken back it is an allocate. The others say what is done together with a bind."""
+
+    allocated: Sequence[tuple[str, Observer]] = ()
+    deallocated: Sequence[Callable[[Task, int], None]] = ()
+    volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
+    annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}
 
 
 @dataclass(slots=True)
@@ -68,11 +84,11 @@ class Statement:
         session.changes += 1
         session.placements += 1
         refused = False
-        for handler in session.handlers[0]:
-            refusal = handler(task, node)
+        for name, allocated in session.hooks.allocated:
+            refusal = allocated(task, node)
             if refusal is not None:
                 refused = True
-                session.note(task.job, "predicate", owner(handler), refusal, task=task)
+                session.note(task.job, "predicate", name, refusal, task=task)
         if refused:
             self.undo(len(self._done) - 1)
         return not refused
@@ -84,8 +100,8 @@ class Statement:
         session.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved(task, _RELEASING)
         session.changes += 1
-        for handler in session.handlers[1]:
-            handler(task, task.node)
+        for deallocated in session.hooks.deallocated:
+            deallocated(task, task.node)
 
     # --- reverse ----------------------------------------------------------------------------------------------------
 
@@ -108,8 +124,8 @@ class Statement:
         if done.verb == "evict":
             session.nodes.change(done.node, task.deltas.evict, None, -1)
             task.job.moved(task, done.status_before)
-            for handler in session.handlers[0]:
-                handler(task, done.node)
+            for _, allocated in session.hooks.allocated:
+                allocated(task, done.node)
             return
         if done.verb == "bind":
             session.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
@@ -118,8 +134,8 @@ class Statement:
         session.placements -= 1
         task.job.moved(task, done.status_before)
         task.node = done.node_before
-        for handler in session.handlers[1]:
-            handler(task, done.node)
+        for deallocated in session.hooks.deallocated:
+            deallocated(task, done.node)
 
     def evicted(self) -> list[Task]:
         """Tasks that go."""
@@ -151,8 +167,8 @@ class Statement:
         for done in self._done:
             if done.verb == "bind" and done.task.status == _ALLOCATED:
                 done.task.job.moved(done.task, _BINDING)
-                done.volumes = self._session.pre_bind(done.task, done.node)
-                done.annotations = self._session.bind_annotations(done.task, done.node)
+                done.volumes = self._session.hooks.volumes(done.task, done.node)
+                done.annotations = self._session.hooks.annotations(done.task, done.node)
         self._session.statements.append(self)
 
     def keep(self) -> None:

@@ -122,7 +122,6 @@ class Job:
         "_pending",
         "_roles",
         "_tasks",
-        "_unplaceable",
         "allocated",
         "best_effort_pending",
         "counts",
@@ -177,7 +176,6 @@ class Job:
         """Whether it lacks tasks that it needs without those best-effort ones that no node takes."""
         self.why: list[Waiting] = []
         self.touched = False
-        self._unplaceable: list[Task] | None = None
         self._pending: list[Task] | None = None
         self._tasks: list[Task] | None = None
         self._roles: dict[str, list[int]] | None = None
@@ -223,7 +221,7 @@ class Job:
     def release(self) -> None:
         """Let go of its tasks, which refer back to it; they are made anew when they are asked for."""
         self.failed.clear()
-        self._unplaceable = self._pending = self._tasks = None
+        self._pending = self._tasks = None
 
     def is_pending(self) -> bool:
         """Whether the group was not admitted yet."""
@@ -286,17 +284,6 @@ class Job:
         if self._pending is None:
             self._pending = [self.session.task(row) for row in self.session.pending_rows(self.index)]
         return self._pending
-
-    def unplaceable(self) -> list[Task]:
-        """Pending best-effort tasks that by what is fixed about the nodes none takes; at a gate none is asked for."""
-        if self._unplaceable is None:
-            static = self.session.evaluator.static
-            self._unplaceable = [
-                task
-                for task in self.pending()
-                if task.best_effort and not task.gated and len(self.session.nodes) and not static(task).mask.any()
-            ]
-        return self._unplaceable
 
     def tasks(self) -> list[Task]:
         """All tasks, in order of key."""
@@ -392,7 +379,7 @@ class NodeView:
         """The tasks of groups that are on it, in order of key: those that wait for its room, and those that are going
         away, too; not those that ended."""
         session = self._session
-        return session.service(_TasksByNode, lambda: _TasksByNode(session)).on(self.row)
+        return session.provided(_TasksByNode, lambda: _TasksByNode(session)).on(self.row)
 
     def _named(self, columns: Ints) -> dict[str, int]:
         return dict(zip(self._session.nodes.resources, columns[:, self._column].tolist(), strict=True))

@@ -15,8 +15,8 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Node
 from vcd.model.requests import names_in_order
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.records import NodeRecord
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.edits import Edits, edited

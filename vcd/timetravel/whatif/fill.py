@@ -20,9 +20,9 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import read_policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState

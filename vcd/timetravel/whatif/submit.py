@@ -20,9 +20,9 @@ from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.registry import read_policy
 from vcd.state.records import GROUP_ANNOTATION
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, SimulatedCluster

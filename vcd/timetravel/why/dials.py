@@ -14,6 +14,7 @@ from vcd.model.objects import Guarantee
 from vcd.model.objects import Queue as QueueObject
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins._card_nodes import cards_of
 from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_quota
 from vcd.scheduling.session.session import Session
@@ -113,7 +114,7 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
 
 
 def _counts_cards(session: Session) -> bool:
-    return any(QUOTA in plugin.queue_limits for plugin in session.plugins)
+    return any(QUOTA in plugin.queue_limits for plugin in framework_of(session).plugins)
 
 
 _FIELDS: dict[str, Callable[[QueueObject, Mapping[str, str]], QueueObject]] = {

@@ -18,9 +18,12 @@ from vcd.model.requests import MEMORY, format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.framework.arguments import parse_arguments
-from vcd.scheduling.framework.order import ordered_tasks
-from vcd.scheduling.framework.plugin import Depends, Plugin, Vote
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins._card_nodes import cards_of
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
@@ -238,7 +241,7 @@ def task_without_node(job: Job, wait: Wait) -> Task | None:
 def pending_task(job: Job) -> Task | None:
     """The first pod of a job that has no place at the end of a session."""
     pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
-    return ordered_tasks(job.session, pending)[0] if pending else None
+    return framework_of(job.session).in_task_order(pending)[0] if pending else None
 
 
 @dataclass(frozen=True)
@@ -258,7 +261,7 @@ def nearness(session: Session, task: Task) -> Nearness:
     usage = session.nodes.usage
     room = usage.future_idle
     may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
-    for predicate in session.evaluator.predicates:
+    for predicate in evaluator_of(session).predicates:
         if predicate.applies(task):  # those that look at usage are about room, too
             passed = takes if predicate.depends & Depends.USAGE else may
             passed &= predicate.mask(task, usage)

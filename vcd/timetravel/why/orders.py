@@ -15,6 +15,7 @@ from vcd.model.status import TaskStatus
 from vcd.model.words import counted, quantities_in_words
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.order import index_in_name
 from vcd.scheduling.plugins._hierarchy import GRAIN, ONE
 from vcd.scheduling.search.candidates import Memory
@@ -114,7 +115,7 @@ def explain_order(path: str | Path, queue: str | None = None, session: int | Non
         )
     waiting = _waiting(found)
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]
-    queues.sort(key=found.queue_key)
+    queues.sort(key=framework_of(found).queue_key)
     shown = [one for one in queues if queue in (None, one.name)]
     return OrderExplanation(
         number,
@@ -135,14 +136,13 @@ def session_at_start(history: History, number: int) -> tuple[Session, int]:
     left_out = sorted({guard.name_in(fault) for fault in ev.decode_plan(record.plan).faults})
     session = Session(
         snapshot,
-        policy,
-        instances(policy, left_out),
         record.now,
         record.seed,
-        Memory(),
+        policy_digest=policy.digest,
         outside=Remembered(record.asked),
         left_out=left_out,
     )
+    Framework(session, policy, instances(policy, left_out), Memory())
     return session, record.now
 
 
@@ -162,7 +162,7 @@ def _waiting(session: Session) -> dict[int, list[Job]]:
         if job.is_pending() or job.counts[TaskStatus.PENDING]:
             found.setdefault(job.queue.index, []).append(job)
     for jobs in found.values():
-        jobs.sort(key=session.job_key)
+        jobs.sort(key=framework_of(session).job_key)
     return found
 
 
@@ -187,7 +187,7 @@ def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, li
 def _passed_over(session: Session, queue: Queue) -> str:
     if not queue.is_open:
         return f"queue is {queue.state}"
-    overused = session.overused(queue)
+    overused = framework_of(session).overused(queue)
     if overused is None:
         return ""
     plugin, refusal = overused
@@ -255,7 +255,8 @@ class Saying(NamedTuple):
 def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
     """What each plugin says at a point that orders, in the order in which they count."""
     return [
-        Saying(point, plugin.name, method(*subject)) for plugin, method in chain.from_iterable(session.answering(point))
+        Saying(point, plugin.name, method(*subject))
+        for plugin, method in chain.from_iterable(framework_of(session).answering(point))
     ]
 
 
@@ -284,7 +285,7 @@ def by_age(created: int, other: int, *, last_first: bool = False) -> Difference:
 
 
 def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Difference:
-    """Why one victim goes before another for a task of ``queue`` (see ``Questions.in_victim_order``). ``indexed``: the
+    """Why one victim goes before another for a task of ``queue`` (see ``Framework.in_victim_order``). ``indexed``: the
     names of all who were offered with them end in an index."""
     mine, theirs = one.job.queue, other.job.queue
     if mine is not theirs:

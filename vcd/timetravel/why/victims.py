@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -12,10 +12,10 @@ from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.eviction.room import EvictionContext, immune_rows, placed_tasks, who_goes
 from vcd.scheduling.framework.arguments import parse_arguments
-from vcd.scheduling.framework.framework import leave_of_tier
+from vcd.scheduling.framework.framework import framework_of, victims_of_tier
 from vcd.scheduling.framework.order import index_in_name
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import Leave
+from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
@@ -34,38 +34,41 @@ class Verdict:
 
 
 def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], without: Plugin | None = None) -> Verdict:
-    """What comes of ``Session.leave``, with each plugin's part in it; ``without`` is not asked."""
-    tiers = [[pair for pair in tier if pair[0] is not without] for tier in session.answering(point)]
+    """What comes of ``Framework.victims``, with each plugin's part in it; ``without`` is not asked."""
+    tiers = [[pair for pair in tier if pair[0] is not without] for tier in framework_of(session).answering(point)]
+    plugins = {plugin.name: plugin for plugin, _ in chain.from_iterable(tiers)}
     protecting = [method for plugin, method in chain.from_iterable(tiers) if plugin.protects]
     spared: dict[str, tuple[str, str]] = {}
     for tier in tiers:
-        ask = partial(leave_of_tier, [method for _, method in tier], protecting, point, asker, tasks)
+        ask = partial(victims_of_tier, [method for _, method in tier], protecting, point, asker, tasks)
         leave = ask()
         if not leave.answers:
             continue
-        spared = _kept(leave, point, tasks)
+        spared = _kept(leave, plugins, point, tasks)
         if isinstance(asker, Task):
             room = session.nodes.usage.room_of(tasks[0].node)
             left, leave = who_goes(asker, room, ask)
         else:
             left = leave.together()
-        spared |= _kept(leave, point, [task for task in leave.tasks if task not in left])
+        spared |= _kept(leave, plugins, point, [task for task in leave.tasks if task not in left])
         if left:
-            names = tuple([plugin.name for plugin, _ in leave.answers])
+            names = tuple([name for name, _ in leave.answers])
             return Verdict(left, names, spared, frozenset([task.key for task in leave.tasks]))
     return Verdict([], (), spared)
 
 
-def _kept(leave: Leave, point: str, tasks: Iterable[Task]) -> dict[str, tuple[str, str]]:
+def _kept(
+    leave: Victims, plugins: Mapping[str, Plugin], point: str, tasks: Iterable[Task]
+) -> dict[str, tuple[str, str]]:
     """Of the tasks that plugins keep as things are: the first of these, and the first sentence of what it says of
     itself at the point."""
     kept = {}
     for task in tasks:
-        plugin = leave.keeper(task)
-        if plugin is not None:
-            said = (getattr(type(plugin), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        name = leave.keeper(task)
+        if name is not None:
+            said = (getattr(type(plugins[name]), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
             rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
-            kept[task.key] = (plugin.name, rule)
+            kept[task.key] = (name, rule)
     return kept
 
 
@@ -159,7 +162,7 @@ class VictimWatcher(Plugin):
 
     def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
         """Plugins may want somebody elsewhere."""
-        for plugin, method in chain.from_iterable(self.session.answering("victim_tasks")):
+        for plugin, method in chain.from_iterable(framework_of(self.session).answering("victim_tasks")):
             if plugin is not self:
                 for key in sorted({task.key for task in method(tasks)} & self._pods):
                     self.wanted_by.setdefault(key, []).append(plugin.name)
@@ -188,7 +191,7 @@ class VictimWatcher(Plugin):
         for task in tasks:
             offers[task.key].helps = not short.any() or bool((task.request[short] > 0).any())
             offers[task.key].alone = task.key in verdict.spared and task.key in verdict.alone
-        refusal = session.allocatable(asker.job.queue, asker)
+        refusal = framework_of(session).allocatable(asker.job.queue, asker)
         ask = Ask(
             asker.job,
             asker,

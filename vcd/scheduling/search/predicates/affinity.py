@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.model.selectors import Selector, SelectorError
-from vcd.scheduling.framework.plugin import Depends, Mask
+from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,

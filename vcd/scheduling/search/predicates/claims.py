@@ -27,7 +27,7 @@ from vcd.model.objects import (
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
 from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints

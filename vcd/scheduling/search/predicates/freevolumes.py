@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vcd.model.objects import PersistentVolume, PersistentVolumeClaim, Quantities
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorTerm
-from vcd.scheduling.framework.plugin import Mask
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.state.facts import NodeFacts

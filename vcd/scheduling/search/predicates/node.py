@@ -29,7 +29,7 @@ from vcd.model.selectors import (
     check_tolerations,
     tolerates,
 )
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 
 if TYPE_CHECKING:
     from vcd.scheduling.session.nodes import Usage

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from vcd.model.objects import Pod, PodSpec
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.podindex import Domains, Held, PodIndex, Sums, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage

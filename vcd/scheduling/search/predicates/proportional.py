@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model.quantity import per_unit
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 
 if TYPE_CHECKING:
     from vcd.scheduling.session.nodes import Usage

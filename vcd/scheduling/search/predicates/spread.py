@@ -18,7 +18,7 @@ from vcd.model.selectors import (
     Selector,
     SelectorError,
 )
-from vcd.scheduling.framework.plugin import Depends, Mask
+from vcd.scheduling.search.parts import Depends, Mask
 from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Scope, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes

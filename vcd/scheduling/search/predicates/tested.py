@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Mask, Predicate
+from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.views import Task

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vcd.model.objects import PersistentVolume
-from vcd.scheduling.framework.plugin import Depends, Mask, Predicate, Refusal
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.search.predicates.claims import (
     WAIT_FOR_FIRST_CONSUMER,
     Attachment,
@@ -25,6 +25,7 @@ from vcd.scheduling.search.predicates.claims import (
 )
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.reasons import Refusal
 from vcd.state.facts import NO_VALUE, NodeFacts
 
 if TYPE_CHECKING:

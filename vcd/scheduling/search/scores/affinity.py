@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vcd.scheduling.framework.plugin import Depends, Mask, Score, Scores
+from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
 from vcd.scheduling.search.podindex import Domains, Question, Tally, domains_of, index_of
 from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.search.predicates.node import at_rows

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
-from vcd.scheduling.framework.plugin import Score, Scores
+from vcd.scheduling.search.parts import Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints
 

@@ -18,7 +18,7 @@ from vcd.model.selectors import (
     check_node_terms,
     check_tolerations,
 )
-from vcd.scheduling.framework.plugin import Mask, Score, Scores
+from vcd.scheduling.search.parts import Mask, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
-from vcd.scheduling.framework.plugin import Depends, Score, Scores
+from vcd.scheduling.search.parts import Depends, Score, Scores
 
 if TYPE_CHECKING:
     from vcd.scheduling.session.nodes import Usage

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.selectors import Selector
-from vcd.scheduling.framework.plugin import Depends, Mask, Score, Scores
+from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
 from vcd.scheduling.search.podindex import index_of
 from vcd.scheduling.search.podsalike import PodsAlike
 from vcd.scheduling.search.predicates.node import at_rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.framework.plugin import Score, Scores
+from vcd.scheduling.search.parts import Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 
 if TYPE_CHECKING:

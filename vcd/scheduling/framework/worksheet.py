@@ -1,0 +1,100 @@
+"""In which order a job's tasks are placed where its group divides it into sub-jobs, and which of them are whole."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.session.subjobs import Partition, SubJob
+from vcd.scheduling.session.views import Job, Task
+
+
+class Worksheet:
+    """What is left to place of a divided job: its sub-jobs that have tasks to place, the first to be tried first.
+
+    As many as ``minSubGroups`` asks for beyond those that are ready come before all others; each of the two by the
+    plugins' order of sub-jobs. ``len`` is how many sub-jobs are left, and iterating gives their tasks.
+    """
+
+    def __init__(self, framework: Framework, partition: Partition, wanted: list[Task]) -> None:
+        self.partition = partition
+        self._framework = framework
+        by_sub_job: dict[int, list[Task]] = {}
+        for task in wanted:
+            by_sub_job.setdefault(partition.of(task).index, []).append(task)
+        self._tasks = {index: deque(framework.in_task_order(tasks)) for index, tasks in by_sub_job.items()}
+        sub_jobs = [partition.sub_jobs[index] for index in sorted(self._tasks)]
+        self._required = self._find_required(partition, sub_jobs)
+        self._heap = PriorityQueue(self._key, sub_jobs)
+
+    def _find_required(self, partition: Partition, sub_jobs: list[SubJob]) -> dict[int, None]:
+        """The fewest sub-jobs, the first by the plugins' order, that the job's minima of sub-jobs need."""
+        framework = self._framework
+        missing = {groups.index: groups.minimum for groups in partition.policies if groups.minimum}
+        if not missing:
+            return {}
+        for sub_job in partition.sub_jobs:
+            if sub_job.groups.index in missing and framework.sub_job_ready(sub_job):
+                missing[sub_job.groups.index] -= 1
+        required: dict[int, None] = {}
+        for sub_job in sorted(sub_jobs, key=framework.sub_job_key):
+            number = sub_job.groups.index
+            if missing.get(number, 0) > 0 and not framework.sub_job_ready(sub_job):
+                required[sub_job.index] = None
+                missing[number] -= 1
+        return required
+
+    def _key(self, sub_job: SubJob) -> tuple[Any, ...]:
+        return (sub_job.index not in self._required, *self._framework.sub_job_key(sub_job))
+
+    def pop(self) -> tuple[SubJob, deque[Task]]:
+        """Take the first sub-job, with the tasks of it that are left, the first to be placed first."""
+        sub_job = self._heap.pop()
+        return sub_job, self._tasks[sub_job.index]
+
+    def push(self, sub_job: SubJob) -> None:
+        """Put a sub-job back that has tasks left; once it is ready, it is no longer one that is required."""
+        if self._framework.sub_job_ready(sub_job):
+            self._required.pop(sub_job.index, None)
+        self._heap.push(sub_job)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Task]:
+        for sub_job in sorted(self._heap.rest(), key=lambda each: each.index):
+            yield from self._tasks[sub_job.index]
+
+
+def is_whole(framework: Framework, sub_job: SubJob) -> bool:
+    """Whether a sub-job has room for its size, now or when what is being freed is free."""
+    return framework.sub_job_ready(sub_job) or framework.sub_job_pipelined(sub_job)
+
+
+def units(framework: Framework, job: Job, tasks: list[Task]) -> Iterator[tuple[SubJob | None, list[Task]]]:
+    """A job's tasks, in the order in which they are given: all of them, of which none hangs on the others, or, where
+    the job is divided, sub-job by sub-job, the first to be placed first."""
+    partition = job.partition
+    if partition is None:
+        yield None, tasks
+        return
+    by_sub_job: dict[int, list[Task]] = {}
+    for task in tasks:
+        by_sub_job.setdefault(partition.of(task).index, []).append(task)
+    worksheet = Worksheet(framework, partition, tasks)
+    while worksheet:
+        sub_job, _ = worksheet.pop()
+        yield sub_job, by_sub_job[sub_job.index]
+
+
+def whole_with(framework: Framework, partition: Partition, tasks: list[Task]) -> list[Task]:
+    """Those of pending tasks whose sub-jobs are whole, or would be if all of the tasks had room."""
+    more = Counter(partition.of(task).index for task in tasks if not task.best_effort)
+    reach = [
+        sub_job.margin + sub_job.waiting_count + more[sub_job.index] >= 0 or is_whole(framework, sub_job)
+        for sub_job in partition.sub_jobs
+    ]
+    return [task for task in tasks if reach[partition.of(task).index]]

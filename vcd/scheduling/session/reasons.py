@@ -1,0 +1,25 @@
+"""What is said of objects: why they wait, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No, and why: a reason in words and the quantities behind it, by name."""
+
+    reason: str
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong with an object, for its owner to mend: the name of its kind (``vcd.model.kinds``, or a plugin's),
+    its key (``namespace/name``, or ``name``), and a sentence that names the field, its value and what to do. Without
+    kind and key it is about the configuration."""
+
+    kind: str
+    key: str
+    message: str
