@@ -19,7 +19,7 @@ from vcd.scheduling.framework.arguments import Argument, parse_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
 from vcd.scheduling.framework.registry import actions, plugins
-from vcd.scheduling.plugins._rebalance import PARAMS, LowNodeUtilization
+from vcd.scheduling.plugins.rescheduling.rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
 from vcd.scheduling.search.candidates import evaluator_of

@@ -24,8 +24,8 @@ from tests.plugins.test_capacity_card import (
     users,
 )
 from tests.world import World
-from vcd.scheduling.plugins._card_flow import Flow
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
+from vcd.scheduling.plugins.capacity_card.flow import Flow
 
 AB, BC = f"{A}|{B}", f"{B}|{H200}"
 NODES = [carded("a", A), carded("b", B), carded("h", H200)]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_after, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins._hierarchy import ONE, Places
 from vcd.scheduling.plugins.drf import DrfPlugin
+from vcd.scheduling.plugins.drf.hierarchy import ONE, Places
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 

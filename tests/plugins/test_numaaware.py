@@ -17,8 +17,8 @@ from tests.world import World
 from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
 from vcd.model.objects import CpuPlace, Numatopology
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.plugins._numa import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
 from vcd.scheduling.plugins.numaaware import NumaAwarePlugin
+from vcd.scheduling.plugins.numaaware.cpus import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
 from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement

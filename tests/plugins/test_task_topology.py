@@ -15,7 +15,8 @@ from tests.predicates.asking import pending
 from tests.scores.rating import points
 from tests.world import World
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins._topology import (
+from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
+from vcd.scheduling.plugins.task_topology.buckets import (
     AFFINITY,
     ANTI_AFFINITY,
     TASK_ORDER,
@@ -23,7 +24,6 @@ from vcd.scheduling.plugins._topology import (
     TopologyError,
     read_topology,
 )
-from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
 from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement

@@ -7,7 +7,7 @@ import pytest
 
 from tests.dsl import gang, group, node, planned, session_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins._extender_wire import Wire
+from vcd.scheduling.plugins.extender.wire import Wire
 from vcd.timetravel.figures import queue_figures
 
 QUEUES = """\

@@ -9,7 +9,7 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins._leaving import asked_since
+from vcd.scheduling.plugins._shared.leaving import asked_since
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task

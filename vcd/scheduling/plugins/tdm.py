@@ -16,7 +16,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
-from vcd.scheduling.plugins._leaving import asked_since
+from vcd.scheduling.plugins._shared.leaving import asked_since
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage

@@ -15,8 +15,8 @@ from vcd.model.objects import Queue as QueueObject
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins._card_nodes import cards_of
-from vcd.scheduling.plugins._card_requests import MILLI, QUOTA, CardError, read_quota
+from vcd.scheduling.plugins.capacity_card.nodes import cards_of
+from vcd.scheduling.plugins.capacity_card.requests import MILLI, QUOTA, CardError, read_quota
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue
 from vcd.state.snapshot import Snapshot

@@ -21,7 +21,7 @@ from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.plugins._card_nodes import cards_of
+from vcd.scheduling.plugins.capacity_card.nodes import cards_of
 from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed

@@ -17,7 +17,7 @@ from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.order import index_in_name
-from vcd.scheduling.plugins._hierarchy import GRAIN, ONE
+from vcd.scheduling.plugins.drf.hierarchy import GRAIN, ONE
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session

@@ -1,0 +1,357 @@
+"""capacity: what queues deserve, are guaranteed, may have at most; flat or a tree (docs/semantics/plugins.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import Any
+
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.plugins.capacity.accounts import (
+    UNLIMITED,
+    Account,
+    Reservations,
+    Resources,
+    contradictions,
+    fill,
+    mark_evicted,
+    request_of,
+    set_flat_limits,
+)
+from vcd.scheduling.plugins.capacity.reclaim import Reclaim
+from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, link, set_limits
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.state.records import QUEUE_ADMISSION_GATE
+
+ANCESTOR_RECLAIM_LEVEL = Argument(
+    "ancestorReclaimLevel",
+    "int",
+    0,
+    "How many levels of parents reclaim minds in a hierarchy: at 1 a queue is reclaimed from only if its parent, where "
+    "the asker has another one, has more than it deserves, too; at 2 also its grandparent, and so on; at 0 the queue "
+    "alone counts. What is below 0 counts as 0.",
+)
+
+
+class CapacityPlugin(Plugin):
+    """Holds queues to the amounts in their spec; what one does not use others may borrow, and give back on demand.
+
+    - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
+      kept for the queue even while it has no work; `capability` is never exceeded, `pods` included;
+    - real capability = min(capability, total - guarantees of all + own guarantee);
+    - share = the largest allocated/deserved, 1 where nothing is deserved. Queues come by `spec.priority`, then those
+      that can go on within what they deserve, then by share, those that deserve anything before those that do not;
+    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
+      inqueue leaves out what scheduling gates hold, and groups of lower priority than the one that asks;
+    - a queue may reclaim for tasks with which it stays within what it deserves in some resource that they ask for;
+    - tasks may be reclaimed that hold some of what the asker lacks, from queues that have more than they deserve of
+      something that the task holds, down to their guarantee.
+
+    With `enableHierarchy: true` queues form a tree by `spec.parent` below the queue `root`. Only leaves take work; what
+    they have counts for all their ancestors, and every gate holds all the way up. A capability that is not given is
+    the parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and
+    victims come from the queue that is nearest in the tree. A group with which its queue stays within what it deserves
+    is admitted although others borrowed its parents' room: reclaim gives it back. What is guaranteed to a parent comes
+    back to any queue below it. A queue that is misconfigured (no such parent, a circle, more capability than its
+    parent, children that deserve or are guaranteed more than it) takes nothing, nor do those below it; the others go
+    on. An Event says so on the queue, as it does of one that can never have what it deserves by its own capability.
+
+    A pod that says `scheduling.volcano.sh/queue-allocation-gate: "true"` and waits at the scheduling gate of that name,
+    and no other, is let through by allocate once its queue has room for it; from then on it holds its quota until it
+    has a node.
+
+    Source: Volcano ``plugins/capacity``.
+    """
+
+    name = "capacity"
+    protects = True
+    arguments = (
+        ANCESTOR_RECLAIM_LEVEL,
+        Argument(
+            "capacity.DynamicResourceAllocationEnable",
+            "bool",
+            False,
+            "Whether devices of ResourceClaims count.",
+            without_effect="ResourceClaims are not supported; pods that have one wait",
+        ),
+        Argument(
+            "capacity.DRAConsumableCapacityEnable",
+            "bool",
+            False,
+            "Whether what ResourceClaims share counts.",
+            without_effect="ResourceClaims are not supported; pods that have one wait",
+        ),
+    )
+    annotations = (QUEUE_ADMISSION_GATE,)
+
+    def open(self, session: Session) -> None:
+        """Make up the queues' accounts."""
+        self._session = session
+        self._hierarchy = self.flags.get("enableHierarchy", False)
+        self._level = max(self.values["ancestorReclaimLevel"], 0) if self._hierarchy else 0
+        self._resources = resources = Resources(session)
+        self._accounts = [Account(queue, resources) for queue in session.queue_list]
+        self.barred: dict[str, str] = {}
+        """Why queues take nothing, by name, in words that say how to mend it."""
+        self._contradictions = contradictions(self._accounts, resources)
+        if self._hierarchy:
+            self.barred = link(self._accounts, session.snapshot.bad_queues)
+            set_limits(self._accounts, resources, self.barred)
+        else:
+            set_flat_limits(self._accounts, resources)
+        fill(self._accounts, session)
+        for account in self._accounts:
+            account.settle(resources)
+        self._lends = mark_evicted(self._accounts, session)
+        # as the session opens, as Volcano has it: what one queue takes must not move its siblings within a heap
+        self._above = [
+            [(above.name, _rank(above)) for above in reversed(account.chain[1:]) if above.name != ROOT]
+            for account in self._accounts
+        ]
+        self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
+        self._places = Reservations(self._accounts)
+        self._places.open(session)
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[Any, ...]:
+        """Higher `spec.priority`, leaves, queues that stay within what they deserve, then the smaller share where
+        their branches of the tree part."""
+        account = self._accounts[queue.index]
+        first = (-queue.record.queue.spec.priority, bool(account.children), self._lends and account.borrows)
+        if account.children or not self._hierarchy:
+            return (*first, _rank(account))
+        names, ranks = zip(*self._above[queue.index], (account.name, _rank(account)), strict=True)
+        return (*first, Standing(names, ranks))
+
+    def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
+        """Queues that have more ancestors in common with the preemptor's come first."""
+        ours = self._accounts[preemptor.index].chain
+        return -sum(above in ours[1:] for above in self._accounts[queue.index].chain[1:])
+
+    # --- gates ------------------------------------------------------------------------------------------------------
+
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a task stays within the capability of its queue and all its ancestors."""
+        refusal = self._refuses(queue) or self._over(queue, task.amounts, task)
+        if refusal is None and task.gated:
+            self._places.reserve(task)  # its gate will be lifted: it holds its place from now on
+        return refusal
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+        """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
+        deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does, or any within what it is guaranteed) in some
+        resource that they ask for."""
+        refusal = self._refuses(queue)
+        if refusal is not None:
+            return refusal
+        account = self._accounts[queue.index]
+        request = request_of(tasks)
+        over = [
+            column
+            for column in self._resources.compared
+            if request[column] and account.allocated[column] + request[column] > account.real_capability[column]
+        ]
+        if over:
+            return self._refusal("queue has no room within its capability", account, over, request)
+        for depth, asked in enumerate(account.chain):
+            if asked.name == ROOT and asked is not account:
+                continue
+            due = self._due(asked, depth)
+            if any(
+                request[column] and asked.allocated[column] + request[column] <= due[column]
+                for column in self._resources.compared
+            ):
+                return None
+        wanted = [column for column in self._resources.compared if request[column]]
+        return self._refusal("queue has what it deserves", account, wanted, request, "deserved")
+
+    def _due(self, account: Account, depth: int) -> list[int]:
+        """What comes back to a queue ``depth`` levels below: what is deserved in reach of ``ancestorReclaimLevel``, and
+        always what is guaranteed."""
+        return account.deserved if depth <= self._level else account.guarantee
+
+    def _refuses(self, queue: Queue) -> Refusal | None:
+        """Why a queue takes no work at all, whatever it is."""
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        if not self._hierarchy:
+            return None
+        problem = self.barred.get(queue.name)
+        if problem is not None:
+            return Refusal(f"queue {queue.name} is misconfigured", {"problem": problem})
+        children = self._accounts[queue.index].children
+        if children:
+            names = ", ".join(sorted(child.name for child in children))
+            return Refusal(f"queue {queue.name} is not a leaf: submit to a queue below it", {"child queues": names})
+        return None
+
+    def _over(self, queue: Queue, amounts: tuple[int, ...], task: Task) -> Refusal | None:
+        """Where on the way to the root a task would exceed a limit."""
+        for account in self._accounts[queue.index].chain:
+            allocated, limits = account.allocated, account.limits
+            if account.reserved is None:
+                for column, amount in enumerate(amounts):
+                    if amount and allocated[column] + amount > limits[column]:
+                        break
+                else:
+                    continue
+            reserved = account.reserved or [0] * len(amounts)
+            own = amounts if self._places.holds(task) else [0] * len(amounts)
+            others = [amount - mine for amount, mine in zip(reserved, own, strict=True)]
+            over = [
+                column
+                for column, amount in enumerate(amounts)
+                if amount and allocated[column] + others[column] + amount > limits[column]
+            ]
+            if over:
+                words = "queue" if account.queue is queue else f"parent queue {account.name}"
+                refusal = self._refusal(f"{words} has no room within its capability", account, over, amounts)
+                return self._with_reserved(refusal, over, others)
+        return None
+
+    def _with_reserved(self, refusal: Refusal, columns: list[int], amounts: list[int]) -> Refusal:
+        """A refusal that also tells what is kept for pods whose gate was lifted."""
+        names = [self._resources.names[column] for column in columns if amounts[column]]
+        reserved = self._session.amounts(amounts, names).items()
+        return Refusal(refusal.reason, {**refusal.detail, **{f"reserved {name}": text for name, text in reserved}})
+
+    def _refusal(
+        self,
+        reason: str,
+        account: Account,
+        columns: Iterable[int],
+        asks: Sequence[int],
+        bound: str = "capability",
+        have: tuple[str, Sequence[int]] | None = None,
+    ) -> Refusal:
+        names = [self._resources.names[column] for column in columns]
+        limits = account.deserved if bound == "deserved" else account.limits
+        shown = [0 if limit >= UNLIMITED else limit for limit in limits]
+        word, amounts = have or ("allocated", account.allocated)
+        rows = (("asks", asks), (word, amounts), (bound, shown))
+        quantities = {
+            f"{title} {name}": text
+            for title, values in rows
+            for name, text in self._session.amounts(values, names).items()
+        }
+        return Refusal(reason, {"queue": account.name, **quantities})
+
+    # --- admission --------------------------------------------------------------------------------------------------
+
+    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+        """Whether the group's minimum stays within the real capability of its queue and all its ancestors."""
+        refusal = self._refuses(job.queue)
+        if refusal is not None:
+            return refusal
+        if job.record.min_resources is None:
+            return Vote.PERMIT
+        needed: list[int] = self._session.jobs.min_resources[job.index].tolist()
+        chain = self._accounts[job.queue.index].chain
+        for depth, account in enumerate(chain):
+            ahead = account.ahead(job.priority)
+            after = [
+                need + have + others - spare
+                for need, have, others, spare in zip(needed, account.allocated, ahead, account.elastic, strict=True)
+            ]
+            over = [
+                column
+                for column in self._resources.compared
+                if needed[column]
+                and after[column] > account.real_capability[column]
+                and not self._comes_back(chain[:depth], column, needed[column], account, job.priority)
+            ]
+            if over:
+                words = "queue resource quota insufficient"
+                words += f" in parent queue {account.name}" if depth else ""
+                return self._refusal(words, account, over, needed, have=("would hold", after))
+        return Vote.PERMIT
+
+    def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
+        """Whether a queue below an ancestor that is full stays within what is its due, so that it can reclaim what
+        others borrowed of the ancestor's room (Volcano #4817)."""
+        for depth, entitled in enumerate(below):
+            holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
+            if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
+                return True
+        return False
+
+    def job_enqueued(self, job: Job) -> None:
+        """Count what an admitted group may take, in its queue and all ancestors."""
+        if job.record.min_resources is not None:
+            amounts = self._session.jobs.reservable[job.index].tolist()
+            for account in self._accounts[job.queue.index].chain:
+                account.reserve(amounts, job.priority)
+
+    # --- victims ----------------------------------------------------------------------------------------------------
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
+        """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
+        return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
+
+    def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
+        """The same for gangs; whom a gang may preempt within its queue is for others to say."""
+        if context is None or context.kind != "gangreclaim":
+            return tasks
+        wanted = context.wanted.tolist()
+        return self._reclaim.allowance(context.job.queue, wanted, None)
+
+    # --- accounts ---------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """The queue and its ancestors hold more."""
+        amounts = task.amounts
+        for account in self._accounts[task.job.queue.index].chain:
+            account.allocated = [have + amount for have, amount in zip(account.allocated, amounts, strict=True)]
+        self._places.placed(task)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """The queue and its ancestors hold less."""
+        amounts = task.amounts
+        for account in self._accounts[task.job.queue.index].chain:
+            account.allocated = [have - amount for have, amount in zip(account.allocated, amounts, strict=True)]
+        self._places.taken_back(task)
+
+    # --- what is shown ----------------------------------------------------------------------------------------------
+
+    def problems(self) -> Iterator[Problem]:
+        """Queues that take nothing, and those of which a limit makes another one void."""
+        for name, text in self.barred.items():
+            yield Problem("Queue", name, f"the queue takes nothing: {text}")
+        for name, text in self._contradictions:
+            yield Problem("Queue", name, text)
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Volcano's queue series, and what is guaranteed."""
+        names = self._resources.names
+        for account in self._accounts:
+            queue = account.name
+            for series, values in (
+                ("volcano_queue_allocated", account.allocated),
+                ("volcano_queue_request", account.request),
+                ("volcano_queue_inqueue", account.inqueue_sum()),
+                ("volcano_queue_deserved", account.deserved),
+                ("vcd_queue_guarantee", account.guarantee),
+            ):
+                yield from resource_gauges(series, queue, names, values)
+            for series, limits in (
+                ("volcano_queue_capacity", account.capability),
+                ("volcano_queue_real_capacity", account.real_capability),
+            ):
+                shown = [inf if limit >= UNLIMITED else limit for limit in limits]
+                yield from resource_gauges(series, queue, names, shown)
+            label = (("queue_name", queue),)
+            yield Gauge("volcano_queue_share", label, account.share)
+            yield Gauge("volcano_queue_overused", label, float(account.share > 1))
+
+
+def _rank(account: Account) -> Rank:
+    """Smaller shares first; at equal shares, queues that deserve anything."""
+    return (account.share, not account.deserves_any)

@@ -1,0 +1,188 @@
+"""capacity's part in reclaim: whose tasks may go for a queue that is below what it deserves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vcd.scheduling.framework.victims import Allowance
+from vcd.scheduling.plugins.capacity.accounts import Account, Resources
+from vcd.scheduling.plugins.capacity.tree import ROOT
+from vcd.scheduling.session.nodes import Nodes
+from vcd.scheduling.session.views import Queue, Task
+
+
+class _Relation(NamedTuple):
+    """What the tree says of a victim's queue seen from the asker's."""
+
+    checked: tuple[Account, ...]
+    """The victim's ancestors that must have more than they deserve, too."""
+    kept: tuple[Account, ...]
+    """The victim's ancestors with a guarantee that the asker is no part of."""
+    above: tuple[Account, ...]
+    """All of these, each once."""
+    related: bool
+    """Whether both have an ancestor below the root in reach of ``ancestorReclaimLevel``, or one that is guaranteed
+    something: of that neither has more right to it than the other."""
+
+
+class Reclaim:
+    """Names victims."""
+
+    def __init__(self, accounts: list[Account], resources: Resources, nodes: Nodes, level: int) -> None:
+        self.accounts = accounts
+        self._resources = resources
+        self._nodes = nodes
+        self._level = level
+        self._relations: dict[tuple[int, int], _Relation] = {}
+
+    def allowance(self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None) -> Allowance:
+        """Who may go for work of ``queue`` that asks for amounts.
+
+        ``floor`` is the least room on a node that takes the task that asks; None where a whole job does, whose victims
+        go in bundles: of these the action itself spares whose going helps nobody.
+        """
+        return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
+
+    def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
+        """The resources of which a node will have too little; all that are asked for where it has enough, since then
+        it is quota that must be freed."""
+        if node >= 0:
+            room = self._nodes.usage.room_of(node).tolist()
+            short = tuple([column for column, least in enumerate(floor) if least > room[column]])
+            if short:
+                return short
+        return tuple([column for column in self._resources.compared if wanted[column]])
+
+    def relation(self, asker: Account, account: Account) -> _Relation:
+        """What the tree says of an account seen from the asker's."""
+        return self._relations.get((asker.queue.index, account.queue.index)) or self._relate(asker, account)
+
+    def _relate(self, asker: Account, account: Account) -> _Relation:
+        theirs = account.chain[1 : 1 + self._level]
+        ours = asker.chain[1 : 1 + self._level]
+        checked = tuple(
+            above
+            for depth, above in enumerate(theirs)
+            if above.name != ROOT and not (depth < len(ours) and ours[depth] is above)
+        )
+        kept = tuple(
+            above for above in account.chain[1:] if above.guaranteed and above.name != ROOT and above not in asker.chain
+        )
+        above = tuple(above for above in account.chain[1:] if above in checked or above in kept)
+        related = any(
+            above.name != ROOT and (above in ours or (above.guaranteed and above in asker.chain))
+            for depth, above in enumerate(account.chain[1:])
+            if depth < self._level or above.guaranteed
+        )
+        relation = _Relation(checked, kept, above, related)
+        self._relations[asker.queue.index, account.queue.index] = relation
+        return relation
+
+
+class _Reclaimable(Allowance):
+    """What queues and their ancestors hold beyond what is theirs, less what those that go hold."""
+
+    def __init__(self, reclaim: Reclaim, asker: Account, wanted: Sequence[int], floor: Sequence[int] | None) -> None:
+        self._reclaim = reclaim
+        self._asker = asker
+        self._wanted = wanted
+        self._floor = floor
+        self._blocked = _blocked(asker, wanted)
+        self._wants_deserved = _deserves_some(asker, wanted)
+        self._lacking: dict[int, tuple[int, ...]] = {}
+        self._left: dict[int, list[int]] = {}
+
+    def _left_of(self, account: Account) -> list[int]:
+        return self._left.get(account.queue.index, account.allocated)
+
+    def permits(self, task: Task) -> bool:
+        amounts = task.amounts
+        if self._floor is not None and not self._helps(task.node, amounts, self._floor):
+            return False
+        account = self._reclaim.accounts[task.job.queue.index]
+        if self._blocked is not None and self._blocked not in account.chain:
+            return False
+        relation = self._reclaim.relation(self._asker, account)
+        allocated = self._left_of(account)
+        if not _keeps_guarantee(account, allocated, amounts):
+            return False
+        if not _deserves_some(account, amounts):
+            if relation.related and not self._wants_deserved:
+                return False
+        elif not _exceeds(account, allocated, amounts):
+            return False
+        return not relation.above or self._ancestors_agree(relation, amounts)
+
+    def _helps(self, node: int, amounts: tuple[int, ...], floor: Sequence[int]) -> bool:
+        """Whether a task on a node holds some of what the node lacks."""
+        columns = self._lacking.get(node)
+        if columns is None:
+            columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, floor)
+        return _holds_some(amounts, columns)
+
+    def _ancestors_agree(self, relation: _Relation, amounts: tuple[int, ...]) -> bool:
+        """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""
+        for above in relation.checked:
+            if _deserves_some(above, amounts) and not _exceeds(above, self._left_of(above), amounts):
+                return False
+        for above in relation.kept:
+            allocated = self._left_of(above)
+            for column, least in above.guaranteed:
+                if amounts[column] and allocated[column] - amounts[column] < least:
+                    return False
+        return True
+
+    def spend(self, task: Task) -> None:
+        for account in self._reclaim.accounts[task.job.queue.index].chain:
+            left = self._left.get(account.queue.index)
+            if left is None:
+                left = self._left[account.queue.index] = account.allocated[:]
+            _take(left, task.amounts)
+
+
+def _blocked(asker: Account, wanted: Sequence[int]) -> Account | None:
+    """The nearest ancestor whose capability would be exceeded: only room freed below it would help."""
+    for account in asker.chain[1:]:
+        allocated, limits = account.allocated, account.limits
+        for column, amount in enumerate(wanted):
+            if amount and allocated[column] + amount > limits[column]:
+                return account
+    return None
+
+
+def _holds_some(amounts: tuple[int, ...], columns: tuple[int, ...]) -> bool:
+    for column in columns:  # noqa: SIM110 - called for every task of a node
+        if amounts[column]:
+            return True
+    return False
+
+
+def _deserves_some(account: Account, amounts: Sequence[int]) -> bool:
+    """Whether a queue deserves any of what a task holds; what it does not deserve is borrowed."""
+    for column, _ in account.entitled:  # noqa: SIM110 - called for every task of a node
+        if amounts[column]:
+            return True
+    return False
+
+
+def _exceeds(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
+    """Whether a queue has more than it deserves of something that a task holds."""
+    for column, deserved in account.claims:  # noqa: SIM110 - called for every task of a node
+        if amounts[column] and allocated[column] > deserved:
+            return True
+    return False
+
+
+def _keeps_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
+    """Whether a queue has all that it is guaranteed without a task."""
+    for column, least in account.guaranteed:  # noqa: SIM110 - called for every task of a node
+        if allocated[column] - amounts[column] < least:
+            return False
+    return True
+
+
+def _take(allocated: list[int], amounts: tuple[int, ...]) -> None:
+    for column, amount in enumerate(amounts):
+        if amount:
+            allocated[column] -= amount

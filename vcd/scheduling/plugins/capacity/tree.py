@@ -1,0 +1,184 @@
+"""capacity's tree of queues: parents, what is wrong with them, and limits from the root down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
+from vcd.scheduling.plugins.capacity.accounts import UNLIMITED, Account, Resources
+
+ROOT = "root"
+"""The queue above all others; vc-scheduler makes it at its start."""
+
+
+Rank = tuple[float, bool]
+"""What queues, or their ancestors, are compared by; the smaller comes first."""
+
+
+class Standing:
+    """A leaf's place in the tree: the names and ranks of its ancestors below the root, and its own, from the top.
+
+    Two of them are compared at the first ancestors in which they differ, and nowhere else: where these are equal, so
+    are the queues, whatever is below. That is no order of more than two queues, as it is none in Volcano.
+    """
+
+    __slots__ = ("names", "ranks")
+
+    def __init__(self, names: tuple[str, ...], ranks: tuple[Rank, ...]) -> None:
+        self.names = names
+        self.ranks = ranks
+
+    def _parted(self, other: Standing) -> tuple[Rank, Rank] | None:
+        for mine, theirs, rank, against in zip(self.names, other.names, self.ranks, other.ranks, strict=False):
+            if mine != theirs:
+                return rank, against
+        return None
+
+    def __lt__(self, other: Standing) -> bool:
+        parted = self._parted(other)
+        return parted is not None and parted[0] < parted[1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Standing):
+            return NotImplemented
+        parted = self._parted(other)
+        return parted is None or parted[0] == parted[1]
+
+    __hash__ = None  # type: ignore[assignment] # equal ones may have nothing in common
+
+
+def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
+    """Give each account its parent, children and chain; what is wrong with parents, by the queue's name.
+
+    ``bad`` is what is wrong with queues that could not be read, and so have no account, by name. A queue without parent
+    is below the root. One in a circle, or with a parent that is not there, counts towards the root alone.
+    """
+    by_name = {account.name: account for account in accounts}
+    root = by_name.get(ROOT)
+    problems: dict[str, str] = {}
+    for account in accounts:
+        if account.name == ROOT:
+            continue
+        name = account.queue.record.queue.spec.parent or ROOT
+        account.parent = by_name.get(name)
+        if account.parent is None and name != ROOT:
+            problems[account.name] = (
+                f"spec.parent names queue {name}, which cannot be used ({bad[name]}): mend it or name another parent"
+                if name in bad
+                else f"spec.parent names queue {name}, which does not exist: create it or name another parent"
+            )
+    for account in accounts:
+        circle = _circle(account)
+        if circle:
+            problems[account.name] = (
+                f"spec.parent leads in a circle ({' > '.join(circle)}): give one of these another parent"
+            )
+    for account in accounts:
+        if account.name in problems:
+            account.parent = root
+        if account.parent is not None:
+            account.parent.children.append(account)
+    for account in _downwards(accounts):
+        if account.parent is not None:
+            account.chain = (account, *account.parent.chain)
+    return problems
+
+
+def _circle(account: Account) -> list[str]:
+    """The names along the parents from an account back to itself; none where they lead elsewhere."""
+    names, above = [account.name], account.parent
+    while above is not None and above.name not in names:
+        names.append(above.name)
+        above = above.parent
+    return [*names, account.name] if above is account else []
+
+
+def _downwards(accounts: Iterable[Account]) -> Iterator[Account]:
+    """All accounts, parents before children."""
+    level = [account for account in accounts if account.parent is None]
+    while level:
+        yield from level
+        level = [child for account in level for child in account.children]
+
+
+def set_limits(accounts: list[Account], resources: Resources, problems: dict[str, str]) -> None:
+    """Capability and real capability from the root down; adds what is wrong with amounts to ``problems``.
+
+    A capability that a queue does not give is its parent's. A queue's real capability is what is left of its
+    parent's when guarantees of its siblings are kept, up to its capability. The root has no limit of its own unless
+    its capability says so, but where siblings right below it are guaranteed something, that is kept of the cluster.
+    """
+    for account in _downwards(accounts):
+        own_problem = _inherit(account, resources)
+        if account.parent is None:
+            account.real_capability = account.capability
+        if account.name == ROOT:
+            account.guarantee = _sum_of(account.children, lambda child: child.guarantee, resources)
+            account.deserved = _sum_of(account.children, _entitlement, resources)
+        else:
+            own_problem = own_problem or _sums_problem(account, resources)
+        if own_problem:
+            problems.setdefault(account.name, own_problem)
+        _limit_children(account, resources)
+    for account in _downwards(accounts):
+        parent = account.parent
+        if parent is not None and parent.name in problems and account.name not in problems:
+            problems[account.name] = f"parent queue {parent.name}: {problems[parent.name]}"
+
+
+def _inherit(account: Account, resources: Resources) -> str:
+    """Fill in the capability from the parent's; what is wrong where it is more than that."""
+    parent = account.parent
+    if parent is None:
+        return ""
+    over = ""
+    for column, (own, most) in enumerate(zip(account.capability, parent.capability, strict=True)):
+        if own == UNLIMITED:
+            account.capability[column] = most
+        elif own > most and not over:
+            name = resources.names[column]
+            over = (
+                f"spec.capability {name} {format_resource(name, own)} is more than the {format_resource(name, most)} "
+                f"of parent queue {parent.name}: lower it or raise the parent's"
+            )
+    return over
+
+
+def _entitlement(account: Account) -> list[int]:
+    return [max(pair) for pair in zip(account.deserved, account.guarantee, strict=True)]
+
+
+def _sum_of(accounts: list[Account], of: Callable[[Account], list[int]], resources: Resources) -> list[int]:
+    return [sum(column) for column in zip([0] * resources.width, *[of(account) for account in accounts], strict=True)]
+
+
+def _sums_problem(account: Account, resources: Resources) -> str:
+    """What is wrong where children together deserve, or are guaranteed, more than their parent."""
+    if not account.children:
+        return ""
+    for field, of, own in (
+        ("deserved", _entitlement, _entitlement(account)),
+        ("guarantee.resource", lambda child: child.guarantee, account.guarantee),
+    ):
+        for column, (total, mine) in enumerate(zip(_sum_of(account.children, of, resources), own, strict=True)):
+            if total > mine:
+                name = resources.names[column]
+                return (
+                    f"spec.{field} {name} is {format_resource(name, mine)}, that of its child queues together "
+                    f"{format_sum(name, total)}: raise it or lower the children's"
+                )
+    return ""
+
+
+def _limit_children(account: Account, resources: Resources) -> None:
+    kept = _sum_of(account.children, lambda child: child.guarantee, resources)
+    for child in account.children:
+        real = []
+        for column, (most, guarantees, own) in enumerate(
+            zip(account.real_capability, kept, child.guarantee, strict=True)
+        ):
+            if account.name == ROOT and guarantees > own:
+                most = min(most, resources.total[column])
+            real.append(most if most == UNLIMITED else max(most - guarantees, 0) + own)
+        child.real_capability = [min(pair) for pair in zip(real, child.capability, strict=True)]

@@ -1,0 +1,319 @@
+"""capacity-card: quotas of accelerator cards by model (docs/semantics/capacity-card.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
+
+from vcd.model.objects import Object, Pod
+from vcd.model.status import TaskStatus
+from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
+from vcd.scheduling.plugins.capacity_card.accounts import Accounts
+from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
+from vcd.scheduling.plugins.capacity_card.leaving import QuotaFreed
+from vcd.scheduling.plugins.capacity_card.nodes import cards_of
+from vcd.scheduling.plugins.capacity_card.requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
+from vcd.scheduling.plugins.capacity_card.rest import GangRests
+from vcd.scheduling.search.parts import Predicate, Score
+from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Queue, Task
+
+SERVICE = "volcano.sh/service.type"
+ONLINE, OFFLINE = "online", "offline"
+_PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
+"""Where a task stands once it was placed in trial, or that was taken back."""
+
+
+class _BeyondQuota(Allowance):
+    """Tasks of which each card is one that its queue holds beyond its quota; ``used`` gives a task's cards."""
+
+    def __init__(self, queues: Sequence[Account], used: Callable[[Task], Iterable[tuple[str, int]]]) -> None:
+        self._queues = queues
+        self._used = used
+        self._gone: dict[tuple[int, str], int] = {}
+
+    def permits(self, task: Task) -> bool:
+        index = task.job.queue.index
+        account = self._queues[index]
+        return all(
+            -account.left(card) - self._gone.get((index, card), 0) >= amount for card, amount in self._used(task)
+        )
+
+    def spend(self, task: Task) -> None:
+        index = task.job.queue.index
+        for card, amount in self._used(task):
+            self._gone[index, card] = self._gone.get((index, card), 0) + amount
+
+
+class CapacityCardPlugin(Plugin):
+    """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
+
+    - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
+      is the queue's guarantee of cards, too, and what it deserves. Cpu and memory are bounded by `capability`, of which
+      0 is none; where it is not set, by what the guarantees of all queues leave of the cluster, plus the queue's own.
+    - A node's model is its label `<vendor>/<kind>.product` (with `.memory`), amounts are its allocatable: whole cards
+      under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
+      `<product>/mig-<profile>-mixed`. Resources that are no cards are not bounded.
+    - A pod names its card in `volcano.sh/card.name`, or its group does; `A|B` takes either, rather the first. All of
+      them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
+      that names none can be given any card of the resource.
+    - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
+      each other fit as a whole. Its minimum of cards is what minResources states of their resource and its pods name,
+      else what as many of its pods as minMember lacks ask for at least; before there are pods it is what its annotation
+      `volcano.sh/card.request` says, which counts as none where it cannot be read.
+    - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
+      ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
+      its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to
+      others only when they are gone. A pod in phase Unknown counts against no queue, as with the other quotas.
+    - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
+      come first, then those with the smaller share, the largest allocated/deserved.
+
+    Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
+    being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered; who asks
+    for no cards is left to the other plugins.
+    Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
+    pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
+
+    More in docs/semantics/capacity-card.md. Source: Volcano ``plugins/capacity-card``.
+    """
+
+    name = "capacity-card"
+    protects = True
+    arguments = (
+        Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
+        Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
+    )
+    annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
+    queue_limits = (QUOTA,)
+
+    def open(self, session: Session) -> None:
+        """Make up the queues' accounts."""
+        self._session = session
+        self._cards = cards_of(session.nodes.facts)
+        self._accounts = Accounts(session, self._cards, self.values["cardUnlimitedCpuMemory"])
+        self._queues = self._accounts.queues
+        self._rests = GangRests(self._accounts.waiting)
+        self._requests: dict[int, CardRequest] = {}
+        self._moved: dict[tuple[int, str], int] = {}
+
+    def _request(self, task: Task) -> CardRequest:
+        request = self._requests.get(task.row)
+        if request is None:
+            request = self._requests[task.row] = self._accounts.request_of(task)
+        return request
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def queue_order(self, queue: Queue) -> tuple[int, float]:
+        """Higher `spec.priority` first, then the smaller share."""
+        return (-queue.record.queue.spec.priority, self._queues[queue.index].share())
+
+    def job_enqueueable(self, job: Job) -> Vote | Refusal:
+        """Whether the group's minimum stays within the queue's quota and capability."""
+        if not job.queue.is_open:
+            return Refusal(f"queue is {job.queue.state}")
+        account = self._queues[job.queue.index]
+        return account.admits(self._accounts.minimum(job), self._accounts.demand(job)) or Vote.PERMIT
+
+    def job_enqueued(self, job: Job) -> None:
+        """Count what an admitted group may take."""
+        account = self._queues[job.queue.index]
+        add_to(account.inqueue, self._accounts.reserved(job))
+        if job.record.min_resources is not None and any(self._accounts.minimum(job)):
+            cpu, memory = self._session.jobs.reservable[job.index, :2].tolist()
+            account.basic_inqueue[0] += cpu
+            account.basic_inqueue[1] += memory
+
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a pod stays within the queue's quota and capability."""
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        request = self._request(task)
+        if request.refusal is not None:
+            return request.refusal
+        refused = self._queues[queue.index].refuses(self._open_to_nameless(request))
+        return refused and (request.missing or refused)
+
+    def _open_to_nameless(self, request: CardRequest) -> CardRequest:
+        """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
+        quota."""
+        nameless = self._cards.nameless
+        if all(ask.named or not nameless[ask.resource].any() for ask in request.asks):
+            return request
+        asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource].any())
+        return CardRequest(asks, request.basic)
+
+    def pre_predicate(self, task: Task) -> Refusal | None:
+        """Why no node can serve what a pod says of its cards."""
+        request = self._request(task)
+        return request.refusal or request.missing
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+        """Whether tasks together stay within the queue's quota and capability."""
+        account = self._queues[queue.index]
+        cards: dict[Names, int] = {}
+        basic = [0, 0]
+        for task in tasks:
+            request = self._request(task)
+            if request.refusal is not None:
+                return request.refusal
+            add_to(cards, {ask.names: ask.amount for ask in self._open_to_nameless(request).asks})
+            basic = [have + more for have, more in zip(basic, request.basic, strict=True)]
+        if not queue.is_open:
+            return Refusal(f"queue is {queue.state}")
+        return account.holds(basic, cards)
+
+    # --- victims ------------------------------------------------------------------------------------------------------
+
+    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
+        """Who uses no cards, or only what its queue holds beyond its quota."""
+        return _BeyondQuota(self._queues, lambda task: self._accounts.charged(self._request(task), task.node))
+
+    def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
+        """For gangreclaim the same; within a queue anybody."""
+        if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:
+            return tasks
+        return self.reclaimable(tasks[0], tasks)
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def predicates(self) -> Iterable[Predicate]:
+        """That nobody is bound on quota that is still being freed; the test of a node's card, where there are cards."""
+        freed = QuotaFreed(self._cards, self._queues, self._request)
+        if not self._cards.resources:
+            return (freed,)
+        return (CardModel(self._session, self._cards, self._queues, self._request, self._rests), freed)
+
+    def node_order(self) -> Iterable[Score]:
+        """The order in which pods name cards."""
+        weight = self.values["nodeOrderWeight"]
+        return (CardOrder(self._cards, self._request, weight),) if weight and self._cards.resources else ()
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """The queue holds more."""
+        self._charge(task, row, 1)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """The queue holds less."""
+        self._charge(task, row, -1)
+
+    def _charge(self, task: Task, row: int, sign: int) -> None:
+        account = self._queues[task.job.queue.index]
+        request = self._request(task)
+        leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
+        account.basic_allocated[0] += sign * request.basic[0]
+        account.basic_allocated[1] += sign * request.basic[1]
+        if not leaves:
+            self._rests.change(task.job, request, sign)
+        if leaves:
+            account.basic_leaving[0] -= sign * request.basic[0]
+            account.basic_leaving[1] -= sign * request.basic[1]
+        for card, amount in self._accounts.charged(request, row) if request.asks else ():
+            account.allocated[card] = account.allocated.get(card, 0) + sign * amount
+            if leaves:
+                account.leaving[card] = account.leaving.get(card, 0) - sign * amount
+            moved = (task.job.index, card)
+            self._moved[moved] = self._moved.get(moved, 0) + sign * amount
+
+    def problems(self) -> Iterator[Problem]:
+        """Quotas and requests that cannot be read."""
+        for queue in self._session.queue_list:
+            problem = self._queues[queue.index].problem
+            if problem is not None:
+                yield Problem("Queue", queue.name, problem.reason)
+        for job, error in self._accounts.unreadable.items():
+            text = f"annotation {REQUEST}: {error}; it counts as none"
+            yield Problem("PodGroup", self._session.jobs.keys[job], text)
+
+    # --- gauges -------------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Quotas and use by queue and card, what the cluster has, and what of it is online and offline."""
+        for queue in self._session.queue_list:
+            yield from _queue_gauges(queue, self._queues[queue.index])
+        for card, total in self._cards.total.items():
+            yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
+            leaving = sum(account.leaving.get(card, 0) for account in self._queues)
+            yield Gauge("vcd_cards_leaving", (("card", card),), leaving / MILLI)
+        for resource, nodes in self._cards.nameless.items():
+            yield Gauge("vcd_card_nodes_unidentified", (("resource", resource),), float(nodes.sum()))
+        yield from self._service_gauges()
+
+    def _service_gauges(self) -> Iterator[Gauge]:
+        services = _Services(self._session, self._accounts.pod_of())
+        nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
+        began = [(held.who, held.card, held.amount) for held in self._accounts.held]
+        moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
+        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
+        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
+            sums = dict(nothing)
+            for who, card, amount in parts:
+                key = (card, services.of(who))
+                sums[key] = sums.get(key, 0) + amount
+            for (card, service), amount in sums.items():
+                yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
+
+
+def _queue_gauges(queue: Queue, account: Account) -> Iterator[Gauge]:
+    label = ("queue_name", queue.name)
+    cards = sorted({*account.quota, *account.allocated})
+    quota = [account.quota.get(card, 0) for card in cards]
+    used = [account.allocated.get(card, 0) for card in cards]
+    for series, basic, amounts in (
+        ("allocated", account.basic_allocated, used),
+        ("deserved", account.deserved, quota),
+        ("capacity", [inf if may is None else may for may in account.capability], quota),  # no limit is not shown
+        ("real_capacity", account.limit, quota),
+    ):
+        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *cards), (*basic, *amounts))
+    for series, basic, sums in (
+        ("request", account.basic_request, account.request),
+        ("inqueue", account.basic_inqueue, account.inqueue),
+    ):
+        names = sorted({*((card,) for card in cards), *sums})
+        texts = ["|".join(parts) for parts in names]
+        amounts = [sums.get(parts, 0) for parts in names]
+        yield from resource_gauges(f"volcano_queue_{series}", queue.name, (*BASIC, *texts), (*basic, *amounts))
+    yield Gauge("volcano_queue_share", (label,), account.share())
+    for card, may, have in zip(cards, quota, used, strict=True):
+        labels = (label, ("card", card))
+        yield Gauge("vcd_queue_card_quota", labels, may / MILLI)
+        yield Gauge("vcd_queue_card_guarantee", labels, may / MILLI)
+        yield Gauge("vcd_queue_card_allocated", labels, have / MILLI)
+        yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
+
+
+class _Services:
+    """Whether pods are online or offline, by ``Held.who``."""
+
+    def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
+        self._records = session.jobs.records
+        self._pods = pods
+        self._of: dict[int, str] = {}
+
+    def of(self, who: int) -> str:
+        """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
+        Job owns them."""
+        service = self._of.get(who)
+        if service is None:
+            service = self._of[who] = self._tell(who)
+        return service
+
+    def _tell(self, who: int) -> str:
+        pod = self._pods.get(who)
+        objects: list[Object] = [*([self._records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
+        for obj in objects:
+            for marks in (obj.metadata.labels, obj.metadata.annotations):
+                if marks.get(SERVICE) in (ONLINE, OFFLINE):
+                    return marks[SERVICE]
+        is_job = any(owner.kind == "Job" for obj in objects for owner in obj.metadata.owner_references)
+        return OFFLINE if is_job else ONLINE

@@ -1,0 +1,193 @@
+"""What one queue holds of cards, cpu and memory, and what it may (docs/semantics/capacity-card.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
+from vcd.scheduling.plugins.capacity_card.requests import (
+    CARD_NAME,
+    QUOTA,
+    CardError,
+    CardRequest,
+    Names,
+    insufficient,
+    insufficient_cards,
+    read_quota,
+)
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.views import Queue
+
+BASIC = (CPU, MEMORY)
+_SHOWN = 3
+"""How many cards a reason names where any would do."""
+
+
+class Account:
+    """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
+    cpu (thousandths) and memory (bytes) as pairs. ``capability`` is None where the queue states none; ``limit`` is that
+    pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``leaving`` is
+    what pods hold beside ``allocated`` that are being deleted or evicted."""
+
+    __slots__ = (
+        "allocated",
+        "basic_allocated",
+        "basic_elastic",
+        "basic_inqueue",
+        "basic_leaving",
+        "basic_request",
+        "capability",
+        "deserved",
+        "elastic",
+        "guarantee",
+        "inqueue",
+        "leaving",
+        "limit",
+        "name",
+        "problem",
+        "quota",
+        "request",
+    )
+
+    def __init__(self, queue: Queue) -> None:
+        self.name = queue.name
+        self.quota: dict[str, int] = {}
+        self.problem: Refusal | None = None
+        text = queue.record.queue.metadata.annotations.get(QUOTA)
+        if text is not None:
+            try:
+                self.quota = read_quota(text)
+            except CardError as error:
+                self.problem = Refusal(f"annotation {QUOTA} of queue {queue.name}: {error}")
+        record = queue.record
+        self.capability = [record.capability.get(name) for name in BASIC]
+        self.guarantee = [record.guarantee.get(name, 0) for name in BASIC]
+        self.deserved = [record.deserved.get(name, 0) for name in BASIC]
+        self.limit = [0, 0]
+        self.allocated: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}
+        self.elastic: dict[str, int] = {}
+        self.inqueue: dict[Names, int] = {}
+        self.request: dict[Names, int] = {}
+        self.basic_allocated = [0, 0]
+        self.basic_leaving = [0, 0]
+        self.basic_elastic = [0, 0]
+        self.basic_inqueue = [0, 0]
+        self.basic_request = [0, 0]
+
+    def settle(self, left: Iterable[int]) -> None:
+        """Derive limits and what is deserved; ``left`` is what the guarantees of all queues leave of the cluster."""
+        real = [rest + own for rest, own in zip(left, self.guarantee, strict=True)]
+        self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
+        self.deserved = [
+            max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)
+        ]
+
+    def left(self, card: str) -> int:
+        """What of a card's quota is not used."""
+        return self.quota.get(card, 0) - self.allocated.get(card, 0)
+
+    def waits_for_card(self, card: str, amount: int) -> bool:
+        """Whether so much of a card's quota is there only once who is leaving has gone."""
+        leaving = self.leaving.get(card, 0)
+        return leaving > 0 and self.left(card) - leaving < amount
+
+    def leaves(self) -> bool:
+        """Whether pods are leaving that hold some of this."""
+        return any(self.basic_leaving) or any(self.leaving.values())
+
+    def waits_for_basic(self, asked: Iterable[int]) -> bool:
+        """Whether cpu or memory is there only once who is leaving has gone."""
+        rows = zip(asked, self.basic_allocated, self.basic_leaving, self.limit, strict=True)
+        return any(min(amount, leaving) > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
+
+    def share(self) -> float:
+        """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
+        deserved."""
+        known = {**dict.fromkeys(self.allocated, 0), **self.quota}
+        cards = [_part(self.allocated.get(card, 0), quota) for card, quota in known.items()]
+        return max(cards + [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)])
+
+    # --- gates --------------------------------------------------------------------------------------------------------
+
+    def refuses(self, request: CardRequest) -> Refusal | None:
+        """Why a pod does not fit, allocated + request <= capability in all that it asks for; None where it does."""
+        refusal = self._refuses_basic(request.basic, self.basic_allocated)
+        for ask in request.asks:
+            if refusal is not None:
+                return refusal
+            if any(self.left(card) >= ask.amount for card in ask.names):
+                continue
+            refusal = self.problem or self._short_of(ask.names, ask.amount)
+            if not ask.named:
+                refusal = Refusal(f"{refusal.reason}; to ask for one card, name it in {CARD_NAME}", refusal.detail)
+        return refusal
+
+    def _short_of(self, names: Names, amount: int) -> Refusal:
+        texts = [
+            insufficient_cards(self.name, card, amount, self.allocated.get(card, 0) + amount, self.quota.get(card, 0))
+            for card in names
+        ]
+        more = [] if len(texts) <= _SHOWN else [f"and {len(texts) - _SHOWN} more"]
+        return Refusal("; ".join(texts[:_SHOWN] + more))
+
+    def admits(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
+        """Why a group is not admitted: minimum + allocated + inqueue - elastic <= capability; None where it is.
+
+        Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
+        """
+        promised = [
+            have + waits - spare
+            for have, waits, spare in zip(self.basic_allocated, self.basic_inqueue, self.basic_elastic, strict=True)
+        ]
+        return self._refuses_basic(basic, promised) or self._refuses_cards(cards, self.inqueue, self.elastic)
+
+    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Refusal | None:
+        """Why several pods together do not fit beside what is allocated; None where they do."""
+        return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
+
+    def _refuses_cards(
+        self, cards: Mapping[Names, int], reserved: Mapping[Names, int], elastic: Mapping[str, int]
+    ) -> Refusal | None:
+        """Why demands do not fit beside what others have and what is reserved, wherever that will be taken."""
+        wanted = {names: cards[names] for names in sorted(cards) if cards[names] > 0}
+        if not wanted:
+            return None
+        before = touching(reserved, tuple(card for names in wanted for card in names))
+        named = {card for names in (*before, *wanted) for card in names}
+        used = {card: self.allocated.get(card, 0) - elastic.get(card, 0) for card in sorted(named)}
+        flow = Flow({card: self.quota.get(card, 0) - have for card, have in used.items()})
+        for names, amount in before.items():
+            flow.serve(names, amount)
+        for names, amount in wanted.items():
+            if flow.serve(names, amount):
+                together = flow.reached(names)
+                total = sum(used[card] for card in together) + sum(
+                    more
+                    for demands in (before, wanted)
+                    for others, more in demands.items()
+                    if set(others) <= set(together)
+                )
+                may = sum(self.quota.get(card, 0) for card in together)
+                return self.problem or Refusal(
+                    insufficient_cards(self.name, "|".join(names), amount, total, may)
+                    + ("" if set(together) == set(names) else f", for {'|'.join(together)} together")
+                )
+        return None
+
+    def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Refusal | None:
+        for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
+            if amount > 0 and have + amount > may:
+                return Refusal(insufficient(self.name, name, amount, have + amount, may))
+        return None
+
+
+def _part(have: int, deserved: int) -> float:
+    return have / deserved if deserved > 0 else float(have > 0)
+
+
+def add_to(sums: dict[Names, int], more: Mapping[Names, int]) -> None:
+    """Add amounts by name to others."""
+    for names, amount in more.items():
+        sums[names] = sums.get(names, 0) + amount

@@ -1,0 +1,278 @@
+"""The accounts of all queues, made up from where pods are and what they ask for (docs/semantics/capacity-card.md)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Pod
+from vcd.model.requests import CPU, MEMORY
+from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
+from vcd.scheduling.plugins.capacity_card.account import Account, add_to
+from vcd.scheduling.plugins.capacity_card.nodes import NO_CARD, NodeCards
+from vcd.scheduling.plugins.capacity_card.requests import (
+    REQUEST,
+    CardError,
+    CardRequest,
+    Names,
+    card_request,
+    read_request,
+)
+from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
+from vcd.state.records import Shape
+from vcd.state.sums import Ints, bounded, sums_before, sums_by
+
+_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_NOWHERE = -1
+
+
+class Held(NamedTuple):
+    """What is held of a card as the session begins. ``who`` is a job, or -1 - the row of a pod whose group is gone."""
+
+    who: int
+    queue: int
+    card: str
+    amount: int
+
+
+class Accounts:
+    """The accounts of all queues of a session, and what its pods ask for.
+
+    ``unlimited``: what asks for cards counts no cpu and memory (cardUnlimitedCpuMemory).
+    """
+
+    def __init__(self, session: Session, cards: NodeCards, unlimited: bool) -> None:
+        self._session = session
+        self._cards = cards
+        self._unlimited = unlimited
+        self._requests: dict[tuple[Shape, str | None, str | None], CardRequest] = {}
+        self.held: list[Held] = []
+        self.unreadable: dict[int, str] = {}
+        """Why the annotation of a group that has no pods yet says nothing, by job."""
+        self.queues = [Account(queue) for queue in session.queue_list]
+        tasks = session.snapshot.tasks
+        of_shape: npt.NDArray[np.bool_] = np.any(session.requests[:, cards.columns] > 0, axis=1)
+        self._asks_cards = of_shape[tasks.shape] & (session.queue_of_row >= 0)
+        of_jobs = self._asks_cards & (session.job_of_row >= 0)
+        self.waiting = Waiting(session, cards, of_jobs, self._request)
+        self._hold_cards()
+        self._queue_cards(of_jobs)
+        self._fill_basic()
+        self._hold_leaving()
+
+    # --- requests -----------------------------------------------------------------------------------------------------
+
+    def request_of(self, task: Task) -> CardRequest:
+        """What a task asks for."""
+        return self._request(task.shape, card_name(task.pod), card_name(task.job.record.group))
+
+    def _request_of_row(self, row: int) -> CardRequest:
+        session, tasks = self._session, self._session.snapshot.tasks
+        shape, job = session.snapshot.shapes[tasks.shape[row]], int(session.job_of_row[row])
+        assert shape is not None
+        inherited = card_name(session.jobs.records[job].group) if job >= 0 else None
+        return self._request(shape, card_name(tasks.pods[row]), inherited)
+
+    def _request(self, shape: Shape, own: str | None, inherited: str | None) -> CardRequest:
+        key = (shape, own, inherited)
+        found = self._requests.get(key)
+        if found is None:
+            requests = shape.requests
+            uses_cards = any(requests.get(name, 0) > 0 for name in self._cards.resources)
+            counted = not (self._unlimited and uses_cards)
+            basic = (requests.get(CPU, 0), requests.get(MEMORY, 0)) if counted else (0, 0)
+            found = self._requests[key] = card_request(requests, own, inherited, self._cards, basic)
+        return found
+
+    def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
+        """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""
+        used = []
+        for ask in request.asks:
+            card = self._cards.card_at(ask.resource, row) or (ask.names[0] if ask.named else None)
+            if card is not None:
+                used.append((card, ask.amount))
+        return used
+
+    def demand(self, job: Job) -> dict[Names, int]:
+        """The cards that a group's minimum still wants: of its pods once there are any, of its annotation before."""
+        return self._sums(job, self.waiting.needed) if job.task_count else self._annotated(job.index)
+
+    def reserved(self, job: Job) -> dict[Names, int]:
+        """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds or that no node
+        could, and nothing of a group that no node could hold."""
+        if not self._session.jobs.reserves[job.index]:
+            return {}
+        return self._sums(job, self.waiting.kept) if job.task_count else self._annotated(job.index)
+
+    def _sums(self, job: Job, needed: dict[str, Ints]) -> dict[Names, int]:
+        entries = self.waiting.of_job(job.index)
+        sums: dict[Names, int] = {}
+        for resource, amounts in needed.items():
+            names = self.waiting.names[resource]
+            for kind, amount in zip(self.waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
+                if amount:
+                    add_to(sums, {names[kind]: amount})
+        return sums
+
+    def _annotated(self, job: int) -> dict[Names, int]:
+        """The cards that a group's annotation asks for; none where it has none, or one that cannot be read: it only
+        keeps pods from being made too early, and they are asked one by one."""
+        text = self._session.jobs.records[job].group.metadata.annotations.get(REQUEST)
+        if text is None:
+            return {}
+        try:
+            return read_request(text)
+        except CardError as error:
+            self.unreadable[job] = str(error)
+            return {}
+
+    def minimum(self, job: Job) -> tuple[int, int]:
+        """A group's minimum of cpu and memory, as its queue counts them."""
+        if self._unlimited and self._has_cards[job.index]:
+            return 0, 0
+        cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
+        return cpu, memory
+
+    def pod_of(self) -> dict[int, Pod]:
+        """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
+        rows = np.flatnonzero(self._asks_cards)
+        who, first = np.unique(self._who(rows), return_index=True)
+        pods = self._session.snapshot.tasks.pods
+        found = {each: pods[row] for each, row in zip(who.tolist(), rows[first].tolist(), strict=True)}
+        return {each: pod for each, pod in found.items() if pod is not None}
+
+    def _who(self, rows: Ints) -> Ints:
+        jobs = self._session.job_of_row[rows].astype(np.int64)
+        result: Ints = np.where(jobs >= 0, jobs, -1 - rows)
+        return result
+
+    # --- filling ------------------------------------------------------------------------------------------------------
+
+    def _hold_cards(self) -> None:
+        """Allocated and elastic cards of queues, from where the pods are."""
+        session, cards = self._session, self._cards
+        tasks = session.snapshot.tasks
+        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, _ALLOCATED))
+        who, nodes = self._who(rows), tasks.node[rows]
+        there = nodes >= 0
+        for resource, column in zip(cards.resources, cards.columns, strict=True):
+            amounts = session.requests[tasks.shape[rows], column]
+            codes = np.full(len(rows), NO_CARD, np.int32)
+            codes[there] = cards.codes[resource][nodes[there]]
+            self._hold(column, who, codes, amounts)
+            for position in np.flatnonzero((codes == NO_CARD) & (amounts > 0)).tolist():
+                self._hold_unknown(resource, int(who[position]), int(rows[position]))
+        for held in self.held:
+            allocated = self.queues[held.queue].allocated
+            allocated[held.card] = allocated.get(held.card, 0) + held.amount
+
+    def _hold(self, column: int, who: Ints, codes: npt.NDArray[np.int32], amounts: Ints) -> None:
+        known = (codes != NO_CARD) & (amounts > 0)
+        width = max(1, len(self._cards.names))
+        pairs, inverse = np.unique(who[known] * width + codes[known], return_inverse=True)
+        sums = sums_by(inverse, amounts[known], len(pairs))
+        holder, code = np.divmod(pairs, width)
+        names = [self._cards.names[number] for number in code.tolist()]
+        queues = [self._queue_of(each) for each in holder.tolist()]
+        self.held += map(Held, holder.tolist(), queues, names, sums.tolist())
+        # what a job holds above its minimum is elastic; the minimum is taken off its cards in their order
+        states = holder >= 0
+        stated = self._session.jobs.min_resources[:, column]
+        minimum = np.zeros_like(sums)
+        minimum[states] = stated[holder[states]]
+        kept = np.clip(minimum - sums_before(holder, sums), 0, sums)
+        elastic = np.where(minimum > 0, sums - kept, 0)
+        for index in np.flatnonzero(elastic).tolist():
+            spare = self.queues[queues[index]].elastic
+            spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
+
+    def _queue_of(self, who: int) -> int:
+        return int(self._session.jobs.queue[who] if who >= 0 else self._session.queue_of_row[-1 - who])
+
+    def _hold_unknown(self, resource: str, who: int, row: int) -> None:
+        for ask in self._request_of_row(row).asks:
+            if ask.resource == resource and ask.named:
+                self.held.append(Held(who, self._queue_of(who), ask.names[0], ask.amount))
+
+    def _hold_leaving(self) -> None:
+        """What pods hold that are being deleted and still on a node."""
+        session, tasks = self._session, self._session.snapshot.tasks
+        leaving = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
+        for row in np.flatnonzero(leaving).tolist():
+            request = self._request_of_row(row)
+            account = self.queues[session.queue_of_row[row]]
+            account.basic_leaving = [
+                have + more for have, more in zip(account.basic_leaving, request.basic, strict=True)
+            ]
+            for card, amount in self.charged(request, int(tasks.node[row])):
+                account.leaving[card] = account.leaving.get(card, 0) + amount
+
+    def _queue_cards(self, asks_cards: npt.NDArray[np.bool_]) -> None:
+        """Requests and reservations of cards: who is admitted keeps what its minimum, by its pods or its annotation,
+        still wants."""
+        session, jobs, waiting = self._session, self._session.jobs, self.waiting
+        for account in self.queues:
+            account.request = {(card,): amount for card, amount in account.allocated.items()}
+        allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
+        runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
+        keeps = (((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves)[waiting.job]
+        for resource in self._cards.resources:
+            self._add_up(resource, waiting.asked[resource], "request")
+            self._add_up(resource, np.where(keeps, waiting.kept[resource], 0), "inqueue")
+        has_cards = np.bincount(session.job_of_row[asks_cards], minlength=len(jobs)) > 0
+        has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
+        unborn = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
+        for index in np.flatnonzero(unborn).tolist():
+            wanted = self._annotated(index)
+            has_cards[index] |= bool(wanted)
+            if jobs.phase[index] == Phase.INQUEUE and jobs.reserves[index]:
+                add_to(self.queues[jobs.queue[index]].inqueue, wanted)
+        self._has_cards = has_cards
+
+    def _add_up(self, resource: str, amounts: Ints, field: str) -> None:
+        """Add what is wanted of a resource to the queues, by the names that may serve."""
+        waiting, width = self.waiting, max(1, len(self.waiting.kinds))
+        chosen = np.flatnonzero(amounts)
+        keys = self._session.jobs.queue[waiting.job[chosen]].astype(np.int64) * width + waiting.kind[chosen]
+        pairs, inverse = np.unique(keys, return_inverse=True)
+        totals = sums_by(inverse, amounts[chosen], len(pairs))
+        for pair, total in zip(pairs.tolist(), totals.tolist(), strict=True):
+            queue, kind = divmod(pair, width)
+            add_to(getattr(self.queues[queue], field), {waiting.names[resource][kind]: total})
+
+    def _fill_basic(self) -> None:
+        """Cpu and memory of queues, and what bounds them."""
+        session, jobs = self._session, self._session.jobs
+        minimum = jobs.min_resources[:, :2]
+        inqueue = jobs.missing[:, :2].copy()
+        inqueue[~(jobs.states_minimum & (jobs.phase == Phase.INQUEUE))] = 0
+        inqueue += session.reserved_by_running()[:, :2]
+        elastic = np.maximum(jobs.allocated[:, :2] - minimum, 0)
+        if self._unlimited:
+            inqueue[self._has_cards] = 0
+            elastic[self._has_cards] = 0
+        allocated = bounded(self._by_queue(jobs.allocated[:, :2]) + session.orphans.allocated[:, :2])
+        pending = self._by_queue(jobs.pending[:, :2])
+        if self._unlimited:
+            allocated -= self._of_card_pods(_ALLOCATED)
+            pending -= self._of_card_pods((int(TaskStatus.PENDING),))
+        reserved = [sum(account.guarantee[column] for account in self.queues) for column in range(2)]
+        left = [max(all_ - kept, 0) for all_, kept in zip(session.nodes.total[:2].tolist(), reserved, strict=True)]
+        parts = [part.tolist() for part in (allocated, allocated + pending)]
+        parts += [self._by_queue(part).tolist() for part in (inqueue, elastic)]
+        for account, *sums in zip(self.queues, *parts, strict=True):
+            account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
+            account.settle(left)
+
+    def _by_queue(self, per_job: Ints) -> Ints:
+        return sums_by(self._session.jobs.queue, per_job, len(self.queues))
+
+    def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
+        """Cpu and memory, by queue, of pods that ask for cards."""
+        session, tasks = self._session, self._session.snapshot.tasks
+        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, statuses))
+        return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))

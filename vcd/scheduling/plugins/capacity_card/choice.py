@@ -1,0 +1,153 @@
+"""Which nodes a pod that asks for cards may go to, and which it would rather have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.nodes import NO_CARD, NodeCards
+from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient_cards
+from vcd.scheduling.plugins.capacity_card.rest import GangRests
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+
+BEST = 100.0
+DECAY = 0.5
+"""Points of the first card named, and by how much each further one has less."""
+
+RequestOf = Callable[[Task], CardRequest]
+
+
+class CardModel(Predicate):
+    """A node's card is one that the pod names and, where several would do, one of which its queue has quota left, so
+    that the rest of its gang can have theirs, too.
+
+    Of a pod that names one card the queue's gate has asked for quota already; it only must not land on another card,
+    which would be charged instead.
+    """
+
+    name = "CardModel"
+    reason = "node(s) had other cards"
+    depends = Depends.QUEUE
+
+    def __init__(
+        self,
+        session: Session,
+        cards: NodeCards,
+        accounts: Sequence[Account],
+        request_of: RequestOf,
+        rests: GangRests,
+    ) -> None:
+        self._session = session
+        self._rests = rests
+        self._cards = cards
+        self._accounts = accounts
+        self._request_of = request_of
+        self._kept_apart: dict[object, bool] = {}
+
+    def applies(self, task: Task) -> bool:
+        """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""
+        asks = self._request_of(task).asks
+        return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
+
+    def _may_stray(self, task: Task, ask: Ask) -> bool:
+        key = (evaluator_of(self._session).static_key(task), ask)
+        found = self._kept_apart.get(key)
+        if found is None:
+            others = self._cards.others(ask.resource, ask.names)
+            found = bool(others.any()) and bool((others & evaluator_of(self._session).static(task).mask).any())
+            self._kept_apart[key] = found
+        return found
+
+    def kind_of(self, task: Task) -> Hashable:
+        """The cards named and, where the queue's quota or what the rest of the job needs chooses among them, the queue
+        or the job."""
+        asks = self._request_of(task).asks
+        named = tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+        if all(ask.named and len(ask.names) == 1 for ask in asks):
+            return None, named
+        return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        account = self._accounts[task.job.queue.index]
+        result: Mask | None = None
+        for ask in self._request_of(task).asks:
+            names = ask.names
+            if len(names) > 1 or not ask.named:
+                names = self._rests.keeping(task.job, account, ask, _affordable(account, ask))
+            passed = self._cards.mask(ask.resource, names, not ask.named)
+            result = passed if result is None else result & passed
+        assert result is not None  # it applies to what asks for cards only
+        return at_rows(result, usage)
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        """No eviction turns a card into another; one may bring quota back."""
+        possible = np.ones_like(failed)
+        for ask in self._request_of(task).asks:
+            possible &= at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)
+        result: Mask = failed & ~possible
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        account = self._accounts[task.job.queue.index]
+        counts: dict[str, int] = {}
+        for ask in self._request_of(task).asks:
+            codes = at_rows(self._cards.codes[ask.resource], usage)
+            affordable = _affordable(account, ask)
+            for card in ask.names:
+                code = self._cards.code_of.get(card, NO_CARD)
+                nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
+                if nodes:
+                    total = account.allocated.get(card, 0) + ask.amount
+                    counts[insufficient_cards(account.name, card, ask.amount, total, account.quota.get(card, 0))] = (
+                        nodes
+                    )
+            others = int((failed & ~at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)).sum())
+            if others:
+                reason = f"node(s) had no card <{'|'.join(ask.names)}>"
+                counts[reason] = counts.get(reason, 0) + others
+        return counts
+
+
+def _affordable(account: Account, ask: Ask) -> tuple[str, ...]:
+    return tuple([card for card in ask.names if account.left(card) >= ask.amount])
+
+
+class CardOrder(Score):
+    """The cards that a pod names in its order: 100 for the first, half of it for each further one."""
+
+    name = "CardOrder"
+
+    def __init__(self, cards: NodeCards, request_of: RequestOf, weight: float) -> None:
+        super().__init__(weight)
+        self._cards = cards
+        self._request_of = request_of
+        self._points: dict[tuple[str, tuple[str, ...]], Scores] = {}
+
+    def applies(self, task: Task) -> bool:
+        return self._request_of(task).preference is not None
+
+    def kind_of(self, task: Task) -> Hashable:
+        ask = self._request_of(task).preference
+        assert ask is not None
+        return ask.resource, ask.names
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        ask = self._request_of(task).preference
+        assert ask is not None
+        key = (ask.resource, ask.names)
+        points = self._points.get(key)
+        if points is None:
+            table = np.zeros(len(self._cards.names) + 1)
+            for rank, card in enumerate(ask.names):
+                code = self._cards.code_of.get(card, NO_CARD)
+                if code != NO_CARD:
+                    table[code] = BEST * DECAY**rank
+            points = self._points[key] = table[self._cards.codes[ask.resource]]
+        return at_rows(points, usage)

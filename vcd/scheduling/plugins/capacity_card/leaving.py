@@ -1,0 +1,66 @@
+"""Quota that pods still hold which are being deleted: nobody is bound on it before they are gone.
+
+A node's room is given away only when it is free; so is a queue's. What is leaving may be waited for (pipelined), as
+room that is being freed on a node is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
+
+from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.nodes import NodeCards
+from vcd.scheduling.plugins.capacity_card.requests import CardRequest
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.session.nodes import Usage, fits
+from vcd.scheduling.session.views import Task
+
+
+class QuotaFreed(Predicate):
+    """Where a pod would fit into its queue's quota only once others are gone, it passes on nodes that it has to wait
+    for in any case."""
+
+    name = "CardQuotaFreed"
+    reason = "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone"
+    depends = Depends.QUEUE
+
+    def __init__(
+        self, cards: NodeCards, accounts: Sequence[Account], request_of: Callable[[Task], CardRequest]
+    ) -> None:
+        self._cards = cards
+        self._accounts = accounts
+        self._request_of = request_of
+
+    def applies(self, task: Task) -> bool:
+        """Where something is leaving the queue, and the pod asks for anything that counts."""
+        if not self._accounts[task.job.queue.index].leaves():
+            return False
+        request = self._request_of(task)
+        return bool(request.asks) or any(request.basic)
+
+    def kind_of(self, task: Task) -> Hashable:
+        """The queue and the cards named."""
+        asks = self._request_of(task).asks
+        return task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Some rows are asked about when evictions are tried: then the pod will wait in any case."""
+        if usage.rows is not None:
+            return np.ones(len(usage), np.bool_)
+        account, request = self._accounts[task.job.queue.index], self._request_of(task)
+        if account.waits_for_basic(request.basic):
+            at_once = np.zeros(len(usage), np.bool_)
+        else:
+            at_once = np.ones(len(usage), np.bool_)
+            for ask in request.asks:
+                short = tuple([card for card in ask.names if account.waits_for_card(card, ask.amount)])
+                if short:
+                    at_once &= ~self._cards.mask(ask.resource, short, False)
+        if at_once.all():
+            return at_once
+        return at_once | ~fits(task.floor, usage.idle)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        return {self.reason: int(failed.sum())}

@@ -1,0 +1,171 @@
+"""What annotations say of cards: quotas, requests, names that a pod takes (docs/semantics/capacity-card.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from vcd.model.quantity import format_milli
+from vcd.model.requests import LARGEST_SUM, format_sum
+from vcd.scheduling.plugins.capacity_card.nodes import NodeCards
+from vcd.scheduling.session.reasons import Refusal
+
+QUOTA = "volcano.sh/card.quota"
+REQUEST = "volcano.sh/card.request"
+CARD_NAME = "volcano.sh/card.name"
+SEPARATOR = "|"
+MILLI = 1000
+"""Cards are counted in thousandths, as all scalar resources are."""
+
+Names = tuple[str, ...]
+
+_MOST = 2**40
+"""More cards than anybody has; beyond it sums could not be exact."""
+_EXAMPLE = '{"NVIDIA-H200": 2}'
+_COUNTS = msgspec.json.Decoder(dict[str, int])
+
+
+class CardError(ValueError):
+    """An annotation that cannot be read; the message says what is wrong and how to mend it."""
+
+
+def names_in(text: str) -> Names:
+    """The cards that a text such as ``A|B`` names, each once, in its order. Raises CardError for an empty name."""
+    names = [name.strip() for name in text.split(SEPARATOR)]
+    if not all(names):
+        raise CardError(f"{text!r} holds an empty card name; write names with {SEPARATOR} between them")
+    return tuple(dict.fromkeys(names))
+
+
+def _counts(text: str) -> dict[str, int]:
+    try:
+        counts = _COUNTS.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise CardError(
+            f"{text[:200]!r} is no JSON object of whole numbers ({error}); write it as {_EXAMPLE}"
+        ) from None
+    for name, count in counts.items():
+        if not 0 <= count <= _MOST:
+            raise CardError(f"{count} of card {name!r} is not a number from 0 to {_MOST}")
+    return counts
+
+
+def read_quota(text: str) -> dict[str, int]:
+    """A queue's cards by name, in thousandths. Raises CardError."""
+    quota: dict[str, int] = {}
+    for name, count in _counts(text).items():
+        names = names_in(name)
+        if len(names) > 1:
+            raise CardError(f"{name!r} names several cards; a quota is given for each of them")
+        quota[names[0]] = quota.get(names[0], 0) + count * MILLI
+    return quota
+
+
+def read_request(text: str) -> dict[Names, int]:
+    """A group's cards by the names that may serve, in thousandths. Raises CardError."""
+    request: dict[Names, int] = {}
+    for name, count in _counts(text).items():
+        names = names_in(name)
+        request[names] = request.get(names, 0) + count * MILLI
+    return request
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """An amount of one card resource, and the cards that may serve it in order of preference.
+
+    ``named`` where the user named them; else every card of the resource will do, and a node whose card nobody knows.
+    """
+
+    resource: str
+    amount: int
+    names: Names
+    named: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardRequest:
+    """What a pod asks for: cards, cpu and memory as its queue counts them, and why it can have none, if so.
+
+    ``missing`` says that no node has any of the named cards: there is nothing of them, no more.
+    """
+
+    asks: tuple[Ask, ...]
+    basic: tuple[int, int]
+    refusal: Refusal | None = None
+    missing: Refusal | None = None
+
+    @property
+    def preference(self) -> Ask | None:
+        """What makes one card better than another: names, if there are several."""
+        return next((ask for ask in self.asks if ask.named and len(ask.names) > 1), None)
+
+
+def card_request(
+    requests: Mapping[str, int], own: str | None, inherited: str | None, cards: NodeCards, basic: tuple[int, int]
+) -> CardRequest:
+    """The request of a pod that asks for ``requests``, with its own annotation or the one of its group."""
+    asked = {name: requests[name] for name in cards.resources if requests.get(name, 0) > 0}
+    text = own or inherited
+    names: Names = ()
+    resource = refusal = missing = None
+    if text and (own or asked):
+        whose = f"annotation {CARD_NAME} of the {'pod' if own else 'pod group'}"
+        try:
+            names = names_in(text)
+            resource = _resource(names, tuple(asked), cards)
+        except CardError as error:
+            refusal = Refusal(f"{whose}: {error}", {CARD_NAME: text})
+        if names and not any(name in cards.resources_of for name in names):
+            missing = Refusal(f"{whose}: {_nobody_has(names)}", {CARD_NAME: text})
+    asks = tuple(
+        Ask(name, amount, names, True) if name == resource else Ask(name, amount, cards.cards_of[name], False)
+        for name, amount in asked.items()
+    )
+    return CardRequest(asks, basic, refusal, missing)
+
+
+def _nobody_has(names: Names) -> str:
+    return f"no node has card <{'|'.join(names)}>; name one that the nodes' labels show"
+
+
+def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
+    """The resource under which a pod asks for cards: the one of those cards that any node shows. Raises CardError where
+    there is none that serves all."""
+    known = [name for name in names if name in cards.resources_of]
+    if not known:
+        if len(asked) == 1:
+            return asked[0]  # nodes with such a card may come
+        raise CardError(_nobody_has(names))
+    shared = set(cards.resources_of[known[0]]).intersection(*(cards.resources_of[name] for name in known))
+    if not shared:
+        told = ", ".join(f"<{name}> is {' or '.join(cards.resources_of[name])}" for name in known)
+        raise CardError(f"cards of different resources cannot stand for each other: {told}; name cards of one resource")
+    wanted = sorted(shared & set(asked))
+    if not wanted:
+        raise CardError(f"the pod asks for no {' or '.join(sorted(shared))}, the resource of card <{known[0]}>")
+    return wanted[0]
+
+
+def insufficient_cards(queue: str, card: str, requested: int, total: int, capability: int) -> str:
+    """Volcano's words for a quota of cards that is too small; amounts in thousandths, shown in cards."""
+    return _insufficient(queue, card, *map(_whole, (requested, total, capability)))
+
+
+def _whole(milli: int) -> str:
+    milli = min(milli, LARGEST_SUM)
+    return format_milli(milli) if milli % MILLI else str(milli // MILLI)
+
+
+def insufficient(queue: str, resource: str, requested: int, total: int, capability: int) -> str:
+    """The same of cpu or memory, shown as Kubernetes writes them."""
+    return _insufficient(queue, resource, *[format_sum(resource, n) for n in (requested, total, capability)])
+
+
+def _insufficient(queue: str, name: str, requested: str, total: str, capability: str) -> str:
+    return (
+        f"Queue <{queue}> has insufficient <{name}> quota: requested <{requested}>, "
+        f"total would be <{total}>, but capability is <{capability}>"
+    )

@@ -1,0 +1,63 @@
+"""What the other pods of a gang still have to get: none of them may lose its only card to one that had a choice."""
+
+from __future__ import annotations
+
+from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.flow import Flow
+from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, Names
+from vcd.scheduling.plugins.capacity_card.waiting import Waiting
+from vcd.scheduling.session.views import Job
+
+
+class GangRests:
+    """The pending demands of gangs whose pods name cards in several ways that overlap, kept up with placements."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._any = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
+        self._rests: dict[int, dict[Names, int] | None] = {}
+
+    def minds(self, job: Job) -> bool:
+        """Whether a pod's choice of card can cost another pod of its job the only one that it names."""
+        return self._any and self._of(job.index) is not None
+
+    def change(self, job: Job, request: CardRequest, sign: int) -> None:
+        """A pending pod gets a place (1), or gives it back (-1)."""
+        rest = self._of(job.index) if self._any else None
+        if rest is not None:
+            for ask in request.asks:
+                rest[ask.names] = rest.get(ask.names, 0) - sign * ask.amount
+
+    def keeping(self, job: Job, account: Account, ask: Ask, cards: Names) -> Names:
+        """Those of ``cards`` with which the rest of a gang that needs all of its pods still fits; all of them where
+        none does, or where it needs fewer."""
+        rest = self._of(job.index) if self._any else None
+        if rest is None or job.min_available < job.valid_count:
+            return cards
+        demands = {names: amount for names, amount in rest.items() if amount > 0}
+        demands[ask.names] = demands.get(ask.names, ask.amount) - ask.amount
+        return tuple([card for card in cards if _fits(account, demands, card, ask.amount)]) or cards
+
+    def _of(self, job: int) -> dict[Names, int] | None:
+        if job not in self._rests:
+            self._rests[job] = self._overlapping(job)
+        return self._rests[job]
+
+    def _overlapping(self, job: int) -> dict[Names, int] | None:
+        entries, waiting = self._waiting.of_job(job), self._waiting
+        sums: dict[Names, int] = {}
+        for resource, amounts in waiting.asked.items():
+            names = waiting.names[resource]
+            for kind, amount in zip(waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
+                if amount:
+                    sums[names[kind]] = sums.get(names[kind], 0) + amount
+        ways = [set(names) for names in sums]
+        overlap = any(first & second for place, first in enumerate(ways) for second in ways[:place])
+        return sums if overlap else None
+
+
+def _fits(account: Account, demands: dict[Names, int], taken: str, amount: int) -> bool:
+    cards = {card: account.left(card) for names in demands for card in names}
+    cards[taken] = account.left(taken) - amount
+    flow = Flow(cards)
+    return not any(flow.serve(names, more) for names, more in sorted(demands.items()))

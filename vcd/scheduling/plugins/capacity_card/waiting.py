@@ -1,0 +1,129 @@
+"""Pending pods that ask for cards, and what of that their groups' minimum needs (docs/semantics/capacity-card.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import Object
+from vcd.model.status import READY_STATUSES, TaskStatus
+from vcd.scheduling.plugins.capacity_card.nodes import NodeCards
+from vcd.scheduling.plugins.capacity_card.requests import CARD_NAME, CardRequest, Names
+from vcd.scheduling.session.jobs import waiting_in_vain
+from vcd.scheduling.session.session import Session
+from vcd.state.records import Shape
+from vcd.state.sums import Ints, sums_before, sums_by, times
+
+Mask = npt.NDArray[np.bool_]
+RequestOf = Callable[[Shape, str | None, str | None], CardRequest]
+
+_READY = tuple(int(status) for status in READY_STATUSES)
+
+
+class Waiting:
+    """Pending pods counted by job and kind of request, in the order of jobs, and within a job those first that ask for
+    the least: a minimum that does not say which pods it means needs no more.
+
+    By card resource and entry, in thousandths: ``asked`` is what all of its pods ask for, ``needed`` what of that the
+    group's minimum still lacks, ``kept`` the same without pods that a scheduling gate or their size holds from every
+    node. The minimum is what minResources states of the resource; where it states nothing, as many pods as minMember
+    lacks, of which those that ask for no cards come first.
+    """
+
+    def __init__(self, session: Session, cards: NodeCards, asks_cards: Mask, request_of: RequestOf) -> None:
+        self._session = session
+        self._cards = cards
+        self.kinds: list[CardRequest] = []
+        self._count(np.flatnonzero(asks_cards & (session.snapshot.tasks.status == TaskStatus.PENDING)), request_of)
+        wanted = [dict(self._wanted(kind)) for kind in self.kinds]
+        self._order([tuple((name, *ask) for name, ask in each.items()) for each in wanted])
+        self.names: dict[str, list[Names]] = {}
+        """By resource and kind, the cards that may serve."""
+        self.asked: dict[str, Ints] = {}
+        self.needed: dict[str, Ints] = {}
+        self.kept: dict[str, Ints] = {}
+        for resource, column in zip(cards.resources, cards.columns, strict=True):
+            asks = [each.get(resource, ((), 0)) for each in wanted]
+            self.names[resource] = [names for names, _ in asks]
+            of_pod = np.array([amount for _, amount in asks], np.int64)[self.kind]
+            self.asked[resource] = times(of_pod, self.count)
+            self.needed[resource] = self._of_minimum(column, of_pod, np.zeros(len(self.job), np.bool_))
+            self.kept[resource] = self._of_minimum(column, of_pod, self.gated)
+
+    def of_job(self, job: int) -> slice:
+        """The entries of a job."""
+        first, last = np.searchsorted(self.job, [job, job + 1]).tolist()
+        return slice(first, last)
+
+    def of_jobs(self) -> Iterator[tuple[int, Names, int]]:
+        """Job, names and amount of all that is asked for."""
+        for resource, amounts in self.asked.items():
+            names = self.names[resource]
+            for entry in np.flatnonzero(amounts).tolist():
+                yield int(self.job[entry]), names[self.kind[entry]], int(amounts[entry])
+
+    def _count(self, rows: Ints, request_of: RequestOf) -> None:
+        session = self._session
+        snapshot, tasks = session.snapshot, session.snapshot.tasks
+        texts: dict[str | None, int] = {None: 0}
+        pods = tasks.pods
+        own = np.array([texts.setdefault(card_name(pods[row]), len(texts)) for row in rows.tolist()], np.int64)
+        jobs, shapes = session.job_of_row[rows].astype(np.int64), tasks.shape[rows].astype(np.int64)
+        distinct, inverse = np.unique(jobs, return_inverse=True)
+        of_group = [card_name(session.jobs.records[job].group) for job in distinct.tolist()]
+        inherited = np.array([texts.setdefault(text, len(texts)) for text in of_group], np.int64)[inverse]
+        count = len(texts)
+        coded, kinds = np.unique((shapes * count + own) * count + inherited, return_inverse=True)
+        known = list(texts)
+        for code in coded.tolist():
+            rest, group_text = divmod(code, count)
+            number, own_text = divmod(rest, count)
+            shape = snapshot.shapes[number]
+            assert shape is not None
+            self.kinds.append(request_of(shape, known[own_text], known[group_text]))
+        gated = waiting_in_vain(session, rows) | session.nodes.too_large(session.requests)[shapes]
+        width = max(1, len(coded))
+        pairs, self.count = np.unique((jobs * width + kinds) * 2 + gated, return_counts=True)
+        rest_, flags = np.divmod(pairs, 2)
+        self.job, self.kind = np.divmod(rest_, width)
+        self.gated: Mask = flags.astype(np.bool_)
+
+    def _order(self, keys: Sequence[tuple[tuple[str, Names, int], ...]]) -> None:
+        """Put entries into their order, which must not depend on the numbers that shapes happen to have."""
+        least = sorted(dict.fromkeys(keys), key=lambda asks: (sum(ask[-1] for ask in asks), asks))
+        rank = {key: place for place, key in enumerate(least)}
+        ranks = np.array([rank[key] for key in keys], np.int64)[self.kind]
+        order = np.lexsort((self.gated, ranks, self.job))
+        self.job, self.kind = self.job[order], self.kind[order]
+        self.count, self.gated = self.count[order], self.gated[order]
+
+    def _wanted(self, request: CardRequest) -> Iterator[tuple[str, tuple[Names, int]]]:
+        """What counts as demand: nothing of a pod that can have nothing, or that a nameless node may serve."""
+        if request.refusal is None:
+            for ask in request.asks:
+                if ask.named or not self._cards.nameless[ask.resource].any():
+                    yield ask.resource, (ask.names, ask.amount)
+
+    def _of_minimum(self, column: int, of_pod: Ints, without: Mask) -> Ints:
+        """What entries take of their groups' minimum, where those ``without`` take their part and get nothing."""
+        jobs, job = self._session.jobs, self.job
+        stated = jobs.states_minimum & (jobs.min_resources[:, column] > 0)
+        lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
+        waiting = sums_by(job, self.count, len(jobs))
+        others = jobs.counts[:, list(_READY)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING] - waiting
+        pods = np.maximum(jobs.min_member - others, 0)
+        count = np.where(without, 0, self.count)
+        lacks = np.maximum(lacks - sums_by(job, times(of_pod, self.count - count), len(jobs)), 0)
+        pods = np.maximum(pods - sums_by(job, self.count - count, len(jobs)), 0)
+        asked = times(of_pod, count)
+        by_amount = np.clip(lacks[job] - sums_before(job, asked), 0, asked)
+        by_pods = times(of_pod, np.clip(pods[job] - sums_before(job, count), 0, count))
+        result: Ints = np.where(stated[job], by_amount, by_pods)
+        return result
+
+
+def card_name(obj: Object | None) -> str | None:
+    """The cards that a pod or group names."""
+    return None if obj is None else obj.metadata.annotations.get(CARD_NAME)

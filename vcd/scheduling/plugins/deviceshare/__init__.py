@@ -1,0 +1,471 @@
+"""deviceshare: pods that share cards, card by card (Volcano ``plugins/deviceshare``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcd.model.objects import Pod
+from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
+from vcd.scheduling.plugins.deviceshare.cards import Ask, Cards, Piece, Request
+from vcd.scheduling.plugins.deviceshare.handing import Handing, OneAtATime
+from vcd.scheduling.plugins.deviceshare.limits import CardLimits
+from vcd.scheduling.plugins.deviceshare.nodes import CardScore, SharedCards
+from vcd.scheduling.plugins.deviceshare.sharing import Fitting, Sharing
+from vcd.scheduling.search.parts import Mask, Predicate, Score
+from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Queue, Task
+from vcd.state.records import Shape
+
+_RULES = "deviceshare.GPUExclusiveRules"
+_LOCK = "NodeLockEnable"
+_MIND, _HAMI = "AscendMindClusterVNPU", "AscendHAMiVNPU"
+_NPU_CORES = "huawei.com/npu-core"
+_NO_NPUS = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
+
+
+@dataclass(slots=True)
+class _Holding:
+    """What a placed pod has of its node's cards, and what it counts in its queue. ``leaving``: it is going away, and
+    counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
+    device plugin has not handed it its cards yet."""
+
+    row: int
+    pieces: tuple[Piece, ...]
+    marks: tuple[str, ...]
+    queue: int
+    memory: int
+    cores: int
+    leaving: bool = False
+    waiting: bool = False
+    time: int | None = None
+
+
+def _switch(name: str, doc: str, caution: str = "") -> Argument:
+    return Argument(f"deviceshare.{name}", "bool", False, doc, caution=caution)
+
+
+class DeviceSharePlugin(Plugin):
+    """Pods share cards; each share must fit its card, and the bind tells the device plugin which cards those are.
+
+    vGPU: each container that asks for ``volcano.sh/vgpu-number`` (1 where it only asks for memory) gets so many cards
+    of its node, on each ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of it where
+    neither is asked for), and ``vgpu-cores`` percent. A card fits while fewer pods than it allows share it, memory
+    used + asked <= memory, and cores used + asked <= 100; 100 cores means a card that nobody uses. Cards come from the
+    node's annotation ``volcano.sh/node-vgpu-register``; unhealthy ones take nothing. On MIG nodes a share is the
+    smallest free instance with enough memory; cards registered as mps count as hami-core. GPU sharing:
+    ``volcano.sh/gpu-memory`` of one card, the first that has it. GPU number: ``volcano.sh/gpu-number`` cards that
+    nobody uses.
+
+    With ScheduleWeight a node scores weight x the sum over the chosen cards of 100 x memory used / memory with the pod
+    (binpack), or of 100 for each card that nobody used (spread). The policy also orders a node's cards. A queue's
+    capability of vgpu-memory and vgpu-cores, its own or an ancestor's, holds for the sum over cards: number x share.
+
+    What was chosen is written with the bind, in one call. The device plugin serves the pods of its node in the order of
+    their times, so each has one of its own; see NodeLockEnable for one pod at a time. MIG needs the geometries of
+    the device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
+
+    With ``enablePredicate: false`` no node is left out or rated for its cards, and a placement for which its node has
+    none is refused.
+
+    Ascend vNPU is not supported. With one of its switches, pods that ask for virtual NPUs (``huawei.com/npu-core``; the
+    resources that the ConfigMap's vnpus name) wait, since their device plugin would not know which they got. Source:
+    Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
+    """
+
+    name = "deviceshare"
+    timed = f"deviceshare.{_LOCK}"
+    kinds = (vgpu.CONFIG_MAP,)
+    annotations = (
+        vgpu.REGISTER,
+        vgpu.MODE,
+        vgpu.GROUP_POLICY,
+        vgpu.USE_TYPE,
+        vgpu.NO_TYPE,
+        vgpu.USE_UUID,
+        vgpu.NO_UUID,
+        vgpu.ASSIGNED_IDS,
+        gpushare.GPU_INDEX,
+        gpushare.UNHEALTHY,
+    )
+    arguments = (
+        _switch("VGPUEnable", "Whether vGPU cards are shared; not together with the two others."),
+        _switch("GPUSharingEnable", "Whether pods share cards by `volcano.sh/gpu-memory`."),
+        _switch("GPUNumberEnable", "Whether pods get whole cards by `volcano.sh/gpu-number`."),
+        _switch(
+            _LOCK,
+            "Whether a node gets one pod with shared cards at a time: the next one when the device plugin has served "
+            "the one before, or after five minutes. A gang can then start with one such pod on each node.",
+        ),
+        _switch(f"{_MIND}Enable", _NO_NPUS, caution=_NO_NPUS),
+        _switch(f"{_HAMI}Enable", _NO_NPUS, caution=_NO_NPUS),
+        Argument(
+            "deviceshare.SchedulePolicy",
+            "str",
+            "",
+            "Which vGPU cards come first, and which nodes score: those with most memory used, or with fewest pods.",
+            choices=("binpack", "spread", ""),
+        ),
+        Argument("deviceshare.ScheduleWeight", "int", 0, "Weight of the score; none at 0 or below."),
+        Argument(
+            _RULES,
+            "list",
+            (),
+            "Rules of labels; pods that match all labels of one rule share no vGPU card with each other.",
+            fields=(Argument("<label>", "scalar", "", "The label's value."),),
+        ),
+        Argument(
+            "deviceshare.KnownGeometriesCMName",
+            "str",
+            "volcano-vgpu-device-config",
+            "The ConfigMap with the device plugin's configuration, for MIG.",
+        ),
+        Argument(
+            "deviceshare.KnownGeometriesCMNamespace",
+            "str",
+            "kube-system",
+            "The namespace of that ConfigMap. Another one, or another name, takes a Role: see `vcd conf rbac`.",
+        ),
+    )
+
+    def __init__(self, arguments: ArgumentValues) -> None:
+        super().__init__(arguments)
+        switches = [name for name in ("VGPU", "GPUSharing", "GPUNumber") if arguments[f"deviceshare.{name}Enable"]]
+        for name in switches[1:]:
+            other = f"false where deviceshare.{switches[0]}Enable is true"
+            raise ArgumentError(f"deviceshare.{name}Enable", True, other)
+        self._kind = switches[0] if switches else ""
+        self._rules = [_rule(entry) for entry in arguments[_RULES]]
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    def open(self, session: Session) -> None:
+        """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
+        self.session = session
+        self._requests: dict[Shape, tuple[Request, ...] | str] = {}
+        self._asks: dict[int, Ask | None] = {}
+        self._fittings: dict[Ask, Fitting] = {}
+        self._holdings: dict[int, _Holding] = {}
+        self._marks: dict[str, None] = {}
+        self._config = vgpu.device_config(self._config_text(session))
+        self._npus = (
+            *((_NPU_CORES,) if self.values[f"deviceshare.{_MIND}Enable"] else ()),
+            *(self._config.npus if self.values[f"deviceshare.{_HAMI}Enable"] else ()),
+        )
+        asking = session.shape_flags(lambda shape: bool(self._requested(shape)))
+        self.active = bool(self._kind) and bool(asking.any())
+        names = (self._config.memory, self._config.cores) if self.active and self._kind == "VGPU" else ()
+        self.limits = CardLimits(session, names)
+        self.cards = self._read_cards(session) if self.active else Cards([], [], [])
+        order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
+        self._sharing = Sharing(self.cards, order, self._config.factor)
+        self.handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
+        if self.active:
+            self._read_asks(session, asking)
+            self._read_placed(session, asking)
+
+    def _config_text(self, session: Session) -> str | None:
+        parts = ("deviceshare.KnownGeometriesCMNamespace", "deviceshare.KnownGeometriesCMName")
+        key = "/".join(self.values[part] for part in parts)
+        found = session.objects(vgpu.CONFIG_MAP.name, vgpu.DeviceConfigMap).get(key)
+        return None if found is None else found.data.device_config
+
+    def _read_cards(self, session: Session) -> Cards:
+        facts, config = session.nodes.facts, self._config
+        if self._kind == "VGPU":
+            cards: Cards = facts.kept(("vgpu cards", config), lambda: vgpu.vgpu_cards(facts.nodes, config))
+        else:
+            cards = facts.kept("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
+        return cards
+
+    def _read_asks(self, session: Session, asking: Mask) -> None:
+        """Read what pending pods ask for, in the order of their keys, and which marks they mind."""
+        tasks = session.snapshot.tasks
+        pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & asking[tasks.shape]
+        rows = sorted(np.flatnonzero(pending).tolist(), key=lambda row: tasks.keys[row] or "")
+        for row in rows:
+            ask = self._asks[row] = self._ask_of_row(row)
+            if ask is not None:
+                self._marks.update(dict.fromkeys(ask.avoids))
+
+    def _read_placed(self, session: Session, asking: Mask) -> None:
+        tasks = session.snapshot.tasks
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & asking[tasks.shape]
+        rows = np.flatnonzero(placed)
+        leaving = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
+        columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], leaving)
+        shares = []
+        for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
+            held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
+            shares.append((node, held.pieces, held.marks))
+            if held.time is not None:
+                self.handing.add(node, held.time)
+            if self.limits and not goes:
+                self._count(held, 1)
+        self._sharing.fill(shares, leaving.tolist())
+
+    def _holding_of(self, row: int, node: int, number: int, queue: int, leaving: bool) -> _Holding:
+        """What a placed pod has; of cards that nobody knows it counts what it asks for."""
+        snapshot = self.session.snapshot
+        pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
+        assert pod is not None and shape is not None
+        requests = self._requested(shape)
+        annotations: Mapping[str, str] = pod.metadata.annotations
+        coming = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
+        if coming:
+            annotations = {**annotations, **coming}
+        pieces = tuple(self._shares_of(annotations, node, requests))
+        if pieces:
+            memory, cores = sum(piece.memory for piece in pieces), sum(piece.cores for piece in pieces)
+        else:
+            asked = Ask(requests if isinstance(requests, tuple) else ())
+            memory, cores = asked.memory, asked.cores
+        marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
+        time = self.handing.time_of(annotations, pod.status.phase) if pieces else None
+        return _Holding(node, pieces, marks, queue, memory, cores, leaving, time=time)
+
+    def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
+        """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
+        places, cards = self.cards.places[node], self.cards.nodes[node]
+        if self._kind == "VGPU":
+            return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
+        return gpushare.shares_by_index(annotations, places, requests if isinstance(requests, tuple) else ())
+
+    # --- what pods ask for --------------------------------------------------------------------------------------------
+
+    def _requested(self, shape: Shape) -> tuple[Request, ...] | str:
+        found = self._requests.get(shape)
+        if found is None:
+            if self._kind == "VGPU":
+                found = vgpu.vgpu_requests(shape.spec, self._config)
+            elif self._kind:
+                found = gpushare.indexed_requests(shape.spec, by_number=self._kind == "GPUNumber")
+            else:
+                found = ()
+            self._requests[shape] = found
+        return found
+
+    def ask_of(self, task: Task) -> Ask | None:
+        """What a task asks of cards; None where it asks for none, or for what cannot be understood."""
+        if not self.active:
+            return None
+        row = task.row
+        if row not in self._asks:
+            self._asks[row] = self._ask_of_row(row) if self._requested(task.shape) else None
+        return self._asks[row]
+
+    def _ask_of_row(self, row: int) -> Ask | None:
+        session = self.session
+        tasks = session.snapshot.tasks
+        pod, shape, job = tasks.pods[row], session.snapshot.shapes[int(tasks.shape[row])], int(session.job_of_row[row])
+        assert pod is not None and shape is not None
+        requests = self._requested(shape)
+        if isinstance(requests, str) or not requests:
+            return None
+        if self._kind != "VGPU":
+            return Ask(requests)
+        annotations = pod.metadata.annotations
+        avoids = self._rules_of(pod)
+        if job >= 0 and annotations.get(vgpu.GROUP_POLICY) == "spread":
+            avoids = (*avoids, f"group {session.jobs.keys[job]}")
+        queue = session.queue_list[int(session.jobs.queue[job])].name if job >= 0 else ""
+        by_share = any(request.percent is not None for request in requests)
+        return Ask(
+            requests,
+            annotations.get(vgpu.MODE, ""),
+            tuple(word.upper() for word in vgpu.words(annotations.get(vgpu.USE_TYPE))),
+            tuple(word.upper() for word in vgpu.words(annotations.get(vgpu.NO_TYPE))),
+            vgpu.words(annotations.get(vgpu.USE_UUID)),
+            vgpu.words(annotations.get(vgpu.NO_UUID)),
+            avoids,
+            queue if by_share and self.limits.memory_left(queue) is not None else "",
+        )
+
+    def _rules_of(self, pod: Pod) -> tuple[str, ...]:
+        labels = pod.metadata.labels
+        return tuple(
+            f"rule {i}"
+            for i, rule in enumerate(self._rules)
+            if all(labels.get(key) == value for key, value in rule.items())
+        )
+
+    def _marks_of(self, pod: Pod, group: str | None) -> tuple[str, ...]:
+        """What a pod leaves on its cards, as far as a pending pod minds it."""
+        if not self._marks:
+            return ()
+        return tuple(mark for mark in (*self._rules_of(pod), f"group {group}") if mark in self._marks)
+
+    def fitting_of(self, task: Task) -> Fitting:
+        """Where the task's ask fits, as things are."""
+        ask = self.ask_of(task)
+        assert ask is not None
+        return self._fitting(ask).refreshed()
+
+    def _fitting(self, ask: Ask) -> Fitting:
+        found = self._fittings.get(ask)
+        if found is None:
+            found = self._fittings[ask] = Fitting(self._sharing, ask)
+        return found
+
+    # --- points -------------------------------------------------------------------------------------------------------
+
+    def pre_predicate(self, task: Task) -> Refusal | None:
+        """Why no card at all may serve a pod."""
+        for name in self._npus:
+            if name in task.shape.requests:
+                switch = f"deviceshare.{_MIND if name == _NPU_CORES else _HAMI}Enable"
+                return Refusal(
+                    f"asks for {name}: Ascend vNPU is not supported; let another scheduler place this pod, or turn off "
+                    f"{switch} where {name} is a plain resource",
+                    {"field": f"spec.containers[].resources.limits[{name}]"},
+                )
+        requests = self._requested(task.shape)
+        return Refusal(requests) if isinstance(requests, str) else None
+
+    def predicates(self) -> Iterable[Predicate]:
+        """The test of cards, where any pod asks for some."""
+        if self.active:
+            yield SharedCards(self)
+            if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
+                yield OneAtATime(self)
+
+    def node_order(self) -> Iterable[Score]:
+        """The score, where it has a weight, and the test of cards is on that it rates."""
+        weight: int = self.values["deviceshare.ScheduleWeight"]
+        if self.active and weight > 0 and self.flags.get("enablePredicate", True):
+            yield CardScore(self, weight)
+
+    def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
+        """Which cards the task got."""
+        held = self._holdings.get(task.row) if self.active else None
+        if held is None or held.time is None:
+            return {}
+        if self._kind != "VGPU":
+            return gpushare.indexed(held.pieces, held.time)
+        requests = self._requested(task.shape)
+        return vgpu.assigned(held.pieces, len(requests), self.session.nodes.facts.names[row], held.time)
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a task's shares, summed over cards, stay within the capability of its queue and of its ancestors."""
+        if not self.limits:
+            return None
+        ask = self.ask_of(task)
+        return None if ask is None else self.limits.refusal(queue, ask.memory, ask.cores)
+
+    def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
+        """Whether tasks together stay within the capability."""
+        if not self.limits:
+            return None
+        asks = [ask for ask in map(self.ask_of, tasks) if ask is not None]
+        return self.limits.refusal(queue, sum(ask.memory for ask in asks), sum(ask.cores for ask in asks))
+
+    def _count(self, held: _Holding, times: int) -> None:
+        if self.limits and held.queue >= 0:
+            self.limits.count(held.queue, times * held.memory, times * held.cores)
+
+    # --- what happens in a trial --------------------------------------------------------------------------------------
+
+    def on_allocate(self, task: Task, row: int) -> Refusal | None:
+        """A task gets cards, now or when they are free, or no place; or its eviction is taken back."""
+        if not self.active:
+            return None
+        held = self._holdings.get(task.row)
+        if held is not None:
+            self._return(held)
+            return None
+        ask = self.ask_of(task)
+        if ask is None:
+            requests = self._requested(task.shape)
+            return Refusal(requests) if isinstance(requests, str) else None
+        waiting = task.status == TaskStatus.PIPELINED
+        plan = self._fitting(ask).plan(row, later=waiting)
+        if plan is None:
+            return Refusal(SharedCards.reason)
+        marks = self._marks_of(task.pod, task.job.key)
+        queue = task.job.queue.index
+        time = None if waiting or not plan.pieces else self.handing.next(row)
+        held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting, time=time)
+        if time is not None:
+            self.handing.add(row, time)
+        self._holdings[task.row] = held
+        self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
+        self._count(held, 1)
+        return None
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """A task is evicted, and its cards are free later; or its placement is taken back."""
+        held = self._holdings.get(task.row) if self.active else None
+        if held is None:
+            return
+        if task.status == TaskStatus.RELEASING:
+            self._leave(held)
+            return
+        del self._holdings[task.row]
+        if held.time is not None:
+            self.handing.remove(row, held.time)
+        later = 0 if held.leaving else -1
+        self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
+        if not held.leaving:
+            self._count(held, -1)
+
+    def _leave(self, held: _Holding) -> None:
+        if not held.leaving:
+            held.leaving = True
+            self._sharing.change(held.row, held.pieces, held.marks, later=-1)
+            self._count(held, -1)
+
+    def _return(self, held: _Holding) -> None:
+        if held.leaving:
+            held.leaving = False
+            self._sharing.change(held.row, held.pieces, held.marks, later=1)
+            self._count(held, 1)
+
+    # --- gauges -------------------------------------------------------------------------------------------------------
+
+    def gauges(self) -> Iterator[Gauge]:
+        """Volcano's series of vGPU cards and of the pods on them."""
+        if not self.active or self._kind != "VGPU":
+            return
+        used, names = self._sharing.now, self.session.nodes.facts.names
+        for row, cards in enumerate(self.cards.nodes):
+            for place, card in enumerate(cards):
+                labels = (("devID", card.uuid), ("NodeName", names[row]))
+                for series, value in (
+                    ("memory_limit", card.memory),
+                    ("shared_number", used.pods[row, place]),
+                    ("allocated_memory", used.memory[row, place]),
+                    ("allocated_cores", used.cores[row, place]),
+                ):
+                    yield Gauge(f"volcano_vgpu_device_{series}", labels, float(value))
+        for task_row, held in self._holdings.items():
+            if not held.waiting:
+                yield from self._pod_gauges(self.session.snapshot.tasks.keys[task_row] or "", held)
+
+    def _pod_gauges(self, key: str, held: _Holding) -> Iterator[Gauge]:
+        cards, node = self.cards.nodes[held.row], self.session.nodes.facts.names[held.row]
+        sums: dict[int, list[int]] = {}
+        for piece in held.pieces:
+            total = sums.setdefault(piece.card, [0, 0])
+            total[0] += piece.takes
+            total[1] += piece.cores
+        for place, (memory, cores) in sums.items():
+            labels = (("devID", cards[place].uuid), ("NodeName", node), ("podName", key.partition("/")[2]))
+            yield Gauge("volcano_vgpu_device_memory_allocation_for_a_certain_pod", labels, float(memory))
+            yield Gauge("volcano_vgpu_device_core_allocation_for_a_certain_pod", labels, float(cores))
+
+
+def _rule(entry: ArgumentValues) -> dict[str, str]:
+    """The labels of a rule of exclusive cards. Raises ArgumentError where there are none."""
+    labels = entry.matching("<label>")
+    if not labels:
+        raise ArgumentError(_RULES, {}, "a list of mappings, each of labels and their values")
+    return labels

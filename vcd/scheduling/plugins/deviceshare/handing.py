@@ -1,0 +1,119 @@
+"""Pods that have cards and were not handed them yet: a device plugin tells by their times whose turn it is.
+
+The kubelet does not tell a device plugin for which pod it asks; it takes the pod of its node that waits longest. So
+pods of one node get times of their own, and with NodeLockEnable a node gets the next such pod when it has served the
+one before (Volcano ``plugins/util/nodelock``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from vcd.model.objects import Node
+from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage, fits
+from vcd.scheduling.session.views import Task
+from vcd.state.facts import NodeFacts
+from vcd.state.records import seconds_of
+
+if TYPE_CHECKING:
+    from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
+
+EXPIRES = 5 * 60
+"""Seconds after which nobody waits any more for a device plugin."""
+_SECOND = 1_000_000_000
+_BEFORE = ("", "Pending")
+"""The phases of a pod that may wait for its cards: one that runs has them."""
+
+
+class Handing:
+    """When pods that still wait for their cards were bound, by node; times in ``unit`` nanoseconds."""
+
+    def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
+        self.unit = _SECOND if vgpu_cards else 1
+        self.now = now // self.unit
+        span = EXPIRES * _SECOND // self.unit
+        self._oldest, self._latest = self.now - span, self.now + span
+        self._times: dict[int, list[int]] = {}
+        lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
+        locks: dict[int, int] = facts.kept(("locks", lock), lambda: _locks(facts.nodes, lock))
+        self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
+
+    def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:
+        """When a placed pod was bound, None where it has its cards, or no time that can be."""
+        vgpu_cards = self.unit == _SECOND
+        if phase not in _BEFORE or (vgpu_cards and annotations.get(vgpu.BIND_PHASE) != vgpu.ALLOCATING):
+            return None
+        text = annotations.get(vgpu.BIND_TIME if vgpu_cards else gpushare.PREDICATE_TIME, "")
+        time = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        return None if time is None or time > self._latest else time
+
+    def next(self, row: int) -> int:
+        """A time for a pod that is bound now: after those of the node's others."""
+        latest: int = max([self.now - 1, *self._times.get(row, ())])
+        return latest + 1
+
+    def add(self, row: int, time: int) -> None:
+        """A pod with cards comes to a node."""
+        self._times.setdefault(row, []).append(time)
+
+    def remove(self, row: int, time: int) -> None:
+        """What ``add`` did is taken back."""
+        self._times[row].remove(time)
+
+    def busy(self, count: int) -> Mask:
+        """Of ``count`` nodes those that still have a pod to serve."""
+        result = np.zeros(count, np.bool_)
+        result[self._kept] = True
+        result[[row for row, times in self._times.items() if any(time >= self._oldest for time in times)]] = True
+        return result
+
+
+def _locks(nodes: Sequence[Node], lock: str) -> dict[int, int]:
+    """Since when (seconds) others keep nodes by an annotation, by row."""
+    found: dict[int, int] = {}
+    for row, node in enumerate(nodes):
+        text = node.metadata.annotations.get(lock)
+        try:
+            if text:
+                found[row] = seconds_of(text)
+        except ValueError:
+            continue  # nobody can tell when it ends, and what its pods wait for they say themselves
+    return found
+
+
+class OneAtATime(Predicate):
+    """Nodes whose device plugin has served all pods that have cards of them."""
+
+    name: ClassVar[str] = "one pod at a time"
+    reason: ClassVar[str] = "node(s) whose device plugin still hands out the cards of another pod"
+    depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
+
+    def __init__(self, plugin: DeviceSharePlugin) -> None:
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.ask_of(task) is not None
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Not busy, or without room now: who waits for room gets no cards yet.
+
+        Some rows are asked about when evictions are tried. Nobody goes for a pod that finds room without, on a node
+        that is busy for the moment.
+        """
+        busy = self._plugin.handing.busy(len(self._plugin.cards))
+        if usage.rows is None:
+            return ~(busy & fits(task.floor, usage.idle))
+        session = self._plugin.session
+        soon = busy & self._plugin.fitting_of(task).now & evaluator_of(session).static(task).mask
+        waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
+        return np.full(len(usage.rows), not waits)
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed & at_rows(self._plugin.handing.busy(len(self._plugin.cards)), usage)

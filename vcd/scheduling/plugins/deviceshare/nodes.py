@@ -1,0 +1,98 @@
+"""What deviceshare asks of nodes: whether their cards have room for a pod, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
+from vcd.scheduling.plugins.deviceshare.vgpu import MODE
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Ints, Usage, fits
+from vcd.scheduling.session.views import Task
+
+if TYPE_CHECKING:
+    from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
+
+
+class SharedCards(Predicate):
+    """Nodes whose cards have room for what a pod asks of each."""
+
+    name: ClassVar[str] = "deviceshare"
+    reason: ClassVar[str] = "node(s) had no card with enough room"
+    depends: ClassVar[Depends] = Depends.PODS
+
+    def __init__(self, plugin: DeviceSharePlugin) -> None:
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.ask_of(task) is not None
+
+    def kind_of(self, task: Task) -> Ask | None:
+        return self._plugin.ask_of(task)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Cards with room now; or with room later, where the node's other room makes the pod wait anyway.
+
+        Some rows are asked about when evictions are tried: then the pod will wait in any case.
+        """
+        fitting = self._plugin.fitting_of(task)
+        if usage.rows is None:
+            result = fitting.now.copy()
+            later = fitting.later & ~result
+            if later.any():
+                result |= later & ~fits(task.floor, usage.idle)
+        else:
+            result = fitting.later[usage.rows]
+        left = self._plugin.limits.memory_left(fitting.ask.queue)
+        if left is not None:
+            result &= at_rows(fitting.memory, usage) <= left
+        return result
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed & ~at_rows(self._plugin.fitting_of(task).possible, usage)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        fitting, cards = self._plugin.fitting_of(task), self._plugin.cards
+        rows = np.arange(len(cards)) if usage.rows is None else usage.rows
+        right_mode, left = cards.of_mode(fitting.ask), self._plugin.limits.memory_left(fitting.ask.queue)
+        counts: dict[str, int] = {}
+        for row in rows[failed].tolist():
+            if cards.problems[row]:
+                reason = cards.problems[row]
+            elif not right_mode[row]:
+                reason = f"node(s) share their cards in another mode than the pod's annotation {MODE} asks for"
+            elif not fitting.possible[row]:
+                reason = "node(s) had too few cards of the kind and size that the pod asks for"
+            elif left is not None and fitting.now[row] and fitting.memory[row] > left:
+                reason = "node(s) had only cards of which the pod's share exceeds what its queue has left"
+            elif fitting.later[row]:
+                reason = "node(s) had cards whose room is still being freed"
+            else:
+                reason = self.reason
+            counts[reason] = counts.get(reason, 0) + 1
+        return counts
+
+
+class CardScore(Score):
+    """Points of the cards that a pod would get, to the next integer, by the policy for cards."""
+
+    name: ClassVar[str] = "deviceshare"
+    depends: ClassVar[Depends] = Depends.PODS
+
+    def __init__(self, plugin: DeviceSharePlugin, weight: int) -> None:
+        super().__init__(weight)
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.ask_of(task) is not None
+
+    def kind_of(self, task: Task) -> Ask | None:
+        return self._plugin.ask_of(task)
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        points: Ints = at_rows(self._plugin.fitting_of(task).points, usage)
+        return ((2 * points + POINT) // (2 * POINT)).astype(np.float64)

@@ -1,0 +1,274 @@
+"""An extender's say about nodes: the verbs predicate and prioritize as predicates and a score.
+
+A question of predicate is about one task and one node, so it is asked only about nodes that pass everything else and
+have room, for one of several tasks that are alike, and again only when the node changed; many are asked at once. Its
+priorities are asked for the nodes that are left, when there are two, anew for each choice, since points compare them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vcd.scheduling.plugins.extender.calls import Extender, PredicateAnswer, PrioritizeAnswer
+from vcd.scheduling.plugins.extender.wire import Wire
+from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.session.nodes import Ints, Usage, fits
+from vcd.scheduling.session.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vcd.scheduling.session.views import Task
+    from vcd.state.records import Shape
+
+SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
+"""Volcano's codes of a predicate's answer; only the last one leaves hope that evictions help."""
+LARGEST_POINTS = 1e9
+"""More points than this, either way, count as this many: sums of points stay exact."""
+NUMBERS = (
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "statefulset.kubernetes.io/pod-name",
+    "volcano.sh/task-index",
+)
+"""Labels and annotations that tell a controller's pods apart by nothing but their number."""
+
+
+class Progress:
+    """How the session moved on: which node changed when."""
+
+    def __init__(self, session: Session, is_managed: Callable[[Shape], bool]) -> None:
+        self._session = session
+        self.is_managed = is_managed
+        self.changed: Ints = np.zeros(len(session.nodes), np.int64)
+        """Per node, the last change's number."""
+        self._changes = 0
+        self._likeness: dict[int, Hashable] = {}
+
+    def likeness(self, task: Task) -> Hashable:
+        """What tells a task apart, for an extender, from others of its job and shape: all but name, UID and age."""
+        found = self._likeness.get(task.row)
+        if found is None:
+            marks = (task.pod.metadata.labels, task.pod.metadata.annotations)
+            named = [tuple(sorted(item for item in each.items() if item[0] not in NUMBERS)) for each in marks]
+            found = self._likeness[task.row] = (task.role, task.priority, *named)
+        return found
+
+    def moved(self, row: int) -> None:
+        """Something was placed on a node, or taken from it."""
+        self._changes += 1
+        self.changed[row] = self._changes
+
+    def anew(self) -> None:
+        """What was said about any node need not hold any more, nor what tables made of it."""
+        self._changes += 1
+        self.changed[:] = self._changes
+        self._session.changes += 1
+
+
+class _Verdicts:
+    """What the extender said about each node for tasks that are alike: as of which change, whether it passes, why
+    and with which code it does not."""
+
+    def __init__(self, count: int) -> None:
+        self.as_of: Ints = np.full(count, -1, np.int64)
+        self.passed: Mask = np.ones(count, np.bool_)
+        self.hopeless: Mask = np.zeros(count, np.bool_)
+        self.reasons: dict[int, str] = {}
+
+
+class ExtenderPredicate(Predicate):
+    """Whether the extender lets a task onto a node; a node that something else rules out is not asked about."""
+
+    name = "extender"
+    reason = "the extender refuses the node"
+    depends = Depends.JOB | Depends.TIME
+
+    def __init__(
+        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
+    ) -> None:
+        self._session = session
+        self._extender = extender
+        self._wire = wire
+        self._progress = progress
+        self._verb = verb
+        self._ignorable = ignorable
+        self._verdicts: dict[Hashable, _Verdicts] = {}
+
+    def applies(self, task: Task) -> bool:
+        return self._progress.is_managed(task.shape)
+
+    def kind_of(self, task: Task) -> Hashable:
+        return self._progress.likeness(task)
+
+    def _known(self, task: Task) -> _Verdicts:
+        key = (task.job.index, task.shape, self._progress.likeness(task))
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._verdicts[key] = _Verdicts(len(self._session.nodes))
+        return found
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        verdicts = self._known(task)
+        if self._extender.out:  # what it said holds, what it did not say is as its failures are
+            result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._ignorable)
+            return result
+        open_ = open_nodes(self._session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
+        due = open_ & (verdicts.as_of[rows] < self._progress.changed[rows])
+        if due.any():
+            self._ask(task, rows[due].tolist(), verdicts)
+        result = verdicts.passed[rows] | ~open_
+        return result
+
+    def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
+        """Of which nodes it has said something, as they are now."""
+        fresh: Mask = verdicts.as_of[rows] >= self._progress.changed[rows]
+        return fresh
+
+    def _ask(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
+        requests = [{"task": self._wire.task(task), "node": self._wire.node(row)} for row in rows]
+        answers = self._extender.ask_all(self._verb, requests, PredicateAnswer)
+        for row, said in zip(rows, answers, strict=True):
+            reason, code = said.answer.status, said.answer.code or ERROR
+            if said.error:
+                reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
+            verdicts.as_of[row] = self._progress.changed[row]
+            verdicts.passed[row] = not reason
+            verdicts.hopeless[row] = code != UNSCHEDULABLE
+            verdicts.reasons[row] = reason
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        verdicts = self._known(task)
+        rows = np.arange(len(usage)) if usage.rows is None else usage.rows
+        return failed & (verdicts.hopeless[rows] | ~self._fresh(verdicts, rows))
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        known, out = self._known(task).reasons, self._extender.out
+        rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
+        unsaid = f"the extender cannot be asked: {out}" if out else self.reason
+        return Counter(known.get(row) or unsaid for row in rows.tolist())
+
+
+class Priorities:
+    """The verb prioritize, shared by what waits for its answer and what adds its points."""
+
+    def __init__(
+        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
+    ) -> None:
+        self.session = session
+        self.progress = progress
+        self._extender = extender
+        self._wire = wire
+        self._verb = verb
+        self.ignorable = ignorable
+
+    @property
+    def out(self) -> str:
+        """Why the extender is not asked any more; empty while it is."""
+        return self._extender.out
+
+    def ask(self, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
+        """Points by node for a task, and why there are none; one node needs none."""
+        rows = np.flatnonzero(among).tolist()
+        if len(rows) < 2:
+            return {}, ""
+        request = {"task": self._wire.task(task), "nodes": [self._wire.node(row) for row in rows]}
+        said = self._extender.ask(self._verb, request, PrioritizeAnswer)
+        if said.error:
+            return {}, "" if self.ignorable else said.error
+        if said.answer.error_message or said.answer.node_score is None:
+            return {}, said.answer.error_message or "it answers none"
+        return said.answer.node_score, ""
+
+
+class ExtenderPriorities(Predicate):
+    """No node, while the extender cannot say which of several is best."""
+
+    name = "extender priorities"
+    reason = "the extender gives no priorities"
+    depends = Depends.JOB | Depends.TIME
+
+    def __init__(self, priorities: Priorities) -> None:
+        self._priorities = priorities
+        self._why = ""
+
+    def applies(self, task: Task) -> bool:
+        return self._priorities.progress.is_managed(task.shape)
+
+    def kind_of(self, task: Task) -> str:
+        return task.key  # its points are asked for at each choice
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        result: Mask = np.ones(len(usage), np.bool_)
+        if usage.rows is not None:
+            return result  # a look at some nodes compares none
+        if self._priorities.out:
+            self._why = self._priorities.out
+            result[:] = self._priorities.ignorable
+            return result
+        passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities.name,))
+        now = passed & fits(task.floor, usage.idle)
+        candidates = now if now.any() else passed
+        _, self._why = self._priorities.ask(task, candidates)
+        if self._why:
+            result[passed] = False
+        return result
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        return {f"{self.reason}: {self._why}" if self._why else self.reason: int(failed.sum())}
+
+
+class ExtenderScore(Score):
+    """The points that the extender gives each node, 0 for one that it does not name."""
+
+    name = "extender"
+    depends = Depends.JOB | Depends.TIME
+    normalised = True
+
+    def __init__(self, priorities: Priorities) -> None:
+        super().__init__(1)
+        self._priorities = priorities
+        self._task: Task | None = None
+
+    def applies(self, task: Task) -> bool:
+        return self._priorities.progress.is_managed(task.shape)
+
+    def kind_of(self, task: Task) -> str:
+        return task.key  # its points are asked for at each choice
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        self._task = task
+        return np.zeros(len(usage))
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        """Ask about the nodes that are left: only now it is known which."""
+        if self._task is None or len(raw) != len(self._priorities.session.nodes):
+            return raw
+        scores, _ = self._priorities.ask(self._task, feasible)
+        if not scores:
+            return raw
+        row_of, result = self._priorities.session.nodes.facts.row_of, raw.copy()
+        for name, points in scores.items():
+            row = row_of.get(name)
+            if row is not None and feasible[row]:
+                result[row] = min(max(points, -LARGEST_POINTS), LARGEST_POINTS)
+        return result
+
+
+def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
+    """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
+    those of some names."""
+    evaluator = evaluator_of(session)
+    static = evaluator.static(task).mask
+    result: Mask = fits(task.floor, usage.future_idle)
+    result &= static if usage.rows is None else static[usage.rows]
+    for predicate in evaluator.predicates:
+        if predicate.depends and predicate.name not in without and predicate.applies(task):
+            result &= predicate.mask(task, usage)
+    return result

@@ -1,0 +1,335 @@
+"""numa-aware: pods with CPUs of their own go where the kubelet's topology manager admits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from vcd.model.objects import Numatopology
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.plugins.numaaware.cpus import (
+    NONE,
+    POLICIES,
+    NodeTopology,
+    Placed,
+    TopologyError,
+    assign,
+    exclusive_cpus,
+    read_cpus,
+    replaced,
+    still_to_come,
+    write_cpus,
+)
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+POLICY = "volcano.sh/numa-topology-policy"
+CPUS = "volcano.sh/numa-cpus"
+_NO_OBJECT = "node(s) had no Numatopology"
+_OTHER_POLICY = f"node(s) had another topology manager policy than the pod's annotation {POLICY} asks for"
+_NO_CPUS = "node(s) had no CPUs left for exclusive use"
+_NOT_ADMITTED = "node(s) could not give each container its CPUs as the topology manager policy wants"
+_FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """The policy that a pod wants of the kubelet (none: it takes any), and the whole CPUs of its containers."""
+
+    policy: str
+    counts: tuple[int, ...]
+
+
+class _Fitting:
+    """Where one ask fits, over all nodes: on how many NUMA nodes it would be, or why it cannot be there."""
+
+    def __init__(self, nodes: int) -> None:
+        self.passed: Mask = np.zeros(nodes, np.bool_)
+        self.spread: Ints = np.zeros(nodes, np.int64)
+        self.why: dict[int, str] = {}
+        self.position = -1
+
+
+class NumaAdmission(Predicate):
+    """Nodes whose topology manager admits a pod."""
+
+    name: ClassVar[str] = "numa-aware"
+    reason: ClassVar[str] = _NOT_ADMITTED
+    depends: ClassVar[Depends] = Depends.PODS
+    unresolvable: ClassVar[bool] = True
+
+    def __init__(self, plugin: NumaAwarePlugin) -> None:
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        ask = self._plugin.ask_of(task)
+        return ask is not None and ask.policy in POLICIES
+
+    def kind_of(self, task: Task) -> str:
+        return self._plugin.policy_of(task)
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._plugin.fitting_of(task).passed, usage)
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
+        rows = np.arange(len(failed)) if usage.rows is None else usage.rows
+        why = self._plugin.fitting_of(task).why
+        counts: dict[str, int] = {}
+        for row in rows[failed].tolist():
+            reason = why.get(row, self.reason)
+            counts[reason] = counts.get(reason, 0) + 1
+        return counts
+
+
+class NumaSpread(Score):
+    """100 - 100 x NUMA nodes / the most NUMA nodes on any feasible node, in whole numbers."""
+
+    name: ClassVar[str] = "numa-aware"
+    depends: ClassVar[Depends] = Depends.PODS
+    normalised: ClassVar[bool] = True
+
+    def __init__(self, plugin: NumaAwarePlugin, weight: int) -> None:
+        super().__init__(weight)
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        ask = self._plugin.ask_of(task)
+        return ask is not None and ask.policy != NONE
+
+    def kind_of(self, task: Task) -> str:
+        return self._plugin.policy_of(task)
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return at_rows(self._plugin.fitting_of(task).spread, usage).astype(np.float64)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        most = float(raw[feasible].max()) if feasible.any() else 0.0
+        if not most:
+            return np.full_like(raw, 100.0)
+        return 100.0 - np.floor_divide(100.0 * raw, most)
+
+
+class NumaAwarePlugin(Plugin):
+    """Pods whose containers have whole CPUs for themselves go only where the kubelet's topology manager admits them.
+
+    It looks at Guaranteed pods. One with the annotation ``volcano.sh/numa-topology-policy`` (best-effort, restricted,
+    single-numa-node) needs a node with a Numatopology, CPU manager policy static, the same topology manager policy and
+    free CPUs. Each container must be admitted, without the annotation too where the node has such a policy:
+    best-effort takes any set of NUMA nodes with enough free CPUs, restricted none larger than necessary were all CPUs
+    free, single-numa-node one NUMA node. Of the sets the smallest, of these the lowest is taken, and of its CPUs whole
+    sockets before whole cores before single ones, less what the kubelet reserves. No eviction is tried for it: the
+    kubelet frees CPUs later.
+
+    Score of a pod with a policy: weight x (100 - 100 x numaNodes / the most numaNodes on any feasible node).
+
+    The CPUs are written to the pod with its bind (``volcano.sh/numa-cpus``) and are kept for it until the
+    Numatopology's podAllocations name it or, where the exporter lists no pods, until so many are missing from the free
+    ones; where the kubelet gave some of them to others, as many others are kept.
+    CPUs are the only resource with hints, so merging them is taking the best one. With ``enablePredicate: false`` it
+    does nothing: what it scores and hands out is what the test of the node found. Source: Volcano
+    ``plugins/numaaware``, design/numa-aware.md.
+    """
+
+    name = "numa-aware"
+    kinds = ("Numatopology",)
+    annotations = (POLICY, CPUS)
+    arguments = (Argument("weight", "int", 1, "How much the plugin's score counts beside other plugins' scores."),)
+
+    def open(self, session: Session) -> None:
+        """Read the topologies, and what pods that the kubelets do not list yet are to get."""
+        self._session = session
+        self._counts: dict[Shape, tuple[int, ...]] = {}
+        self._asks: dict[int, _Ask | None] = {}
+        self._answers: dict[tuple[Any, ...], int | None] = {}
+        self._fittings: dict[_Ask, _Fitting] = {}
+        self._held: dict[int, tuple[int, int]] = {}
+        self._log: list[int] = []
+        self._topologies = self._read_topologies(session)
+        self._on = self.flags.get("enablePredicate", True)
+        self._active = [
+            self._on and isinstance(topology, NodeTopology) and topology.topology_policy != NONE
+            for topology in self._topologies
+        ]
+        self._free = [topology.free if isinstance(topology, NodeTopology) else 0 for topology in self._topologies]
+        self._keep_for_coming(session)
+
+    def _read_topologies(self, session: Session) -> list[NodeTopology | str]:
+        """Per node what its Numatopology says, or why it says nothing; read again only when the object changed."""
+        objects = session.snapshot.others.get("Numatopology", {})
+        facts = session.nodes.facts
+        read: dict[str, tuple[Numatopology, NodeTopology | str]] = facts.kept("numa topologies", dict)
+        layouts: dict[Any, Any] = facts.kept("numa layouts", dict)
+        found: list[NodeTopology | str] = []
+        for name in facts.names:
+            obj = objects.get(name)
+            if not isinstance(obj, Numatopology):
+                found.append(_NO_OBJECT)
+                continue
+            known = read.get(name)
+            if known is None or known[0] is not obj:
+                known = read[name] = (obj, NodeTopology.of(obj, layouts))
+            found.append(known[1])
+        return found
+
+    def _keep_for_coming(self, session: Session) -> None:
+        """Take what placed pods are to get, and their Numatopology does not show as theirs yet, from the free CPUs."""
+        if not any(self._active):
+            return
+        tasks = session.snapshot.tasks
+        exclusive = session.shape_flags(lambda shape: any(self._counts_of(shape)))
+        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & exclusive[tasks.shape]
+        rows = np.flatnonzero(placed).tolist()
+        by_node: dict[int, list[Placed]] = {}
+        for row in sorted(rows, key=lambda row: (int(tasks.created[row]), tasks.keys[row] or "")):
+            node = int(tasks.node[row])
+            if isinstance(self._topologies[node], NodeTopology):
+                by_node.setdefault(node, []).append(self._placed(session, row))
+        for node, pods in by_node.items():
+            topology = self._topologies[node]
+            assert isinstance(topology, NodeTopology)
+            for cpus in still_to_come(topology, pods):
+                self._free[node] &= ~replaced(topology.layout, self._free[node], cpus)
+
+    def _placed(self, session: Session, row: int) -> Placed:
+        snapshot = session.snapshot
+        key, pod, shape = (
+            snapshot.tasks.keys[row] or "",
+            snapshot.tasks.pods[row],
+            snapshot.shapes[int(snapshot.tasks.shape[row])],
+        )
+        assert pod is not None and shape is not None
+        text = snapshot.annotations.get(key, {}).get(CPUS, pod.metadata.annotations.get(CPUS))
+        try:
+            cpus = read_cpus(text or "")
+        except TopologyError:
+            cpus = 0
+        runs = pod.status.phase == "Running"
+        return Placed((key, pod.metadata.uid), runs, sum(self._counts_of(shape)), cpus)
+
+    # --- what pods ask for --------------------------------------------------------------------------------------------
+
+    def _counts_of(self, shape: Shape) -> tuple[int, ...]:
+        found = self._counts.get(shape)
+        if found is None:
+            found = self._counts[shape] = exclusive_cpus(shape.spec)
+        return found
+
+    def ask_of(self, task: Task) -> _Ask | None:
+        """What a task asks for; None where no node's NUMA topology matters to it."""
+        counts = self._counts_of(task.shape)
+        if not counts:
+            return None
+        found = self._asks.get(task.row)
+        if found is None and task.row not in self._asks:
+            policy = task.pod.metadata.annotations.get(POLICY) or NONE
+            minds = policy != NONE or (any(counts) and any(self._active))
+            found = self._asks[task.row] = _Ask(policy, counts) if minds else None
+        return found
+
+    def policy_of(self, task: Task) -> str:
+        """What a task asks for beside what its shape says: the policy."""
+        ask = self.ask_of(task)
+        return NONE if ask is None else ask.policy
+
+    def fitting_of(self, task: Task) -> _Fitting:
+        """Where the task's ask fits, as things are."""
+        ask = self.ask_of(task)
+        assert ask is not None
+        fitting = self._fittings.get(ask)
+        if fitting is None:
+            fitting = self._fittings[ask] = _Fitting(len(self._topologies))
+        start, fitting.position = fitting.position, len(self._log)
+        rows: Iterable[int] = range(len(self._topologies)) if start < 0 else sorted(set(self._log[start:]))
+        for row in rows:
+            self._look(fitting, ask, row)
+        return fitting
+
+    def _look(self, fitting: _Fitting, ask: _Ask, row: int) -> None:
+        """Find out again whether and how an ask fits one node."""
+        why = self._refusal(ask, row)
+        cpus = 0
+        topology = self._topologies[row]
+        if not why and self._active[row] and isinstance(topology, NodeTopology):
+            found = self._assigned(topology, self._free[row], ask.counts)
+            if found is None:
+                why = _NOT_ADMITTED
+            else:
+                cpus = topology.layout.numa_nodes_of(found)
+        fitting.passed[row] = not why
+        fitting.spread[row] = cpus
+        if why:
+            fitting.why[row] = why
+
+    def _refusal(self, ask: _Ask, row: int) -> str:
+        """Why a node is none for the policy that a pod asks for; empty where it may be."""
+        if ask.policy == NONE:
+            return ""
+        topology = self._topologies[row]
+        if isinstance(topology, str):
+            return topology
+        if topology.topology_policy != ask.policy:
+            return _OTHER_POLICY
+        return "" if self._free[row] else _NO_CPUS
+
+    def _assigned(self, topology: NodeTopology, free: int, counts: tuple[int, ...]) -> int | None:
+        """The CPUs that a pod would get; found once for all nodes that are alike."""
+        key = (topology.layout, topology.topology_policy, free, counts)
+        if key not in self._answers:
+            self._answers[key] = assign(topology.layout, free, topology.topology_policy, counts)
+        return self._answers[key]
+
+    # --- points -------------------------------------------------------------------------------------------------------
+
+    def pre_predicate(self, task: Task) -> Refusal | None:
+        """A policy that no kubelet has."""
+        ask = self.ask_of(task)
+        if ask is None or ask.policy in POLICIES:
+            return None
+        return Refusal(f"annotation {POLICY} is {ask.policy!r}; it must be one of {', '.join(POLICIES)}")
+
+    def predicates(self) -> Iterable[Predicate]:
+        """The test of policies and CPUs."""
+        yield NumaAdmission(self)
+
+    def batch_node_order(self) -> Iterable[Score]:
+        """The score, unless its weight is 0."""
+        weight: int = self.values["weight"]
+        if weight and self._on:
+            yield NumaSpread(self, weight)
+
+    def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
+        """The CPUs that the task is to get."""
+        held = self._held.get(task.row)
+        return {} if held is None else {CPUS: write_cpus(held[1])}
+
+    def on_allocate(self, task: Task, row: int) -> None:
+        """A task is placed: its CPUs are taken. One whose eviction is taken back never lost them."""
+        topology = self._topologies[row]
+        if not self._active[row] or not isinstance(topology, NodeTopology) or task.status not in _FRESH:
+            return
+        counts = self._counts_of(task.shape)
+        if task.row in self._held or not any(counts):
+            return
+        cpus = self._assigned(topology, self._free[row], counts)
+        if cpus:
+            self._held[task.row] = (row, cpus)
+            self._free[row] &= ~cpus
+            self._log.append(row)
+
+    def on_deallocate(self, task: Task, row: int) -> None:
+        """A placement is taken back. An evicted task keeps its CPUs until the kubelet frees them."""
+        held = self._held.get(task.row)
+        if held is not None and task.status != TaskStatus.RELEASING:
+            del self._held[task.row]
+            self._free[held[0]] |= held[1]
+            self._log.append(held[0])

@@ -1,0 +1,212 @@
+"""lowNodeUtilization: which running pods leave busy nodes for idle ones, by what the nodes really use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
+from vcd.model.quantity import QuantityError, parse_milli, resource_value
+from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.usage_samples import NodeUsage
+from vcd.scheduling.plugins.numaaware.cpus import is_guaranteed
+from vcd.scheduling.session.views import Task
+
+if TYPE_CHECKING:
+    from vcd.scheduling.session.session import Session
+
+RESOURCES = (CPU, MEMORY)
+LOW_NODE_UTILIZATION = "lowNodeUtilization"
+SYSTEM_CLUSTER_CRITICAL = "system-cluster-critical"
+_SYSTEM = {SYSTEM_CLUSTER_CRITICAL: 2_000_000_000, "system-node-critical": 2_000_001_000}
+_UNLIMITED = 2**63
+
+Order = Callable[[Task], Any]
+
+
+def _largest_part(task: Task) -> float:
+    """The largest part of its node that a task asks for, of any resource, negative: larger ones come first."""
+    session = task.job.session
+    room = session.nodes.usage.allocatable[:, task.node].tolist()
+    return -max((asked / has for asked, has in zip(task.amounts, room, strict=True) if has), default=0.0)
+
+
+ORDERS: dict[str, Order] = {
+    "lowPriorityFirst": lambda task: (task.shape.spec.priority is not None, task.shape.spec.priority or 0),
+    "shortLifeTimeFirst": lambda task: -task.created,
+    "bigObjectFirst": _largest_part,
+    "moreReplicasFirst": lambda task: -task.job.task_count,
+}
+"""Strategies that say who goes first."""
+OFFLINE_ONLY = "offlineOnly"
+STRATEGIES = (LOW_NODE_UTILIZATION, OFFLINE_ONLY, *ORDERS)
+
+
+_NOT_MEASURED = "pods are not measured"
+_PERCENTAGES = (
+    *(Argument(name, "float", 100.0, f"Percent of {name}.", minimum=0, maximum=100) for name in RESOURCES),
+    *(
+        Argument(name, "float", 100.0, "Percent of pods.", minimum=0, maximum=100, without_effect=_NOT_MEASURED)
+        for name in ("pod", "pods")
+    ),
+)
+PARAMS = (
+    Argument("thresholds", "mapping", {}, "A node that uses less of all is idle.", fields=_PERCENTAGES),
+    Argument("targetThresholds", "mapping", {}, "A node that uses more of one is busy.", fields=_PERCENTAGES),
+    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more stay."),
+    Argument("nodeFit", "bool", True, "Whether a pod stays that no idle node would take."),
+    Argument(
+        "numberOfNodes",
+        "int",
+        0,
+        "How many idle nodes there must be.",
+        without_effect="Volcano decides nothing by it either",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class LowNodeUtilization:
+    """The parameters: percent below which a node is idle, and above which it is busy, by resource."""
+
+    low: Mapping[str, float]
+    high: Mapping[str, float]
+    priority_class: str = SYSTEM_CLUSTER_CRITICAL
+    node_fit: bool = True
+
+    @classmethod
+    def of(cls, params: ArgumentValues) -> LowNodeUtilization:
+        """From the configuration."""
+        low, high = ({name: params[key][name] for name in RESOURCES} for key in ("thresholds", "targetThresholds"))
+        return cls(low, high, params["thresholdPriorityClassName"], params["nodeFit"])
+
+
+class Rebalance:
+    """One choice of victims from samples of usage (percent of capacity, by node)."""
+
+    def __init__(self, session: Session, params: LowNodeUtilization, samples: Mapping[str, NodeUsage]) -> None:
+        self._session = session
+        self._params = params
+        self._columns = [session.nodes.column_of[name] for name in RESOURCES]
+        self._capacity: dict[int, tuple[int, ...]] = {}
+        self._used: dict[int, list[float]] = {}
+        releasing = session.nodes.usage.releasing
+        for row, name in enumerate(session.nodes.facts.names):
+            sample = samples.get(name)
+            capacity = _capacity(session.nodes.facts.nodes[row])
+            if sample is None or not all(capacity):
+                continue
+            self._capacity[row] = capacity
+            leaving = [int(releasing[column, row]) for column in self._columns]
+            parts = zip((sample.cpu, sample.memory), leaving, capacity, strict=True)
+            self._used[row] = [percent - 100 * gone / has for percent, gone, has in parts]
+        self.low = [row for row in self._used if self._is_low(row)]
+        self.high = [row for row in self._used if self._is_high(row)]
+
+    def _is_low(self, row: int) -> bool:
+        """Whether a node takes pods and is idle in every resource."""
+        if self._session.nodes.facts.nodes[row].spec.unschedulable:
+            return False
+        return all(used < self._params.low[name] for name, used in zip(RESOURCES, self._used[row], strict=True))
+
+    def _is_high(self, row: int) -> bool:
+        """Whether a node is busy in some resource, and not idle."""
+        over = any(used > self._params.high[name] for name, used in zip(RESOURCES, self._used[row], strict=True))
+        return over and row not in self.low
+
+    def victims(self, tasks: Sequence[Task], orders: Sequence[Order]) -> list[Task]:
+        """Whom to evict of running tasks: from the busiest node down, on each the least important first, until it is
+        not busy or the idle nodes would be."""
+        if not self.low or not self.high:
+            return []
+        on_node: dict[int, list[Task]] = {}
+        for task in tasks:
+            on_node.setdefault(task.node, []).append(task)
+        left = self._room_on_low()
+        bound = self._priority_bound()
+        spare: dict[int, int] = {}
+        chosen: list[Task] = []
+        names = self._session.nodes.facts.names
+        for row in sorted(self.high, key=lambda row: (-sum(self._used[row]), names[row])):
+            for task in sorted(
+                on_node.get(row, []), key=lambda task: (*[key(task) for key in orders], *_importance(task))
+            ):
+                if not self._is_over(row) or min(left) <= 0:
+                    break
+                job = task.job
+                above = spare.setdefault(job.index, job.ready_count - job.min_available)
+                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._has_place(task):
+                    continue
+                spare[job.index] = above - 1
+                self._take(row, task, left)
+                chosen.append(task)
+        return chosen
+
+    def _room_on_low(self) -> list[int]:
+        """What the idle nodes may take until they reach the target, cpu in milli and memory in bytes."""
+        allocatable, total = self._session.nodes.usage.allocatable, [0, 0]
+        for row in self.low:
+            for part, name in enumerate(RESOURCES):
+                room = float(allocatable[self._columns[part], row])
+                total[part] += int(self._params.high[name] * room * 0.01) - int(self._used[row][part] * room * 0.01)
+        return total
+
+    def _is_over(self, row: int) -> bool:
+        return any(used >= self._params.high[name] for name, used in zip(RESOURCES, self._used[row], strict=True))
+
+    def _take(self, row: int, task: Task, left: list[int]) -> None:
+        """Count a victim as moved."""
+        for part, column in enumerate(self._columns):
+            amount = task.amounts[column]
+            left[part] -= amount
+            self._used[row][part] -= 100 * amount / self._capacity[row][part]
+
+    def _priority_bound(self) -> int:
+        """Pods of this priority and above stay."""
+        name = self._params.priority_class
+        found = self._session.snapshot.others.get("PriorityClass", {}).get(name)
+        return found.value if isinstance(found, PriorityClass) else _SYSTEM.get(name, _UNLIMITED)
+
+    def _has_place(self, task: Task) -> bool:
+        """Whether an idle node would take a task, as things are."""
+        if not self._params.node_fit:
+            return True
+        if framework_of(self._session).pre_predicate(task) is not None:
+            return False
+        passing = framework_of(self._session).candidates(task).passing()
+        return any(passing[row] for row in self.low)
+
+
+def _importance(task: Task) -> tuple[Any, ...]:
+    """The least important first: by priority, without one first; then by quality of service; then by name."""
+    priority = task.shape.spec.priority
+    try:
+        service = _service(task.shape.spec)
+    except QuantityError:
+        service = 1
+    return (priority is not None, priority or 0, service, task.key)
+
+
+def _service(spec: PodSpec) -> int:
+    """A pod's quality of service, by cpu and memory alone: 0 for best-effort, 1 burstable, 2 guaranteed. Raises
+    QuantityError."""
+    if is_guaranteed(spec):
+        return 2
+    parts = [spec.resources or c.resources for c in (*spec.init_containers, *spec.containers)]
+    asked = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
+    return int(any(parse_milli(amount) for amount in asked))
+
+
+def _capacity(node: Node) -> tuple[int, ...]:
+    """A node's cpu (milli) and memory (bytes), 0 for what cannot be read."""
+
+    def amount(stated: Quantities, name: str) -> int:
+        try:
+            return resource_value(name, stated.get(name, 0))
+        except QuantityError:
+            return 0
+
+    return tuple(amount(node.status.capacity or node.status.allocatable, name) for name in RESOURCES)
