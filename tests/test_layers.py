@@ -43,8 +43,13 @@ def lint_imports(tree: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def write_tree(tree: Path, imports: dict[str, list[str]]) -> None:
-    """Write a vcd of empty parts under this project's contracts; `imports` gives each part's module the modules."""
+PLUGINS = "vcd.scheduling.plugins"
+PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other", "_shared/__init__", "_shared/common")
+
+
+def write_tree(tree: Path, imports: dict[str, list[str]], plugins: dict[str, list[str]] | None = None) -> None:
+    """Write a vcd of empty parts under this project's contracts; `imports` gives each part's module the modules, and
+    `plugins` each file of scheduling/plugins."""
     package = tree / "vcd"
     package.mkdir()
     (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -54,6 +59,10 @@ def write_tree(tree: Path, imports: dict[str, list[str]]) -> None:
         (package / part / "__init__.py").touch()
         lines = [f"import {name}\n" for name in imports.get(part, [])]
         (package / part / "module.py").write_text("".join(lines))
+    for name in ("__init__", *PLUGIN_FILES):
+        path = package / "scheduling" / "plugins" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(f"import {PLUGINS}.{imported}\n" for imported in (plugins or {}).get(name, [])))
     for name in EMBEDDED_MAY_TAKE:
         (tree / name.replace(".", "/")).with_suffix(".py").touch()
 
@@ -111,3 +120,28 @@ def test_only_cli_may_import_the_package_itself(report_of_all_other_arrows: str,
 @pytest.mark.parametrize("module", IMPURE)
 def test_what_decides_may_not_import_what_is_impure(report_of_all_other_arrows: str, part: str, module: str) -> None:
     assert f"vcd.{part}.module -> {module}" in report_of_all_other_arrows
+
+
+def test_a_plugin_may_import_its_own_parts_and_what_is_shared(tmp_path: Path) -> None:
+    plugins = {"one": ["_shared.common"], "two/__init__": ["two.part", "two.other"], "two/part": ["_shared.common"]}
+    write_tree(tmp_path, {}, plugins)
+    code, report = lint_imports(tmp_path)
+    assert code == 0, report
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "contract"),
+    [
+        ("one", "two.part", "no plugin imports another"),
+        ("two/part", "one", "no plugin imports another"),
+        ("_shared/common", "one", "no plugin imports another"),
+        ("two/other", "two.part", "no circle among a plugin's parts"),
+    ],
+)
+def test_any_other_arrow_among_plugins_breaks_a_contract(
+    tmp_path: Path, importer: str, imported: str, contract: str
+) -> None:
+    write_tree(tmp_path, {}, {"two/part": ["two.other"], importer: [imported]})
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert re.search(rf"^{contract}.* BROKEN", report, re.MULTILINE)

@@ -1129,7 +1129,7 @@ def test_columns_and_single_nodes_are_the_specification(
     plugin, task = plugin_of(session, DeviceSharePlugin), pending(session)
     for name, answer in expected.items():
         row = session.nodes.facts.row_of[name]
-        plan = plugin.fitting_of(task).plan(row, later=False)
+        plan = plugin.fittings.of(task).plan(row, later=False)
         if answer is None:
             assert plan is None
             continue
@@ -1150,7 +1150,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
     plugin = plugin_of(session, DeviceSharePlugin)
     for number, row, now in moves:
         task = task_of(session, f"p{number}")
-        fitting = plugin.fitting_of(task)
+        fitting = plugin.fittings.of(task)
         if task.node >= 0 or not fitting.later[row] or (now and not fitting.now[row]):
             continue
         (statement.allocate if now else statement.pipeline)(task, row)
@@ -1162,7 +1162,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
 
 
 def check_fresh(session: Session, plugin: DeviceSharePlugin, task: Any) -> None:
-    kept = plugin.fitting_of(task)
+    kept = plugin.fittings.of(task)
     before: Iterable[Any] = [column.tolist() for column in (kept.now, kept.later, kept.points, kept.memory)]
     fresh = type(kept)(plugin._sharing, kept.ask).refreshed()
     assert before == [column.tolist() for column in (fresh.now, fresh.later, fresh.points, fresh.memory)]

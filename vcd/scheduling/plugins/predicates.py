@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.plugins._shared.fixed import HasFixedTests
 from vcd.scheduling.plugins._shared.following import FollowsPods
 from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.search.predicates.affinity import InterPodAffinity
@@ -48,7 +49,7 @@ def _switch(name: str, default: bool, doc: str, without_effect: str = "") -> Arg
     return Argument(f"predicate.{name}", "bool", default, doc, without_effect=without_effect)
 
 
-class PredicatesPlugin(FollowsPods):
+class PredicatesPlugin(FollowsPods, HasFixedTests):
     """A node may take a pod only when it passes all of these tests.
 
     Always: the node takes no more pods than its allocatable ``pods``; it is not cordoned, or the pod tolerates the

@@ -13,10 +13,10 @@ from vcd.scheduling.framework.arguments import Argument, ArgumentError, Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
 from vcd.scheduling.plugins.deviceshare.cards import Ask, Cards, Piece, Request
-from vcd.scheduling.plugins.deviceshare.handing import Handing, OneAtATime
+from vcd.scheduling.plugins.deviceshare.handing import Handing
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
-from vcd.scheduling.plugins.deviceshare.nodes import CardScore, SharedCards
-from vcd.scheduling.plugins.deviceshare.sharing import Fitting, Sharing
+from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, SharedCards
+from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
 from vcd.scheduling.search.parts import Mask, Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.reasons import Refusal
@@ -148,10 +148,9 @@ class DeviceSharePlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
-        self.session = session
+        self._session = session
         self._requests: dict[Shape, tuple[Request, ...] | str] = {}
         self._asks: dict[int, Ask | None] = {}
-        self._fittings: dict[Ask, Fitting] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
         self._config = vgpu.device_config(self._config_text(session))
@@ -163,10 +162,11 @@ class DeviceSharePlugin(Plugin):
         self.active = bool(self._kind) and bool(asking.any())
         names = (self._config.memory, self._config.cores) if self.active and self._kind == "VGPU" else ()
         self.limits = CardLimits(session, names)
-        self.cards = self._read_cards(session) if self.active else Cards([], [], [])
+        self._cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
-        self._sharing = Sharing(self.cards, order, self._config.factor)
-        self.handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
+        self._sharing = Sharing(self._cards, order, self._config.factor)
+        self.fittings = Fittings(self._sharing, self.ask_of)
+        self._handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
             self._read_asks(session, asking)
             self._read_placed(session, asking)
@@ -206,14 +206,14 @@ class DeviceSharePlugin(Plugin):
             held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
             shares.append((node, held.pieces, held.marks))
             if held.time is not None:
-                self.handing.add(node, held.time)
+                self._handing.add(node, held.time)
             if self.limits and not goes:
                 self._count(held, 1)
         self._sharing.fill(shares, leaving.tolist())
 
     def _holding_of(self, row: int, node: int, number: int, queue: int, leaving: bool) -> _Holding:
         """What a placed pod has; of cards that nobody knows it counts what it asks for."""
-        snapshot = self.session.snapshot
+        snapshot = self._session.snapshot
         pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
         assert pod is not None and shape is not None
         requests = self._requested(shape)
@@ -228,12 +228,12 @@ class DeviceSharePlugin(Plugin):
             asked = Ask(requests if isinstance(requests, tuple) else ())
             memory, cores = asked.memory, asked.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
-        time = self.handing.time_of(annotations, pod.status.phase) if pieces else None
+        time = self._handing.time_of(annotations, pod.status.phase) if pieces else None
         return _Holding(node, pieces, marks, queue, memory, cores, leaving, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
         """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
-        places, cards = self.cards.places[node], self.cards.nodes[node]
+        places, cards = self._cards.places[node], self._cards.nodes[node]
         if self._kind == "VGPU":
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
         return gpushare.shares_by_index(annotations, places, requests if isinstance(requests, tuple) else ())
@@ -262,7 +262,7 @@ class DeviceSharePlugin(Plugin):
         return self._asks[row]
 
     def _ask_of_row(self, row: int) -> Ask | None:
-        session = self.session
+        session = self._session
         tasks = session.snapshot.tasks
         pod, shape, job = tasks.pods[row], session.snapshot.shapes[int(tasks.shape[row])], int(session.job_of_row[row])
         assert pod is not None and shape is not None
@@ -302,18 +302,6 @@ class DeviceSharePlugin(Plugin):
             return ()
         return tuple(mark for mark in (*self._rules_of(pod), f"group {group}") if mark in self._marks)
 
-    def fitting_of(self, task: Task) -> Fitting:
-        """Where the task's ask fits, as things are."""
-        ask = self.ask_of(task)
-        assert ask is not None
-        return self._fitting(ask).refreshed()
-
-    def _fitting(self, ask: Ask) -> Fitting:
-        found = self._fittings.get(ask)
-        if found is None:
-            found = self._fittings[ask] = Fitting(self._sharing, ask)
-        return found
-
     # --- points -------------------------------------------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> Refusal | None:
@@ -332,15 +320,15 @@ class DeviceSharePlugin(Plugin):
     def predicates(self) -> Iterable[Predicate]:
         """The test of cards, where any pod asks for some."""
         if self.active:
-            yield SharedCards(self)
+            yield SharedCards(self.fittings, self.limits)
             if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
-                yield OneAtATime(self)
+                yield OneAtATime(self._session, self.fittings, self._handing)
 
     def node_order(self) -> Iterable[Score]:
         """The score, where it has a weight, and the test of cards is on that it rates."""
         weight: int = self.values["deviceshare.ScheduleWeight"]
         if self.active and weight > 0 and self.flags.get("enablePredicate", True):
-            yield CardScore(self, weight)
+            yield CardScore(self.fittings, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
         """Which cards the task got."""
@@ -350,7 +338,7 @@ class DeviceSharePlugin(Plugin):
         if self._kind != "VGPU":
             return gpushare.indexed(held.pieces, held.time)
         requests = self._requested(task.shape)
-        return vgpu.assigned(held.pieces, len(requests), self.session.nodes.facts.names[row], held.time)
+        return vgpu.assigned(held.pieces, len(requests), self._session.nodes.facts.names[row], held.time)
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
@@ -387,15 +375,15 @@ class DeviceSharePlugin(Plugin):
             requests = self._requested(task.shape)
             return Refusal(requests) if isinstance(requests, str) else None
         waiting = task.status == TaskStatus.PIPELINED
-        plan = self._fitting(ask).plan(row, later=waiting)
+        plan = self.fittings.of_ask(ask).plan(row, later=waiting)
         if plan is None:
             return Refusal(SharedCards.reason)
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
-        time = None if waiting or not plan.pieces else self.handing.next(row)
+        time = None if waiting or not plan.pieces else self._handing.next(row)
         held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting, time=time)
         if time is not None:
-            self.handing.add(row, time)
+            self._handing.add(row, time)
         self._holdings[task.row] = held
         self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
         self._count(held, 1)
@@ -411,7 +399,7 @@ class DeviceSharePlugin(Plugin):
             return
         del self._holdings[task.row]
         if held.time is not None:
-            self.handing.remove(row, held.time)
+            self._handing.remove(row, held.time)
         later = 0 if held.leaving else -1
         self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
         if not held.leaving:
@@ -435,8 +423,8 @@ class DeviceSharePlugin(Plugin):
         """Volcano's series of vGPU cards and of the pods on them."""
         if not self.active or self._kind != "VGPU":
             return
-        used, names = self._sharing.now, self.session.nodes.facts.names
-        for row, cards in enumerate(self.cards.nodes):
+        used, names = self._sharing.now, self._session.nodes.facts.names
+        for row, cards in enumerate(self._cards.nodes):
             for place, card in enumerate(cards):
                 labels = (("devID", card.uuid), ("NodeName", names[row]))
                 for series, value in (
@@ -448,10 +436,10 @@ class DeviceSharePlugin(Plugin):
                     yield Gauge(f"volcano_vgpu_device_{series}", labels, float(value))
         for task_row, held in self._holdings.items():
             if not held.waiting:
-                yield from self._pod_gauges(self.session.snapshot.tasks.keys[task_row] or "", held)
+                yield from self._pod_gauges(self._session.snapshot.tasks.keys[task_row] or "", held)
 
     def _pod_gauges(self, key: str, held: _Holding) -> Iterator[Gauge]:
-        cards, node = self.cards.nodes[held.row], self.session.nodes.facts.names[held.row]
+        cards, node = self._cards.nodes[held.row], self._session.nodes.facts.names[held.row]
         sums: dict[int, list[int]] = {}
         for piece in held.pieces:
             total = sums.setdefault(piece.card, [0, 0])

@@ -8,22 +8,14 @@ one before (Volcano ``plugins/util/nodelock``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from vcd.model.objects import Node
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
-from vcd.scheduling.search.candidates import evaluator_of
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
-from vcd.scheduling.search.predicates.node import at_rows
-from vcd.scheduling.session.nodes import Usage, fits
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.search.parts import Mask
 from vcd.state.facts import NodeFacts
 from vcd.state.records import seconds_of
-
-if TYPE_CHECKING:
-    from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
 
 EXPIRES = 5 * 60
 """Seconds after which nobody waits any more for a device plugin."""
@@ -86,34 +78,3 @@ def _locks(nodes: Sequence[Node], lock: str) -> dict[int, int]:
         except ValueError:
             continue  # nobody can tell when it ends, and what its pods wait for they say themselves
     return found
-
-
-class OneAtATime(Predicate):
-    """Nodes whose device plugin has served all pods that have cards of them."""
-
-    name: ClassVar[str] = "one pod at a time"
-    reason: ClassVar[str] = "node(s) whose device plugin still hands out the cards of another pod"
-    depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
-
-    def __init__(self, plugin: DeviceSharePlugin) -> None:
-        self._plugin = plugin
-
-    def applies(self, task: Task) -> bool:
-        return self._plugin.ask_of(task) is not None
-
-    def mask(self, task: Task, usage: Usage) -> Mask:
-        """Not busy, or without room now: who waits for room gets no cards yet.
-
-        Some rows are asked about when evictions are tried. Nobody goes for a pod that finds room without, on a node
-        that is busy for the moment.
-        """
-        busy = self._plugin.handing.busy(len(self._plugin.cards))
-        if usage.rows is None:
-            return ~(busy & fits(task.floor, usage.idle))
-        session = self._plugin.session
-        soon = busy & self._plugin.fitting_of(task).now & evaluator_of(session).static(task).mask
-        waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
-        return np.full(len(usage.rows), not waits)
-
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        return failed & at_rows(self._plugin.handing.busy(len(self._plugin.cards)), usage)

@@ -1,21 +1,23 @@
-"""What deviceshare asks of nodes: whether their cards have room for a pod, and how good they are."""
+"""What deviceshare asks of nodes: whether their cards have room for a pod, how good they are, and whose turn it is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
+from vcd.scheduling.plugins.deviceshare.handing import Handing
+from vcd.scheduling.plugins.deviceshare.limits import CardLimits
+from vcd.scheduling.plugins.deviceshare.sharing import Fittings
 from vcd.scheduling.plugins.deviceshare.vgpu import MODE
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage, fits
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-
-if TYPE_CHECKING:
-    from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
 
 
 class SharedCards(Predicate):
@@ -25,21 +27,22 @@ class SharedCards(Predicate):
     reason: ClassVar[str] = "node(s) had no card with enough room"
     depends: ClassVar[Depends] = Depends.PODS
 
-    def __init__(self, plugin: DeviceSharePlugin) -> None:
-        self._plugin = plugin
+    def __init__(self, fittings: Fittings, limits: CardLimits) -> None:
+        self._fittings = fittings
+        self._limits = limits
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.ask_of(task) is not None
+        return self._fittings.ask_of(task) is not None
 
     def kind_of(self, task: Task) -> Ask | None:
-        return self._plugin.ask_of(task)
+        return self._fittings.ask_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Cards with room now; or with room later, where the node's other room makes the pod wait anyway.
 
         Some rows are asked about when evictions are tried: then the pod will wait in any case.
         """
-        fitting = self._plugin.fitting_of(task)
+        fitting = self._fittings.of(task)
         if usage.rows is None:
             result = fitting.now.copy()
             later = fitting.later & ~result
@@ -47,18 +50,18 @@ class SharedCards(Predicate):
                 result |= later & ~fits(task.floor, usage.idle)
         else:
             result = fitting.later[usage.rows]
-        left = self._plugin.limits.memory_left(fitting.ask.queue)
+        left = self._limits.memory_left(fitting.ask.queue)
         if left is not None:
             result &= at_rows(fitting.memory, usage) <= left
         return result
 
     def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        return failed & ~at_rows(self._plugin.fitting_of(task).possible, usage)
+        return failed & ~at_rows(self._fittings.of(task).possible, usage)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        fitting, cards = self._plugin.fitting_of(task), self._plugin.cards
+        fitting, cards = self._fittings.of(task), self._fittings.cards
         rows = np.arange(len(cards)) if usage.rows is None else usage.rows
-        right_mode, left = cards.of_mode(fitting.ask), self._plugin.limits.memory_left(fitting.ask.queue)
+        right_mode, left = cards.of_mode(fitting.ask), self._limits.memory_left(fitting.ask.queue)
         counts: dict[str, int] = {}
         for row in rows[failed].tolist():
             if cards.problems[row]:
@@ -77,22 +80,55 @@ class SharedCards(Predicate):
         return counts
 
 
+class OneAtATime(Predicate):
+    """Nodes whose device plugin has served all pods that have cards of them."""
+
+    name: ClassVar[str] = "one pod at a time"
+    reason: ClassVar[str] = "node(s) whose device plugin still hands out the cards of another pod"
+    depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
+
+    def __init__(self, session: Session, fittings: Fittings, handing: Handing) -> None:
+        self._session = session
+        self._fittings = fittings
+        self._handing = handing
+
+    def applies(self, task: Task) -> bool:
+        return self._fittings.ask_of(task) is not None
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        """Not busy, or without room now: who waits for room gets no cards yet.
+
+        Some rows are asked about when evictions are tried. Nobody goes for a pod that finds room without, on a node
+        that is busy for the moment.
+        """
+        busy = self._handing.busy(len(self._fittings.cards))
+        if usage.rows is None:
+            return ~(busy & fits(task.floor, usage.idle))
+        session = self._session
+        soon = busy & self._fittings.of(task).now & evaluator_of(session).static(task).mask
+        waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
+        return np.full(len(usage.rows), not waits)
+
+    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed & at_rows(self._handing.busy(len(self._fittings.cards)), usage)
+
+
 class CardScore(Score):
     """Points of the cards that a pod would get, to the next integer, by the policy for cards."""
 
     name: ClassVar[str] = "deviceshare"
     depends: ClassVar[Depends] = Depends.PODS
 
-    def __init__(self, plugin: DeviceSharePlugin, weight: int) -> None:
+    def __init__(self, fittings: Fittings, weight: int) -> None:
         super().__init__(weight)
-        self._plugin = plugin
+        self._fittings = fittings
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.ask_of(task) is not None
+        return self._fittings.ask_of(task) is not None
 
     def kind_of(self, task: Task) -> Ask | None:
-        return self._plugin.ask_of(task)
+        return self._fittings.ask_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        points: Ints = at_rows(self._plugin.fitting_of(task).points, usage)
+        points: Ints = at_rows(self._fittings.of(task).points, usage)
         return ((2 * points + POINT) // (2 * POINT)).astype(np.float64)

@@ -6,7 +6,7 @@ card whose room is still being freed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from vcd.scheduling.plugins.deviceshare.cards import FULL, MIG, POINT, Ask, Card, Cards, Piece, Plan, Request, pick_slot
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.views import Task
 
 Rows = npt.NDArray[np.intp]
 
@@ -335,3 +336,26 @@ class Fitting:
             empty = Sharing(self._sharing.cards, self._sharing.order, self._sharing.factor)
             self._possible = empty.fit(self.ask, self.allowed, None, later=True)[0]
         return self._possible
+
+
+class Fittings:
+    """Where what tasks ask for fits, ask by ask. ``ask_of`` tells what a task asks for, None where that is no card."""
+
+    def __init__(self, sharing: Sharing, ask_of: Callable[[Task], Ask | None]) -> None:
+        self.ask_of = ask_of
+        self.cards = sharing.cards
+        self._sharing = sharing
+        self._found: dict[Ask, Fitting] = {}
+
+    def of(self, task: Task) -> Fitting:
+        """Where the task's ask fits, as things are."""
+        ask = self.ask_of(task)
+        assert ask is not None
+        return self.of_ask(ask).refreshed()
+
+    def of_ask(self, ask: Ask) -> Fitting:
+        """The same of an ask, as it was when it was last refreshed."""
+        found = self._found.get(ask)
+        if found is None:
+            found = self._found[ask] = Fitting(self._sharing, ask)
+        return found

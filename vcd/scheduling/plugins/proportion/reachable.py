@@ -10,7 +10,7 @@ import numpy as np
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.predicates import PredicatesPlugin
+from vcd.scheduling.plugins._shared.fixed import HasFixedTests
 from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
 from vcd.scheduling.session.session import Session
@@ -37,7 +37,7 @@ class Reach:
         self._examples = dict(zip(self._kinds, examples, strict=True))
         self._masks: dict[_Kind, Mask] = {}
         self._beyond: dict[tuple[Toleration, ...], Mask] = {}
-        plugin = next((each for each in framework_of(session).plugins if isinstance(each, PredicatesPlugin)), None)
+        plugin = next((each for each in framework_of(session).plugins if isinstance(each, HasFixedTests)), None)
         self._tests = None if plugin is None else plugin.fixed_tests(session)
 
     @cached_property

@@ -12,7 +12,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import NodeUsage
-from vcd.scheduling.plugins.numaaware.cpus import is_guaranteed
+from vcd.scheduling.plugins._shared.qos import is_guaranteed
 from vcd.scheduling.session.views import Task
 
 if TYPE_CHECKING:
