@@ -145,3 +145,13 @@ def test_any_other_arrow_among_plugins_breaks_a_contract(
     code, report = lint_imports(tmp_path)
     assert code == 1
     assert re.search(rf"^{contract}.* BROKEN", report, re.MULTILINE)
+
+
+@pytest.mark.parametrize("importer", ["scheduling", "timetravel", "daemon"])
+def test_nobody_imports_a_plugin_or_its_parts_by_name(tmp_path: Path, importer: str) -> None:
+    write_tree(tmp_path, {importer: [f"{PLUGINS}.one", f"{PLUGINS}.two.part"]})
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert re.search(r"^no plugin is imported by name.* BROKEN", report, re.MULTILINE)
+    assert f"vcd.{importer}.module -> {PLUGINS}.one" in report
+    assert f"vcd.{importer}.module -> {PLUGINS}.two.part" in report

@@ -10,15 +10,15 @@ from functools import partial
 import msgspec
 import numpy as np
 
+from vcd.model.cards import MILLI, QUOTA, CardError, read_quota
 from vcd.model.objects import Guarantee
 from vcd.model.objects import Queue as QueueObject
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.capacity_card.nodes import cards_of
-from vcd.scheduling.plugins.capacity_card.requests import MILLI, QUOTA, CardError, read_quota
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue
+from vcd.state.cards import cards_of
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room

@@ -21,12 +21,12 @@ from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.plugins.capacity_card.nodes import cards_of
 from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.state.cards import cards_of
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words

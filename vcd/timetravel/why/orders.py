@@ -17,7 +17,6 @@ from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.order import index_in_name
-from vcd.scheduling.plugins.drf.hierarchy import GRAIN, ONE
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
@@ -346,8 +345,8 @@ def _capacity_share(value: Any) -> str:
 
 def _place_in_hierarchy(value: Any) -> str:
     """drf's place of a queue from the top: the share by weight at each step; empty where the hierarchy is off."""
-    steps = getattr(value, "standing", ())
-    return " > ".join(f"{_share(share * GRAIN / ONE)}{' saturated' if saturated else ''}" for saturated, share in steps)
+    steps: tuple[tuple[float, bool], ...] = getattr(value, "shares", ())
+    return " > ".join(f"{_share(share)}{' saturated' if saturated else ''}" for share, saturated in steps)
 
 
 def _plain(value: Any) -> str:

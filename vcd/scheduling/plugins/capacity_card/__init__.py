@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
+from vcd.model.cards import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
@@ -16,14 +17,14 @@ from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
 from vcd.scheduling.plugins.capacity_card.leaving import QuotaFreed
-from vcd.scheduling.plugins.capacity_card.nodes import cards_of
-from vcd.scheduling.plugins.capacity_card.requests import CARD_NAME, MILLI, QUOTA, REQUEST, CardRequest, Names
+from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.state.cards import cards_of
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"

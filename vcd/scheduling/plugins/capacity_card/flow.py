@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vcd.scheduling.plugins.capacity_card.requests import Names
+from vcd.model.cards import Names
 
 
 class Flow:

@@ -1,75 +1,15 @@
-"""What annotations say of cards: quotas, requests, names that a pod takes (docs/semantics/capacity-card.md)."""
+"""What a pod asks for of cards, by its requests and the cards that its annotation names, and why it can have none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
+from vcd.model.cards import CARD_NAME, MILLI, CardError, Names, names_in
 from vcd.model.quantity import format_milli
 from vcd.model.requests import LARGEST_SUM, format_sum
-from vcd.scheduling.plugins.capacity_card.nodes import NodeCards
 from vcd.scheduling.session.reasons import Refusal
-
-QUOTA = "volcano.sh/card.quota"
-REQUEST = "volcano.sh/card.request"
-CARD_NAME = "volcano.sh/card.name"
-SEPARATOR = "|"
-MILLI = 1000
-"""Cards are counted in thousandths, as all scalar resources are."""
-
-Names = tuple[str, ...]
-
-_MOST = 2**40
-"""More cards than anybody has; beyond it sums could not be exact."""
-_EXAMPLE = '{"NVIDIA-H200": 2}'
-_COUNTS = msgspec.json.Decoder(dict[str, int])
-
-
-class CardError(ValueError):
-    """An annotation that cannot be read; the message says what is wrong and how to mend it."""
-
-
-def names_in(text: str) -> Names:
-    """The cards that a text such as ``A|B`` names, each once, in its order. Raises CardError for an empty name."""
-    names = [name.strip() for name in text.split(SEPARATOR)]
-    if not all(names):
-        raise CardError(f"{text!r} holds an empty card name; write names with {SEPARATOR} between them")
-    return tuple(dict.fromkeys(names))
-
-
-def _counts(text: str) -> dict[str, int]:
-    try:
-        counts = _COUNTS.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise CardError(
-            f"{text[:200]!r} is no JSON object of whole numbers ({error}); write it as {_EXAMPLE}"
-        ) from None
-    for name, count in counts.items():
-        if not 0 <= count <= _MOST:
-            raise CardError(f"{count} of card {name!r} is not a number from 0 to {_MOST}")
-    return counts
-
-
-def read_quota(text: str) -> dict[str, int]:
-    """A queue's cards by name, in thousandths. Raises CardError."""
-    quota: dict[str, int] = {}
-    for name, count in _counts(text).items():
-        names = names_in(name)
-        if len(names) > 1:
-            raise CardError(f"{name!r} names several cards; a quota is given for each of them")
-        quota[names[0]] = quota.get(names[0], 0) + count * MILLI
-    return quota
-
-
-def read_request(text: str) -> dict[Names, int]:
-    """A group's cards by the names that may serve, in thousandths. Raises CardError."""
-    request: dict[Names, int] = {}
-    for name, count in _counts(text).items():
-        names = names_in(name)
-        request[names] = request.get(names, 0) + count * MILLI
-    return request
+from vcd.state.cards import NodeCards
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.cards import CARD_NAME, Names
 from vcd.model.objects import Object
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.plugins.capacity_card.nodes import NodeCards
-from vcd.scheduling.plugins.capacity_card.requests import CARD_NAME, CardRequest, Names
+from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.session.jobs import waiting_in_vain
 from vcd.scheduling.session.session import Session
+from vcd.state.cards import NodeCards
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sums_before, sums_by, times
 

@@ -362,6 +362,11 @@ class Rank:
         """See ``Hierarchy.standing``."""
         return self._hierarchy.standing(self._queue)
 
+    @property
+    def shares(self) -> tuple[tuple[float, bool], ...]:
+        """Place by place from the top: the queue's share by weight, and whether the place is saturated."""
+        return tuple((share * GRAIN / ONE, saturated) for saturated, share in self.standing)
+
     def __lt__(self, other: Rank) -> bool:
         return is_before(self.standing, other.standing)
 
