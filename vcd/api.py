@@ -10,6 +10,7 @@ from typing import Any
 from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.version import __version__
+from vcd.model.words import span_in_words
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.permissions import roles_for
 from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
@@ -94,6 +95,7 @@ __all__ = [
     "session_lines",
     "shallow",
     "smallest_change",
+    "span_in_words",
     "submit",
     "sweep",
     "up_to_date",

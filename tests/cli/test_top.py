@@ -83,7 +83,7 @@ def test_the_job_that_waits_longest_comes_first(log: Path) -> None:
     lines = run("--event-log", log).stdout.splitlines()
     jobs = lines[next(i for i, line in enumerate(lines) if line.startswith("waiting job")) + 1 :]
     assert [line.split()[0] for line in jobs] == ["default/older", "default/newer", "default/newest"]
-    assert jobs[0].startswith("default/older   wide   Inqueue  0 of 3  3    2 min  queue (proportion): ")
+    assert jobs[0].startswith("default/older   wide   Inqueue  0 of 3  3    1 min 59 s  queue (proportion): ")
     assert "gang: fewer tasks than the minimum (have 0, min 3)" in jobs[0]
 
 

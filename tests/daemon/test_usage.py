@@ -18,9 +18,9 @@ from tests.kube.scripted import FakeClock, running, until
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.usage import UsagePoller, interval_of, names_source, timeout_of
 from vcd.kube.client import KubeClient
-from vcd.kube.clock import rfc3339
 from vcd.kube.connection import connect
 from vcd.model.events import Answered
+from vcd.model.words import rfc3339
 from vcd.scheduling.framework.usage_samples import NodeUsage, read_samples
 from vcd.state.cluster import ClusterState
 

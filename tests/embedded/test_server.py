@@ -11,7 +11,7 @@ from tests.embedded.serving import PODS, QUEUES, TABLE, pod, queue, serving
 from vcd.embedded import protobuf
 from vcd.embedded.errors import ApiError
 from vcd.embedded.request import Call
-from vcd.embedded.tables import duration
+from vcd.embedded.tables import human_duration
 
 # --- identities -----------------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ async def test_every_reference_in_openapi_leads_somewhere(version: str) -> None:
     ],
 )  # fmt: skip
 def test_durations_as_kubectl_writes_them(seconds: int, text: str) -> None:
-    assert duration(seconds) == text
+    assert human_duration(seconds) == text
 
 
 async def test_every_served_kind_has_a_table() -> None:

@@ -1,18 +1,12 @@
-"""Times as texts, and pauses."""
+"""Jumps of the clock, and pauses."""
 
 from __future__ import annotations
 
 from tests.kube.scripted import START, FakeClock
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Jump, SteadyClock, rfc3339
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Jump, SteadyClock
 
 SECOND = 1_000_000_000
 DAY = 24 * 3600 * SECOND
-
-
-def test_times_are_written_as_kubernetes_does() -> None:
-    moment = START + 1_234_567_890
-    assert rfc3339(moment) == "2026-01-01T00:00:01Z"
-    assert rfc3339(moment, micro=True) == "2026-01-01T00:00:01.234567Z"
 
 
 def test_pauses_double_up_to_the_cap() -> None:

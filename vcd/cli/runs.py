@@ -73,19 +73,19 @@ def print_runs(runs: Sequence[api.Run]) -> None:
         table.add_row(
             Text(f"queue {queue or '(none)'}: jobs"), *("" if one is None else f"{one.jobs:,}" for one in waits)
         )
-        table.add_row("  wait, median", *("" if one is None else span(one.median) for one in waits))
-        table.add_row("  wait, 95 in 100 under", *("" if one is None else span(one.p95) for one in waits))
+        table.add_row("  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        table.add_row("  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
     console.print(table)
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
     ("jobs", lambda run: f"{run.waits.jobs:,}"),
     ("  never started", lambda run: f"{run.waits.never:,}"),
-    ("  wait, median", lambda run: span(run.waits.median)),
-    ("  wait, 95 in 100 under", lambda run: span(run.waits.p95)),
-    ("  wait, mean", lambda run: span(run.waits.mean)),
-    ("the last started after", lambda run: span(run.busy_seconds)),
-    ("all over after", lambda run: span(run.seconds)),
+    ("  wait, median", lambda run: api.span_in_words(run.waits.median)),
+    ("  wait, 95 in 100 under", lambda run: api.span_in_words(run.waits.p95)),
+    ("  wait, mean", lambda run: api.span_in_words(run.waits.mean)),
+    ("the last started after", lambda run: api.span_in_words(run.busy_seconds)),
+    ("all over after", lambda run: api.span_in_words(run.seconds)),
     ("evictions", lambda run: ", ".join(f"{count:,} {name}" for name, count in run.evictions.items()) or "0"),
     ("  pod-hours lost by them", lambda run: f"{run.lost_hours:,.1f}"),
     ("GPUs free, mean", lambda run: f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" if run.gpus else ""),
@@ -102,21 +102,9 @@ def _print_shifts(comparison: api.Comparison) -> None:
         if shown[shift.run] == 1:
             click.echo(f"waits that change most under {shift.run}:")
         if shown[shift.run] <= _SHIFTS:
-            click.echo(f"  {shift.job} (queue {shift.queue}): {span(shift.baseline)} -> {span(shift.wait)}")
+            waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
+            click.echo(f"  {shift.job} (queue {shift.queue}): {waits}")
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
-
-
-def span(seconds: float | None) -> str:
-    """A length of time such as ``2 h 13 min``; ``never`` for none."""
-    if seconds is None:
-        return "never"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"))
-    return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])

@@ -14,6 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from vcd import api
 from vcd.cli.simulation import Simulation
 from vcd.daemon.service import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
@@ -71,8 +72,9 @@ class Summary(msgspec.Struct, frozen=True):
         """The summary for people."""
         pods = ", ".join(f"{count:,} {phase}" for phase, count in self.pods.items()) or "none"
         groups = ", ".join(f"{count:,} {phase}" for phase, count in self.pod_groups.items()) or "none"
+        simulated = api.span_in_words(self.cluster_seconds)
         lines = [
-            f"time        {self.wall_seconds:.1f} s, {self.cpu_seconds:.1f} s of CPU, for {span(self.cluster_seconds)}",
+            f"time        {self.wall_seconds:.1f} s, {self.cpu_seconds:.1f} s of CPU, for {simulated}",
             f"decided     {self.sessions:,} sessions, {self.binds:,} binds on {self.nodes:,} nodes",
             f"pods        {pods}",
             f"groups      {groups}",
@@ -167,7 +169,7 @@ def progress(simulation: Simulation) -> str:
     tally = simulation.tally
     running, ended = tally.phases["Running"], tally.ended.total()
     return (
-        f"{span(simulation.elapsed)}: {simulation.feeder.created:,} objects came; "
+        f"{api.span_in_words(simulation.elapsed)}: {simulation.feeder.created:,} objects came; "
         f"pods: {tally.unbound:,} waiting, {running:,} running, {ended:,} ended; "
         f"{tally.binds:,} binds in {simulation.sessions:,} sessions"
     )
@@ -223,13 +225,6 @@ def _bar(use: NodeUse) -> Text:
     share = min(1.0, use.share())
     filled = round(share * _BAR)
     return Text.assemble(("█" * filled, "cyan"), ("░" * (_BAR - filled), "dim"), f" {share:4.0%}")
-
-
-def span(seconds: float) -> str:
-    """A length of cluster time, such as ``3 d 04:05:06``."""
-    days, rest = divmod(int(seconds), 86_400)
-    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
-    return f"{days} d {clock}" if days else clock
 
 
 def console() -> Console:

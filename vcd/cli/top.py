@@ -17,7 +17,6 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
-from vcd.cli.runs import span
 
 _ROWS = 10
 """Nodes and jobs that a table shows at most."""
@@ -70,7 +69,7 @@ def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[]
 
 def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
     """What is shown at one moment; ``now`` in nanoseconds since the epoch."""
-    behind = f"last event {span((now - glance.time) / _SECOND)} ago" if glance.time else "no event yet"
+    behind = f"last event {api.span_in_words((now - glance.time) / _SECOND)} ago" if glance.time else "no event yet"
     view = glance.overview
     if view is None:
         return Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold")
@@ -193,7 +192,7 @@ def _jobs(view: api.Overview) -> Table:
             job.phase,
             f"{job.running:,} of {job.pods:,}",
             f"{job.minimum:,}",
-            span((view.time - (job.since or 0)) / _SECOND),
+            api.span_in_words((view.time - (job.since or 0)) / _SECOND),
             job.waiting or "no session has said why",
         )
         for job in waiting

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from vcd.embedded import schema
+from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.resources import ResourceType
 from vcd.model.quantity import QuantityError, parse_units
 
@@ -66,12 +66,7 @@ def _text(path: str, default: str = NONE) -> Cell:
     return lambda obj, now: str(at(obj, path, default) or default)
 
 
-def seconds_of(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC).timestamp()
-
-
-def duration(seconds: float) -> str:
+def human_duration(seconds: float) -> str:
     """A time span as kubectl writes it: ``45s``, ``3m20s``, ``5h``, ``12d``, ``2y10d``."""
     whole = int(seconds)
     if whole < -1:
@@ -106,7 +101,7 @@ def age(path: str = "metadata.creationTimestamp") -> Cell:
 
     def cell(obj: Object, now: float) -> str:
         value = at(obj, path)
-        return duration(now - seconds_of(value)) if value else UNKNOWN
+        return human_duration(now - parse_timestamp(value)) if value else UNKNOWN
 
     return cell
 
@@ -203,7 +198,7 @@ def _restarts(pod: Object, now: float) -> str:
     ends = [finish for each in containers if (finish := at(each, "lastState.terminated.finishedAt"))]
     if not count or not ends:
         return str(count)
-    return f"{count} ({duration(now - max(map(seconds_of, ends)))} ago)"
+    return f"{count} ({human_duration(now - max(map(parse_timestamp, ends)))} ago)"
 
 
 def _readiness_gates(pod: Object, now: float) -> str:
@@ -419,11 +414,11 @@ def _services() -> list[Column]:
 def _events() -> list[Column]:
     def last(obj: Object, now: float) -> str:
         seen = at(obj, "series.lastObservedTime") or obj.get("lastTimestamp") or obj.get("eventTime")
-        return duration(now - seconds_of(seen)) if seen else UNKNOWN
+        return human_duration(now - parse_timestamp(seen)) if seen else UNKNOWN
 
     def first(obj: Object, now: float) -> str:
         seen = obj.get("firstTimestamp") or obj.get("eventTime")
-        return duration(now - seconds_of(seen)) if seen else UNKNOWN
+        return human_duration(now - parse_timestamp(seen)) if seen else UNKNOWN
 
     def about(obj: Object, now: float) -> str:
         return f"{at(obj, 'involvedObject.kind', '').lower()}/{at(obj, 'involvedObject.name', '')}"
@@ -575,7 +570,7 @@ def _below(value: Any, member: str, index: str | None, every: str | None) -> lis
 def _as_cell(value: Any, kind: str, now: float) -> Any:
     if kind == "date":
         try:
-            return duration(now - seconds_of(value))
+            return human_duration(now - parse_timestamp(value))
         except (TypeError, ValueError):
             return "<invalid>"
     if kind == "integer" and isinstance(value, str):

@@ -2,7 +2,7 @@
 
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
-from vcd.eventlog.plain import event_line, timestamp
+from vcd.eventlog.plain import event_line
 from vcd.eventlog.reader import (
     Checkpoint,
     CheckpointInfo,
@@ -33,6 +33,5 @@ __all__ = [
     "event_line",
     "export",
     "import_logs",
-    "timestamp",
     "verify",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from vcd.eventlog.rows import Logged
 from vcd.model.codec import BadObject, as_plain, decode_payload
 from vcd.model.events import Answered, ObjectBad, ObjectPut, Plan, PolicyLoaded, SessionDecided, decode_plan
+from vcd.model.words import rfc3339
 
 
 def event_line(logged: Logged) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def event_line(logged: Logged) -> dict[str, Any]:
     data = msgspec.to_builtins(event, builtin_types=(bytes,))
     line = {
         "sequence": logged.sequence,
-        "time": timestamp(logged.time),
+        "time": rfc3339(logged.time, 6),
         "type": data["event"],
         "kind": data.get("kind", ""),
         "key": data.get("key", ""),
@@ -76,9 +76,3 @@ def _session_summary(event: SessionDecided) -> str:
     stale = len(event.stale)
     told = f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
     return f"{told}; failed and left out: {'; '.join(plan.faults)}" if plan.faults else told
-
-
-def timestamp(nanoseconds: int) -> str:
-    """A time in nanoseconds since the epoch as RFC 3339, in microseconds."""
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest // 1000:06d}Z"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import random
 import time
 from collections.abc import Callable
@@ -123,14 +122,6 @@ class SteadyClock:
 
 SYSTEM_CLOCK: Clock = SystemClock()
 SYSTEM_RANDOM: Random = random.random
-
-
-def rfc3339(nanoseconds: int, *, micro: bool = False) -> str:
-    """A wall time as Kubernetes writes it: to the second (``metav1.Time``) or microsecond (``metav1.MicroTime``)."""
-    moment = datetime.datetime.fromtimestamp(nanoseconds // 1_000_000_000, datetime.UTC)
-    if micro:
-        return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanoseconds % 1_000_000_000 // 1000:06d}Z"
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Backoff:

@@ -27,12 +27,13 @@ from vcd.kube.client import (
     decoded,
     pause_after,
 )
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition
+from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
 

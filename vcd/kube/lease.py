@@ -16,8 +16,9 @@ import msgspec
 import structlog
 
 from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, Unanswered, Urgency, decoded
-from vcd.kube.clock import SYSTEM_CLOCK, Clock, rfc3339
+from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.events import LeadershipChanged
+from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
 
@@ -271,7 +272,7 @@ class LeaderElector:
         return self._seen_at + (self._seen.lease_duration_seconds or self._duration)
 
     def _now(self) -> str:
-        return rfc3339(self._clock.wall(), micro=True)
+        return rfc3339(self._clock.wall(), 6)
 
     def _spec(self, since: str, epoch: int) -> _Spec:
         return _Spec(self.identity, round(self._duration), since, since, epoch)

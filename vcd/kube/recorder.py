@@ -11,9 +11,10 @@ import msgspec
 import structlog
 
 from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.kinds import KINDS, Kind
+from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
 

@@ -24,11 +24,12 @@ from vcd.kube.client import (
     decoded,
     pause_after,
 )
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random, rfc3339
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
+from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
 

@@ -1,8 +1,9 @@
-"""Reasons and amounts in words, for messages, Events, conditions and reports."""
+"""Reasons, amounts and times in words, for messages, Events, conditions and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from vcd.model.events import Waiting
 
@@ -27,3 +28,24 @@ def reason_in_words(waiting: Waiting) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 node``, ``1,000 nodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def span_in_words(seconds: float | None) -> str:
+    """A length of time in its two largest units: ``45.2 s``, ``12 min 30 s``, ``2 d 4 h``; ``never`` for none."""
+    if seconds is None:
+        return "never"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.3g} s"
+    units = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    first = next(place for place, (size, _) in enumerate(units) if whole >= size)
+    (size, unit), (part_size, part) = units[first : first + 2]
+    rest = whole % size // part_size
+    return f"{whole // size} {unit}" + (f" {rest} {part}" if rest else "")
+
+
+def rfc3339(nanoseconds: int, digits: int = 0) -> str:
+    """A time in nanoseconds since the epoch as Kubernetes writes it, in UTC, with so many digits of the second."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    fraction = f".{rest:09d}"[: digits + 1] if digits else ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"

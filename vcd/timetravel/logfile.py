@@ -15,6 +15,7 @@ import msgspec
 from vcd import eventlog
 from vcd.eventlog import LogError, Logged, LogReader, Written
 from vcd.model.events import PolicyLoaded
+from vcd.model.words import rfc3339
 from vcd.state.cluster import ClusterState
 
 __all__ = [
@@ -72,7 +73,7 @@ def sessions(
         for info in reader.sessions(first, last, -1 if limit is None else limit):
             line: dict[str, Any] = msgspec.to_builtins(info)
             line["session"] = line.pop("number")
-            yield line | {"time": eventlog.timestamp(info.time), "now": eventlog.timestamp(info.now)}
+            yield line | {"time": rfc3339(info.time, 6), "now": rfc3339(info.now, 6)}
 
 
 def tail(path: str | Path, count: int, *, follow: bool = False) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from vcd.model import events as ev
-from vcd.model.words import quantities_in_words, reason_in_words
+from vcd.model.words import quantities_in_words, reason_in_words, rfc3339
 
 
 def operation_in_words(operation: ev.Operation) -> str:
@@ -63,11 +63,6 @@ def pods_in_words(waiting: ev.Waiting) -> str:
     return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
 
 
-def stamp(nanoseconds: int) -> str:
-    """A time in nanoseconds since the epoch as objects bear it: RFC 3339, in UTC, to the second."""
-    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def clock(nanoseconds: int) -> str:
     """A time in nanoseconds since the epoch as it stands in a sentence: in UTC, to the second."""
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -75,5 +70,4 @@ def clock(nanoseconds: int) -> str:
 
 def moment(nanoseconds: int) -> str:
     """A time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{rest // 1_000_000:03d}Z"
+    return rfc3339(nanoseconds, 3)

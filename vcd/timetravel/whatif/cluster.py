@@ -13,6 +13,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import PodStatus
+from vcd.model.words import rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
@@ -24,7 +25,6 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
-from vcd.timetravel.words import stamp
 
 PERIOD = SECOND
 """What happens within one period is decided on together, as vc-scheduler's does."""
@@ -199,12 +199,12 @@ class SimulatedCluster:
         pod, unit = piece.unit.pod, piece.unit
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
-            created = stamp(self.now)
+            created = rfc3339(self.now)
         shown = msgspec.structs.replace(
             pod,
             metadata=msgspec.structs.replace(pod.metadata, uid=piece.uid, creation_timestamp=created),
             spec=msgspec.structs.replace(pod.spec, node_name=node),
-            status=PodStatus(phase=phase, start_time=stamp(self.now) if node else None),
+            status=PodStatus(phase=phase, start_time=rfc3339(self.now) if node else None),
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
 

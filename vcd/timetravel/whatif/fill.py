@@ -18,7 +18,7 @@ from vcd.model.manifests import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, quantities_in_words, rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -32,7 +32,7 @@ from vcd.state.sums import sum_of
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import JOB_NAME, Submitted, job_name, submitted
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.words import clock, stamp
+from vcd.timetravel.words import clock
 
 _PLACING = ("enqueue", "allocate", "backfill")
 """Actions that take no room from anybody."""
@@ -118,7 +118,7 @@ def fill(
         here = present(reader, session)
     whole = read_policy(here.conf if conf is None else conf, logged=conf is None)
     policy = dataclasses.replace(whole, actions=tuple(name for name in whole.actions if name in _PLACING))
-    job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, stamp(here.now))
+    job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, rfc3339(here.now))
     trial = _Trial(here.state, policy, job, here.now)
     copies, at_limit = _most(trial, limit)
     why = [] if at_limit else trial.first_waits(copies + 1)

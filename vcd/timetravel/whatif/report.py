@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from vcd.model.words import span_in_words
 from vcd.timetravel.whatif.compare import RECORDED, Comparison, Points, Run, Waits
 from vcd.timetravel.words import moment
 
@@ -55,14 +56,14 @@ def _table(runs: Sequence[Run]) -> str:
     rows = [
         ("what is other", [run.what for run in runs]),
         ("jobs (never started)", [f"{run.waits.jobs:,} ({run.waits.never:,})" for run in runs]),
-        ("wait: median", [_span(run.waits.median) for run in runs]),
-        ("wait: 95 in 100 under", [_span(run.waits.p95) for run in runs]),
+        ("wait: median", [span_in_words(run.waits.median) for run in runs]),
+        ("wait: 95 in 100 under", [span_in_words(run.waits.p95) for run in runs]),
         ("evictions", [f"{sum(run.evictions.values()):,}" for run in runs]),
         ("pod-hours lost by them", [f"{run.lost_hours:,.1f}" for run in runs]),
         ("GPUs free, mean", [f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" if run.gpus else "" for run in runs]),
         ("of them on empty nodes", [f"{run.free_gpus_on_empty_nodes:,.1f}" if run.gpus else "" for run in runs]),
         ("fairness, mean", ["" if run.fairness is None else f"{run.fairness:.3f}" for run in runs]),
-        ("all over after", [_span(run.seconds) for run in runs]),
+        ("all over after", [span_in_words(run.seconds) for run in runs]),
     ]
     resources = dict.fromkeys(name for run in runs for name in run.utilisation)
     rows += [(f"{name} used", [f"{run.utilisation.get(name, 0):.1%}" for run in runs]) for name in resources]
@@ -81,7 +82,7 @@ def _table(runs: Sequence[Run]) -> str:
 
 
 def _waits(waits: Waits | None) -> str:
-    return "" if waits is None else f"{_span(waits.median)}, {_span(waits.p95)}"
+    return "" if waits is None else f"{span_in_words(waits.median)}, {span_in_words(waits.p95)}"
 
 
 def _shifts(comparison: Comparison) -> str:
@@ -89,7 +90,7 @@ def _shifts(comparison: Comparison) -> str:
         return "<h2>Jobs</h2><p>No job waits otherwise than in the baseline.</p>"
     rows = "".join(
         f"<tr><td>{escape(one.job)}</td><td>{escape(one.queue)}</td><td>{escape(one.run)}</td>"
-        f"<td>{_span(one.baseline)}</td><td>{_span(one.wait)}</td></tr>"
+        f"<td>{span_in_words(one.baseline)}</td><td>{span_in_words(one.wait)}</td></tr>"
         for one in comparison.shifts
     )
     head = "<tr><th>job</th><th>queue</th><th>run</th><th>baseline</th><th>wait</th></tr>"
@@ -99,15 +100,6 @@ def _shifts(comparison: Comparison) -> str:
 def _notes(comparison: Comparison) -> str:
     lines = "".join(f"<p>{escape(line)}</p>" for line in comparison.notes)
     return f"<h2>Notes</h2>{lines}" if lines else ""
-
-
-def _span(seconds: float | None) -> str:
-    if seconds is None:
-        return "never"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.3g} s"
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------
@@ -150,7 +142,7 @@ def _axes(most: float, last: float) -> str:
         parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
         anchor = "end" if step == _TICKS else "middle"
-        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{_span(time)}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{span_in_words(time)}</text>')
     return "".join(parts)
 
 

@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +17,7 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted
+from vcd.model.words import counted, rfc3339, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -31,8 +30,8 @@ from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, RunTimes
 from vcd.timetravel.whatif.submitted import Submitted, job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
-from vcd.timetravel.why.sentences import span_in_words, waits_in_words
-from vcd.timetravel.words import clock, stamp
+from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must move to be told."""
@@ -160,7 +159,7 @@ def submit(
     with LogReader(path) as reader:
         here = present(reader, session)
         policy = read_policy(here.conf if conf is None else conf, logged=conf is None)
-        new = submitted(manifests, here.state, stamp(here.whole_second))
+        new = submitted(manifests, here.state, rfc3339(here.whole_second))
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)
         work = going_on.workload()
@@ -442,4 +441,4 @@ def _more(count: int, what: str) -> Iterator[str]:
 
 
 def _span(nanoseconds: int) -> str:
-    return span_in_words(timedelta(microseconds=nanoseconds // 1000))
+    return span_in_words(nanoseconds / SECOND)

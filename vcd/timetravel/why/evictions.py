@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -16,7 +15,7 @@ from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
@@ -25,7 +24,7 @@ from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, group_named, group_of
 from vcd.timetravel.why.orders import Difference, table
-from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.victims import Ask, Offer, VictimWatcher
 from vcd.timetravel.words import moment
 
@@ -503,4 +502,4 @@ def _tell_aftermath(eviction: Eviction, after: _After) -> None:
 
 
 def _since(time: int, after: _After) -> str:
-    return span_in_words(timedelta(microseconds=(time - after.info.time) // 1000))
+    return span_in_words((time - after.info.time) / 1e9)

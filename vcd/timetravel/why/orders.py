@@ -12,7 +12,7 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, quantities_in_words, rfc3339
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
@@ -172,7 +172,7 @@ def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, li
             position,
             queue.name,
             len(waiting.get(queue.index, [])),
-            age_in_words(queue.created),
+            _creation(queue.created),
             [saying.factor() for saying in mine],
             _passed_over(session, queue) if queue.index in waiting else "",
         )
@@ -202,7 +202,7 @@ def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
             job.key,
             job.phase.text,
             job.counts[TaskStatus.PENDING],
-            age_in_words(job.created),
+            _creation(job.created),
             [saying.factor() for saying in mine],
         )
         for position, (job, mine) in enumerate(zip(jobs, said, strict=True), 1)
@@ -280,7 +280,7 @@ def by_age(created: int, other: int, *, last_first: bool = False) -> Difference:
     if created == other:
         return Difference("comes later by name" if last_first else "comes first by name")
     word = "created later" if last_first else "created earlier"
-    return Difference(f"{word} ({age_in_words(created)} against {age_in_words(other)})")
+    return Difference(f"{word} ({_creation(created)} against {_creation(other)})")
 
 
 def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Difference:
@@ -309,9 +309,9 @@ def _differing(
     return difference(sayings(session, point, *one), sayings(session, point, *other), last_first=last_first)
 
 
-def age_in_words(created: int) -> str:
+def _creation(created: int) -> str:
     """A creation time in seconds since the epoch; empty where the object has none."""
-    return f"{moment(created * _SECOND)[:-5]}Z" if created else ""
+    return rfc3339(created * _SECOND) if created else ""
 
 
 # --- how values read --------------------------------------------------------------------------------------------------

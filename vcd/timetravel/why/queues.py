@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -15,13 +14,13 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.words import counted
+from vcd.model.words import counted, span_in_words
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import changed_fields, some
-from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of, queue_in
 from vcd.timetravel.words import moment
 
@@ -107,12 +106,13 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
 
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
-        yield f"queue {self.queue}, sessions {self.first} to {self.last}, {_seconds(self.seconds)} until {self.until}"
+        seconds = span_in_words(self.seconds)
+        yield f"queue {self.queue}, sessions {self.first} to {self.last}, {seconds} until {self.until}"
         yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
         yield f"figures, by deciding {self.sampled} of {counted(self.sessions, 'session')} again:"
         yield from self._spans()
         if self.overused_seconds:
-            yield f"  overused for {_seconds(self.overused_seconds)} of {_seconds(self.seconds)}"
+            yield f"  overused for {span_in_words(self.overused_seconds)} of {span_in_words(self.seconds)}"
         yield from self._waits()
         yield from _eviction_lines("evicted from it", self.evictions)
         yield from _eviction_lines("evicted for it", self.evictions_for)
@@ -126,7 +126,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             known, state = state, span.standing[0]
             words = [*span.standing[state == known :], *(["overused"] if span.overused else [])]
             told = "; ".join(words) or "nothing allocated, nothing asked for"
-            yield f"  {span.start}  {_seconds(span.seconds):<12}  {told}"
+            yield f"  {span.start}  {span_in_words(span.seconds):<12}  {told}"
 
     def _waits(self) -> Iterator[str]:
         if not self.waited:
@@ -134,11 +134,13 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             return
         yield f"{counted(self.waited, 'job')} waited, {self.waiting:,} at the end, all together:"
         for one in self.reasons:
-            who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {_seconds(one.longest_seconds)}"
-            yield f"  {_seconds(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
+            who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {span_in_words(one.longest_seconds)}"
+            yield f"  {span_in_words(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
         yield "waited longest:"
         for job in self.longest:
-            yield f"  {job.group} {_seconds(job.seconds)}" + (f", and still waits {job.waiting}" if job.still else "")
+            yield f"  {job.group} {span_in_words(job.seconds)}" + (
+                f", and still waits {job.waiting}" if job.still else ""
+            )
 
 
 def explain_queue(
@@ -472,15 +474,11 @@ def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
         length, group = still[0]
         reasons = waits_in_words(waits.jobs[group].waits)
         told.append(
-            f"{counted(len(still), 'job')} waiting, longest {group} for {_seconds(length / _SECOND)}: {reasons}"
+            f"{counted(len(still), 'job')} waiting, longest {group} for {span_in_words(length / _SECOND)}: {reasons}"
         )
     else:
         told.append("no job waits in it")
     return told
-
-
-def _seconds(seconds: float) -> str:
-    return span_in_words(timedelta(seconds=seconds))
 
 
 def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 
 from vcd.model import events as ev
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, quantities_in_words, reason_in_words
+from vcd.model.words import counted, quantities_in_words, reason_in_words, span_in_words
 from vcd.state.records import GROUP_ANNOTATION, Settings
 from vcd.timetravel.why.placement import Choice, Rated
 from vcd.timetravel.why.story import Episode, Story
@@ -133,23 +132,10 @@ def _asked(pod: Pod) -> str:
 
 
 def _waited(episode: Episode, story: Story) -> str:
-    verb = "waits" if episode.end is None else f"waited {span_in_words(episode.end - episode.start)}"
+    verb = "waits" if episode.end is None else f"waited {span_in_words((episode.end - episode.start).total_seconds())}"
     words = f"{verb} {waits_in_words(episode.waiting)}"
     first = waits_in_words(episode.waiting_first)
     return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
-
-
-def span_in_words(span: timedelta) -> str:
-    """``45.2 s``, ``12 min 30 s``, ``5 h 3 min``, ``2 d 4 h``."""
-    seconds = span.total_seconds()
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    whole = int(seconds)
-    for unit, size, part, part_size in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            rest = whole % size // part_size
-            return f"{whole // size} {unit}" + (f" {rest} {part}" if rest else "")
-    return f"{whole} s"
 
 
 def waits_in_words(reasons: Sequence[ev.Waiting]) -> str:

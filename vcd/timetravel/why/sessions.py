@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from vcd.eventlog import LogReader, SessionInfo
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.model.requests import format_sum
-from vcd.model.words import counted, quantities_in_words
+from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
@@ -23,7 +22,7 @@ from vcd.timetravel.figures import queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects, some
-from vcd.timetravel.why.sentences import span_in_words, waits_in_words
+from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import WaitingBoard
 from vcd.timetravel.words import moment, operation_in_words, status_in_words
 
@@ -179,7 +178,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
             yield self.again
         for name, contrast in (("before", self.previous), ("after", self.next)):
             if contrast is not None:
-                title = f"against session {contrast.session}, {_seconds(contrast.seconds)} {name}:"
+                title = f"against session {contrast.session}, {span_in_words(contrast.seconds)} {name}:"
                 yield from _section(title, contrast.lines(self.session), "the same")
 
     def _decisions(self) -> Iterator[str]:
@@ -194,12 +193,8 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _seconds(seconds: float) -> str:
-    return span_in_words(timedelta(seconds=seconds))
-
-
 def _since(previous: Contrast) -> str:
-    return f"since session {previous.session}, {_seconds(previous.seconds)} before"
+    return f"since session {previous.session}, {span_in_words(previous.seconds)} before"
 
 
 def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
