@@ -111,11 +111,14 @@ async def test_json_patch(operations: list[Obj], expected: Obj) -> None:
         {"op": "replace", "path": "/data/none", "value": "1"},
         {"op": "add", "path": "data", "value": "1"},
         {"op": "shout", "path": "/data"},
+        {"op": "copy", "from": 5, "path": "/data/c"},
+        {"op": "remove", "path": "/metadata/finalizers/²"},
     ],
 )
 async def test_a_json_patch_that_cannot_be_applied_changes_nothing(operation: Obj) -> None:
     async with serving() as api:
-        await api.post(MAPS, config_map("c", a="1"))
+        made = config_map("c", a="1")
+        await api.post(MAPS, {**made, "metadata": {**made["metadata"], "finalizers": ["a/a"]}})
         answer = await api.patch(f"{MAPS}/c", [{"op": "add", "path": "/data/b", "value": "2"}, operation], JSON_PATCH)
         assert answer.status == 422
         assert (await api.get(f"{MAPS}/c")).body["data"] == {"a": "1"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from jsonpatch import JsonPatch, JsonPatchException, JsonPointerException
+
 from vcd.embedded.codec import copy
 from vcd.embedded.errors import ApiError, bad_request
 from vcd.embedded.schema import ANYTHING, ARRAY, OBJECT, Schema
@@ -29,89 +31,15 @@ def merge_patch(target: Any, patch: Any) -> Any:
 _REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
-def _rejected() -> ApiError:
-    return ApiError(422, "Invalid", _REJECTED, {})
-
-
 def json_patch(target: Any, operations: Any) -> Any:
     """RFC 6902. Raises ApiError 400 for what is no patch, 422 for one that cannot be applied or whose test fails."""
     if not isinstance(operations, list) or not all(isinstance(op, dict) and "op" in op for op in operations):
         raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Patch")
-    document = copy(target)
-    for operation in operations:
-        document = _apply(document, operation)
-    return document
-
-
-def _apply(document: Any, operation: dict[str, Any]) -> Any:
-    verb = operation["op"]
-    path = operation.get("path")
-    if verb not in ("add", "replace", "remove", "test", "move", "copy") or not isinstance(path, str):
-        raise _rejected()
-    parts = _pointer(path)
-    if verb == "test":
-        if _at(document, parts) != operation.get("value"):
-            raise _rejected()
-        return document
-    if verb == "remove":
-        return _set(document, parts, None, "remove")
-    if verb in ("add", "replace"):
-        return _set(document, parts, copy(operation.get("value")), verb)
-    source = _pointer(operation.get("from", ""))
-    value = copy(_at(document, source))
-    if verb == "move":
-        document = _set(document, source, None, "remove")
-    return _set(document, parts, value, "add")
-
-
-def _pointer(path: str) -> list[str]:
-    if path and not path.startswith("/"):
-        raise _rejected()
-    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
-
-
-def _at(document: Any, parts: list[str]) -> Any:
-    for part in parts:
-        if isinstance(document, dict) and part in document:
-            document = document[part]
-        elif isinstance(document, list):
-            document = document[_index(document, part, len(document) - 1)]
-        else:
-            raise _rejected()
-    return document
-
-
-def _index(items: list[Any], part: str, last: int) -> int:
-    if part == "-" and last == len(items):
-        return last
-    if not part.lstrip("-").isdigit() or not -len(items) <= int(part) <= last:
-        raise _rejected()
-    return int(part)
-
-
-def _set(document: Any, parts: list[str], value: Any, verb: str) -> Any:
-    if not parts:
-        return value
-    holder = _at(document, parts[:-1])
-    last = parts[-1]
-    if isinstance(holder, dict):
-        if verb in ("replace", "remove") and last not in holder:
-            raise _rejected()
-        if verb == "remove":
-            del holder[last]
-        else:
-            holder[last] = value
-    elif isinstance(holder, list):
-        index = _index(holder, last, len(holder) if verb == "add" else len(holder) - 1)
-        if verb == "add":
-            holder.insert(index, value)
-        elif verb == "replace":
-            holder[index] = value
-        else:
-            del holder[index]
-    else:
-        raise _rejected()
-    return document
+    stated = [{"value": None, **operation} for operation in operations]  # what states no value means null
+    try:
+        return JsonPatch(stated).apply(copy(target), in_place=True)
+    except (JsonPatchException, JsonPointerException):
+        raise ApiError(422, "Invalid", _REJECTED, {}) from None
 
 
 # --- strategic merge patch ------------------------------------------------------------------------------------------
