@@ -29,7 +29,7 @@ ARROWS = {
     "embedded": set(),
     "model": set(),
 }
-EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext")
+EMBEDDED_MAY_TAKE = ("vcd.model.quantity", "vcd.model.selectors", "vcd.model.jsontext", "vcd.model.controllers")
 IMPURE = ("random", "asyncio", "aiohttp", "aiosqlite", "kubernetes_asyncio")
 
 

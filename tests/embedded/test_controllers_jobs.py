@@ -7,8 +7,9 @@ import pytest
 from tests.embedded.simulated import JOBS, PODGROUPS, PODS, Simulated, job, pod, task
 from vcd.embedded.controllers.base import COMMANDS, annotations_of, labels_of
 from vcd.embedded.controllers.jobpods import min_resources
-from vcd.embedded.controllers.jobspec import duration_seconds, with_defaults
+from vcd.embedded.controllers.jobspec import duration_seconds
 from vcd.embedded.controllers.pods import is_active
+from vcd.model.controllers import with_defaults
 
 
 @pytest.fixture

@@ -399,7 +399,7 @@ def test_a_volcano_job_becomes_a_group_and_its_tasks_pods() -> None:
     )
     assert (group.spec.min_resources or {})["cpu"] == "6"
     assert found.pods[3].metadata.annotations["volcano.sh/task-spec"] == "worker"
-    assert found.pods[0].spec.scheduler_name == "default-scheduler"  # a state without names: every pod is ours
+    assert found.pods[0].spec.scheduler_name == "volcano"  # as the Job's webhook fills in
 
 
 def test_less_than_the_tasks_minima_counts_replicas_in_order() -> None:

@@ -109,6 +109,35 @@ def test_partitions_become_sub_groups() -> None:
     assert Counter(key.split("-")[1] for key in result.binds) == {"ps": 1, "worker": 2}
 
 
+def test_the_least_partitions_are_a_tasks_minimum() -> None:
+    divided = volcano(minAvailable=None)
+    divided["spec"]["tasks"][1].update(replicas=4)
+    divided["spec"]["tasks"][1]["partitionPolicy"] = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}
+    (group,) = state_of([divided]).groups.values()
+    assert group.group.spec.min_task_member == {"ps": 1, "worker": 2}
+    assert group.group.spec.min_member == 3
+    assert len(planned(node("n", cpu=3), divided, conf=CONF).binds) == 3
+
+
+def test_a_jobs_pods_bear_volcanos_marks() -> None:
+    marked = volcano(queue="q")
+    marked["metadata"]["labels"] = {"volcano.sh/preemptable": "true", "mine": "1"}
+    marked["metadata"]["annotations"] = {"volcano.sh/jdb-min-available": "2", "mine": "1"}
+    shown = state_of([marked]).pod("default/w-worker-2")
+    assert shown is not None
+    assert shown.metadata.labels == {
+        "app": "a",
+        "volcano.sh/job-name": "w",
+        "volcano.sh/job-namespace": "default",
+        "volcano.sh/preemptable": "true",
+        "volcano.sh/queue-name": "q",
+        "volcano.sh/task-index": "2",
+        "volcano.sh/task-spec": "worker",
+    }
+    assert shown.metadata.annotations["volcano.sh/jdb-min-available"] == "2"
+    assert "mine" not in shown.metadata.annotations
+
+
 def test_pods_have_the_priority_of_their_class() -> None:
     urgent = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "priorityClassName": "high"}}
     state = state_of([priority_class("high", 9), workload("Deployment", "apps/v1", template=urgent)])
@@ -228,6 +257,7 @@ def test_what_is_suspended_makes_none_and_says_so(manifest: Manifest) -> None:
             "spec.tasks[0].template has no spec.cont",
         ),
         (volcano(minAvailable=-1), "Job default/w", "spec.minAvailable is -1; make it 0 or more"),
+        ({**volcano(), "metadata": {"name": "w", "labels": {"a": 1}}}, "Job default/w", "its group: Expected `str`"),
         ({"kind": "Deployment", "metadata": {}}, "Deployment ", "it has no metadata.name"),
         (
             {"kind": "Deployment", "metadata": {"name": "w", "labels": 3}},

@@ -8,18 +8,14 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject
+from vcd.model.controllers import Manifest, topology_of
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Container, Pod
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
-Manifest = dict[str, Any]
-
-GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _QUEUES = ("default", "root")
-_TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
-_TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
 _LISTS = 20
 """How deep lists may lie in lists."""
 
@@ -90,7 +86,7 @@ def group_for(pod: Pod) -> Manifest:
     """
     meta = pod.metadata
     owner = next((owner.uid for owner in meta.owner_references if owner.controller), "")
-    requests = pod_requests(pod.spec)
+    requests, topology = pod_requests(pod.spec), topology_of(meta.annotations)
     minimum = {name: value for name, value in requests.items() if name in (CPU, MEMORY, "ephemeral-storage", PODS)}
     return {
         "kind": "PodGroup",
@@ -106,21 +102,10 @@ def group_for(pod: Pod) -> Manifest:
             "queue": meta.annotations.get(QUEUE_NAME, ""),
             "priorityClassName": pod.spec.priority_class_name,
             "minResources": {name: format_resource(name, value) for name, value in minimum.items()},
-            **_topology(meta.annotations),
+            **({"networkTopology": topology} if topology else {}),
         },
         "status": {"phase": "Pending"},
     }
-
-
-def _topology(annotations: Mapping[str, str]) -> Manifest:
-    """What a pod's annotations say of HyperNodes, as the group's field."""
-    mode, tier = annotations.get(_TOPOLOGY_MODE), annotations.get(_TOPOLOGY_TIER)
-    if mode is None and tier is None:
-        return {}
-    found: Manifest = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    if tier is not None and tier.isascii() and tier.isdigit() and len(tier) < 10:
-        found["highestTierAllowed"] = int(tier)
-    return {"networkTopology": found}
 
 
 def with_limits_as_requests(pod: Pod) -> Pod:

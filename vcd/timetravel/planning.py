@@ -10,10 +10,9 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, encode_payload, from_manifest, kinds_of
+from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.manifests import (
-    GROUP_NAME,
-    Manifest,
     default_queues,
     defaulted,
     flatten,

@@ -11,30 +11,30 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
+from vcd.model.controllers import (
+    GROUP_NAME,
+    Manifest,
+    group_of_job,
+    least_pods,
+    min_member,
+    pod_of_task,
+    pod_of_template,
+    tasks_of,
+    template_spec,
+    total_replicas,
+    with_defaults,
+)
 from vcd.model.kinds import KINDS
-from vcd.model.manifests import GROUP_NAME, QUEUE_NAME, Manifest, group_for, with_limits_as_requests
+from vcd.model.manifests import group_for, with_limits_as_requests
 from vcd.model.objects import NetworkTopology, Pod, PodGroup
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
-from vcd.state.records import PREEMPTABLE, TASK_SPEC
 
 READ = (
     "a Pod, a PodGroup, a Volcano Job, a batch/v1 Job, a Deployment, a ReplicaSet, a ReplicationController, a"
     " StatefulSet, a CronJob (of either Job)"
 )
 """What is understood, in words."""
-JOB_NAME = "volcano.sh/job-name"
-_PARTITION = "volcano.sh/partition-id"
-_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-_NUMA_POLICY = "volcano.sh/numa-topology-policy"
-_INHERITED = (
-    PREEMPTABLE,
-    "volcano.sh/cooldown-time",
-    "volcano.sh/revocable-zone",
-    "volcano.sh/jdb-min-available",
-    "volcano.sh/jdb-max-unavailable",
-)
-"""What a Volcano Job's pods have of its annotations."""
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing", "Aborting", "Terminating"})
 """States in which a Volcano Job makes no more pods."""
 _MOST_PODS = 100_000
@@ -232,80 +232,42 @@ def _is_over(manifest: Manifest) -> bool:
 
 
 def _volcano_job(manifest: Manifest, found: Work) -> None:
-    """A group with the job's minimum, and each task's pods (Volcano ``pkg/controllers/job``)."""
-    meta, spec = manifest["metadata"], _spec(manifest, JobSpec)
-    tasks = [_checked(manifest, number, task) for number, task in enumerate(spec.tasks)]
+    """A group with the job's minimum, and each task's pods."""
+    spec = _spec(manifest, JobSpec)
+    job = with_defaults({**manifest, "spec": msgspec.to_builtins(spec)})
+    for number, task in enumerate(tasks_of(job)):
+        _check_task(manifest, number, task)
     _not_negative(manifest, "spec.minAvailable", spec.min_available)
-    minima = {str(task.name): _minimum(task) for task in tasks}
-    total = _count(manifest, sum(task.replicas for task in tasks))
-    minimum = spec.min_available or sum(minima.values())
+    total, minimum = _count(manifest, total_replicas(job)), job["spec"]["minAvailable"]
     if minimum > total:
         raise _bad(manifest, f"spec.minAvailable is {minimum}, more than the {total} replicas of its tasks")
     if not total:
-        why = "none of spec.tasks has replicas" if tasks else "spec.tasks is empty"
+        why = "none of spec.tasks has replicas" if spec.tasks else "spec.tasks is empty"
         found.notes.append(f"{called(manifest)} makes no pods: {why}")
-    name = f"{meta['name']}-{meta['uid']}"
-    pods = [(task, list(_task_pods(manifest, spec, task, name))) for task in tasks]
-    group_spec: Manifest = {"minMember": minimum, "minTaskMember": minima, "queue": spec.queue or "default"}
-    if spec.priority_class_name:
-        group_spec["priorityClassName"] = spec.priority_class_name
-    if spec.network_topology is not None:
-        group_spec["networkTopology"] = msgspec.to_builtins(spec.network_topology)
-    policies = [_sub_group(task, task.partition_policy) for task in tasks if task.partition_policy is not None]
-    if policies:
-        group_spec["subGroupPolicy"] = policies
-    group_spec["minResources"] = _least(manifest, pods, minimum)
-    _add_group({"kind": "PodGroup", "metadata": {**_inherited(meta), "name": name}, "spec": group_spec}, found)
-    found.pods.extend(pod for _, made in pods for pod in made)
-    found.notes.extend(_left_out(meta["name"], spec))
+    pods = [
+        _typed(manifest, pod_of_task(job, task, index)) for task in tasks_of(job) for index in range(task["replicas"])
+    ]
+    least: dict[str, int] = {}
+    for task, count in ((task, count) for task, count in least_pods(job, lambda name: 0) if count):
+        for resource, amount in _requests(manifest, _typed(manifest, pod_of_task(job, task, 0))).items():
+            least[resource] = least.get(resource, 0) + amount * count
+    group = group_of_job(job, {resource: format_sum(resource, amount) for resource, amount in least.items()})
+    group["metadata"]["uid"] = f"podgroup-{job['metadata']['uid']}"
+    _add_group(manifest, group, found)
+    found.pods.extend(pods)
+    found.notes.extend(_left_out(job["metadata"]["name"], spec))
 
 
-def _checked(manifest: Manifest, number: int, task: TaskSpec) -> TaskSpec:
+def _check_task(manifest: Manifest, number: int, task: Manifest) -> None:
     where = f"spec.tasks[{number}]"
-    task.name = task.name or f"default{number}"
-    _not_negative(manifest, f"{where}.replicas", task.replicas)
-    _not_negative(manifest, f"{where}.minAvailable", task.min_available)
-    if _minimum(task) > task.replicas:
-        raise _bad(
-            manifest, f"{where}: minAvailable {_minimum(task)} of {task.replicas} replicas; make it at most these"
-        )
-    _has_containers(manifest, task.template, f"{where}.template")
-    partitions = task.partition_policy
-    if partitions is not None and partitions.partition_size < 1:
-        raise _bad(manifest, f"spec.tasks[{number}].partitionPolicy.partitionSize is below 1")
-    return task
-
-
-def _minimum(task: TaskSpec) -> int:
-    return task.replicas if task.min_available is None else task.min_available
-
-
-def _task_pods(manifest: Manifest, spec: JobSpec, task: TaskSpec, group: str) -> Iterator[Pod]:
-    meta = manifest["metadata"]
-    labels = {JOB_NAME: meta["name"], QUEUE_NAME: spec.queue or "default", TASK_SPEC: str(task.name)}
-    given = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
-    marks = {**labels, GROUP_NAME: group, **{key: given[key] for key in _INHERITED if key in given}}
-    if task.topology_policy:
-        marks[_NUMA_POLICY] = task.topology_policy
-    priority = {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
-    for index in range(task.replicas):
-        partitions = task.partition_policy
-        part = {} if partitions is None else {_PARTITION: str(index // partitions.partition_size)}
-        name = f"{meta['name']}-{task.name}-{index}"
-        yield _made(manifest, task.template, name, marks, {**labels, **part}, priority)
-
-
-def _sub_group(task: TaskSpec, partitions: _Partitions) -> Manifest:
-    policy: Manifest = {
-        "name": task.name,
-        "subGroupSize": partitions.partition_size,
-        "minSubGroups": partitions.min_partitions,
-        "labelSelector": {"matchLabels": {TASK_SPEC: task.name}},
-        "matchLabelKeys": [_PARTITION],
-    }
-    if partitions.network_topology is not None:
-        policy["networkTopology"] = msgspec.to_builtins(partitions.network_topology)
-    return policy
+    _not_negative(manifest, f"{where}.replicas", task["replicas"])
+    partitions = task.get("partitionPolicy")
+    if partitions and partitions["partitionSize"] < 1:
+        raise _bad(manifest, f"{where}.partitionPolicy.partitionSize is below 1")
+    least = _not_negative(manifest, f"{where}.minAvailable", task["minAvailable"])
+    if least > task["replicas"]:
+        raise _bad(manifest, f"{where}: minAvailable {least} of {task['replicas']} replicas; make it at most these")
+    _has_containers(manifest, template_spec(task), f"{where}.template")
 
 
 def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
@@ -313,21 +275,6 @@ def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
         yield f"dependsOn of job {name} is passed over: all its pods come at once"
     if spec.volumes:
         yield f"volumes of job {name} are passed over"
-
-
-def _least(manifest: Manifest, pods: list[tuple[TaskSpec, list[Pod]]], minimum: int) -> dict[str, str]:
-    """What the least number of pods asks for: each task's minimum first where that is enough, else in order."""
-    minima = [_minimum(task) for task, _ in pods]
-    counts = minima if sum(minima) <= minimum else [0] * len(pods)
-    total: dict[str, int] = {}
-    left = minimum - sum(counts)
-    for (_, made), least in zip(pods, counts, strict=True):
-        more = min(left, len(made) - least)
-        left -= more
-        for pod in made[: least + more]:
-            for resource, amount in _requests(manifest, pod).items():
-                total[resource] = total.get(resource, 0) + amount
-    return {resource: format_sum(resource, amount) for resource, amount in total.items()}
 
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
@@ -342,7 +289,7 @@ def _replicated(manifest: Manifest, found: Work) -> None:
     spec = _spec(manifest, _WorkloadSpec)
     if spec.volume_claim_templates:
         found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
-    _has_containers(manifest, spec.template, "spec.template")
+    _has_containers(manifest, spec.template.spec, "spec.template")
     count = _not_negative(manifest, "spec.replicas", spec.replicas)
     if count == 0:
         found.notes.append(f"{called(manifest)} makes no pods: spec.replicas is 0")
@@ -354,7 +301,7 @@ def _batch_job(manifest: Manifest, found: Work) -> None:
     if spec.suspend:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
         return
-    _has_containers(manifest, spec.template, "spec.template")
+    _has_containers(manifest, spec.template.spec, "spec.template")
     parallel = _not_negative(manifest, "spec.parallelism", spec.parallelism)
     _not_negative(manifest, "spec.completions", spec.completions)
     if 0 in (parallel, spec.completions):
@@ -372,10 +319,12 @@ def _batch_job(manifest: Manifest, found: Work) -> None:
 def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> None:
     """Pods of one template; one group holds them, with the minimum that an annotation states."""
     meta = manifest["metadata"]
-    text = str((meta.get("annotations") or {}).get(_MIN_MEMBER, ""))
-    least = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1
-    names = [f"{meta['name']}-{index}" for index in range(_count(manifest, count))]
-    pods = [_made(manifest, template, name, {}, {}, {}) for name in names]
+    least = min_member(meta.get("annotations") or {})
+    plain, pods = msgspec.to_builtins(template), []
+    for index in range(_count(manifest, count)):
+        pod = pod_of_template(manifest, plain)
+        pod["metadata"]["name"] = f"{meta['name']}-{index}"
+        pods.append(_typed(manifest, pod))
     if not pods:
         return
     requests = _requests(manifest, pods[0])
@@ -386,7 +335,7 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
         implied["spec"]["minResources"] = {
             resource: format_sum(resource, amount * least) for resource, amount in requests.items()
         }
-        _add_group(implied, found)
+        _add_group(manifest, implied, found)
         pods = [in_group(pod, implied["metadata"]["name"]) for pod in pods]
     found.pods.extend(pods)
 
@@ -435,36 +384,10 @@ def _count(manifest: Manifest, count: int) -> int:
     return count
 
 
-def _made(
-    owner: Manifest,
-    template: _Template,
-    name: str,
-    annotations: Mapping[str, str],
-    labels: Mapping[str, str],
-    spec: Manifest,
-) -> Pod:
-    """A pod of a template; what ``spec`` says holds where the template says nothing."""
-    meta, mine = template.metadata or _Marks(), owner["metadata"]
-    pod = {
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": mine["namespace"],
-            "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{mine['uid']}/{name}")),
-            "labels": {**(meta.labels or {}), **labels},
-            "annotations": {**(meta.annotations or {}), **annotations},
-            "ownerReferences": [
-                {
-                    "kind": owner["kind"],
-                    "apiVersion": owner.get("apiVersion", ""),
-                    "name": mine["name"],
-                    "uid": mine["uid"],
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {**spec, **{key: value for key, value in (template.spec or {}).items() if value != ""}},
-    }
+def _typed(owner: Manifest, pod: Manifest) -> Pod:
+    """A pod as the type that scheduling reads, with a uid that is the same for the same name."""
+    meta, uid = pod["metadata"], owner["metadata"]["uid"]
+    meta["uid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{uid}/{meta['name']}"))
     try:
         _, obj, _ = from_manifest(pod)
     except BadObject as error:
@@ -473,8 +396,11 @@ def _made(
     return obj
 
 
-def _add_group(manifest: Manifest, found: Work) -> None:
-    _, obj, _ = from_manifest(manifest)
+def _add_group(owner: Manifest, group: Manifest, found: Work) -> None:
+    try:
+        _, obj, _ = from_manifest(group)
+    except BadObject as error:
+        raise _bad(owner, f"its group: {error.message}") from error
     assert isinstance(obj, PodGroup)
     found.groups.append(obj)
 
@@ -522,8 +448,7 @@ def _not_negative(manifest: Manifest, where: str, count: int | None) -> int:
     return 1 if count is None else count
 
 
-def _has_containers(manifest: Manifest, template: _Template, where: str) -> None:
-    spec = template.spec
+def _has_containers(manifest: Manifest, spec: Any, where: str) -> None:
     if not isinstance(spec, Mapping) or not spec.get("containers"):
         raise _bad(manifest, f"{where} has no spec.containers; its pods need one at least")
 

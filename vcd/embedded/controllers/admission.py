@@ -12,6 +12,7 @@ from vcd.embedded.controllers import jobspec
 from vcd.embedded.controllers.base import JOBS, NAMESPACES, PODGROUPS, QUEUES, Obj
 from vcd.embedded.errors import ApiError
 from vcd.embedded.store import Store
+from vcd.model.controllers import with_defaults
 
 Admission = Callable[[str, Obj], Obj]
 
@@ -26,7 +27,7 @@ def denied(webhook: str, message: str) -> ApiError:
 
 def admit_job(store: Store, job: Obj) -> Obj:
     """The Volcano Job with the defaults of Volcano's webhook, refused with all that is wrong or not supported."""
-    filled = jobspec.with_defaults(job)
+    filled = with_defaults(job)
     faults = jobspec.problems(filled) + _queue_problems(store, filled["spec"]["queue"])
     if faults:
         raise denied("validatejob.volcano.sh", " ".join(f"{fault};" for fault in faults))

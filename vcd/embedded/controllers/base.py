@@ -73,18 +73,6 @@ def controller_of(obj: Obj) -> Obj | None:
     return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
-def controller_reference(owner: Obj) -> Obj:
-    """The owner reference that makes ``owner`` the controller of another object."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 def with_condition(conditions: Iterable[Obj], condition: Obj, now: str) -> list[Obj]:
     """The conditions with one of its type replaced; the transition time changes only with the status."""
     kept = list(conditions)

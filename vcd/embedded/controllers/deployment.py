@@ -19,12 +19,12 @@ from vcd.embedded.controllers.base import (
     Obj,
     annotations_of,
     controller_of,
-    controller_reference,
     is_deleting,
     key_of,
     labels_of,
     with_condition,
 )
+from vcd.model.controllers import controller_reference
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

@@ -19,32 +19,38 @@ from vcd.embedded.controllers.base import (
     Obj,
     annotations_of,
     controller_of,
-    controller_reference,
     is_deleting,
     key_of,
     labels_of,
 )
 from vcd.embedded.controllers.jobpods import (
-    JOB_NAME,
-    JOB_NAMESPACE,
-    JOB_VERSION,
     OUT_OF_SYNC,
-    PARTITION,
-    TASK_SPEC,
     build_claim,
-    build_group,
     build_pod,
     claim_name,
     count_pods,
-    group_name,
-    group_wishes,
     is_out_of_sync,
-    pod_name,
+    min_resources,
 )
-from vcd.embedded.controllers.jobspec import duration_seconds, tasks_of
+from vcd.embedded.controllers.jobspec import duration_seconds
 from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, Step, Work, reaction, step
 from vcd.embedded.controllers.pods import is_ready, phase_of
 from vcd.embedded.errors import ApiError
+from vcd.model.controllers import (
+    DEFAULT_MAX_RETRY,
+    JOB_NAME,
+    JOB_NAMESPACE,
+    JOB_VERSION,
+    PARTITION,
+    TASK_SPEC,
+    controller_reference,
+    group_name,
+    group_of_job,
+    group_wishes,
+    pod_name,
+    tasks_of,
+    with_defaults,
+)
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 SERVICES: Final = "services"
@@ -132,7 +138,7 @@ class JobController(Controller):
         if not any(each.get("restartCount") for each in (pod.get("status") or {}).get("containerStatuses") or ()):
             return False
         task, pods = self._siblings(pod)
-        limit = (task or {}).get("maxRetry") or jobspec.DEFAULT_MAX_RETRY
+        limit = (task or {}).get("maxRetry") or DEFAULT_MAX_RETRY
         restarts = sum(
             each.get("restartCount", 0)
             for one in pods
@@ -169,7 +175,7 @@ class JobController(Controller):
 
     def _job(self, key: Key) -> Obj | None:
         job = self.find(JOBS, *key)
-        return None if job is None else jobspec.with_defaults(job)
+        return None if job is None else with_defaults(job)
 
     def _take_command(self, key: Key) -> None:
         command = self._commands.pop(key, None)
@@ -340,8 +346,8 @@ class JobController(Controller):
         namespace = job["metadata"]["namespace"]
         group = self.find(PODGROUPS, namespace, name)
         if group is None:
-            return self.store.create(PODGROUPS, build_group(job, self._priority_of))
-        wanted = {**group["spec"], **group_wishes(job, self._priority_of)}
+            return self.store.create(PODGROUPS, group_of_job(job, min_resources(job, self._priority_of)))
+        wanted = {**group["spec"], **group_wishes(job, min_resources(job, self._priority_of))}
         if wanted != group["spec"]:
             return self.store.update(PODGROUPS, {**group, "spec": wanted})
         return group

@@ -1,4 +1,4 @@
-"""The Volcano Job as its webhook fills it in and checks it, and what of it the embedded cluster does not support."""
+"""The Volcano Job as its webhook checks it, and what of it the embedded cluster does not support."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from vcd.embedded.controllers.base import Obj
+from vcd.model.controllers import total_replicas
 
 EVENTS: Final = ("*", "PodFailed", "PodEvicted", "PodPending", "Unknown", "TaskCompleted", "TaskFailed")
 ACTIONS: Final = (
@@ -20,8 +21,6 @@ ACTIONS: Final = (
     "ResumeJob",
 )
 PLUGINS: Final = ("env", "svc")
-DEFAULT_MAX_RETRY: Final = 3
-SCHEDULER: Final = "volcano"
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -36,50 +35,9 @@ def duration_seconds(text: str) -> float:
     return sum(float(part[1]) * _SECONDS[part[2]] for part in parts)
 
 
-def tasks_of(job: Obj) -> list[Obj]:
-    """The job's tasks."""
-    return job["spec"].get("tasks") or []
-
-
-def total_replicas(job: Obj) -> int:
-    """How many pods the job wants in all."""
-    return sum(task.get("replicas", 0) for task in tasks_of(job))
-
-
-def task_minimum(task: Obj) -> int:
-    """How many pods of a task the gang needs: its minAvailable, else its minimal partitions, else all replicas."""
-    if task.get("minAvailable") is not None:
-        return int(task["minAvailable"])
-    partition = task.get("partitionPolicy") or {}
-    return int(partition.get("minPartitions", 0) * partition.get("partitionSize", 0)) or int(task.get("replicas", 0))
-
-
 def policy_events(policy: Obj) -> list[str]:
     """The events that a policy names, in ``event`` or ``events``."""
     return [*(policy.get("events") or ()), *([policy["event"]] if policy.get("event") else [])]
-
-
-def with_defaults(job: Obj) -> Obj:
-    """A copy of the job with what Volcano's webhook and its definition fill in.
-
-    Queue ``default``, scheduler ``volcano``, three retries, names ``default<i>`` for tasks without one, and
-    minAvailable: of a task its replicas, of the job the sum of its tasks'.
-    """
-    spec = dict(job.get("spec") or {})
-    spec["tasks"] = [_task_with_defaults(index, task) for index, task in enumerate(spec.get("tasks") or [])]
-    spec["queue"] = spec.get("queue") or "default"
-    spec["schedulerName"] = spec.get("schedulerName") or SCHEDULER
-    spec["maxRetry"] = spec.get("maxRetry") or DEFAULT_MAX_RETRY
-    spec["minAvailable"] = spec.get("minAvailable") or sum(task["minAvailable"] for task in spec["tasks"])
-    return {**job, "spec": spec}
-
-
-def _task_with_defaults(index: int, task: Obj) -> Obj:
-    filled = {**task, "replicas": task.get("replicas", 0)}
-    filled["name"] = task.get("name") or f"default{index}"
-    filled["maxRetry"] = task.get("maxRetry") or DEFAULT_MAX_RETRY
-    filled["minAvailable"] = task_minimum(filled)
-    return filled
 
 
 def problems(job: Obj) -> list[str]:

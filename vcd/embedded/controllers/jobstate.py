@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Final
 
 from vcd.embedded.controllers.base import Obj
-from vcd.embedded.controllers.jobspec import policy_events, task_minimum, tasks_of, total_replicas
+from vcd.embedded.controllers.jobspec import policy_events
+from vcd.model.controllers import task_minimum, tasks_of, total_replicas
 
 SYNC: Final = "SyncJob"
 RESTART_TARGET: Final = ("RestartTask", "RestartPod", "RestartPartition")

@@ -18,17 +18,14 @@ from vcd.embedded.controllers.base import (
     Obj,
     annotations_of,
     controller_of,
-    controller_reference,
     key_of,
     labels_of,
 )
 from vcd.embedded.controllers.pods import quota_usage
+from vcd.model.controllers import GROUP_NAME, controller_reference, min_member, topology_of
 
-GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
-MIN_MEMBER_ANNOTATION: Final = "scheduling.volcano.sh/group-min-member"
+GROUP_ANNOTATION: Final = GROUP_NAME
 PREFIX: Final = "volcano.sh/"
-TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
-TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
 _POD_ANNOTATIONS: Final = (
     "volcano.sh/preemptable",
     "volcano.sh/cooldown-time",
@@ -44,12 +41,6 @@ def group_name(pod: Obj) -> str:
     """``podgroup-<uid>`` of the pod's controller, or of the pod when it has none."""
     owner = controller_of(pod)
     return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
-
-
-def min_member(annotations: dict[str, str]) -> int:
-    """The workload's minimal number of members by annotation; one where it says none or nonsense."""
-    text = annotations.get(MIN_MEMBER_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() else 1
 
 
 class PodGroupController(Controller):
@@ -136,7 +127,7 @@ class PodGroupController(Controller):
             spec["priorityClassName"] = pod["spec"]["priorityClassName"]
         if QUEUE_ANNOTATION in annotations_of(pod):
             spec["queue"] = annotations_of(pod)[QUEUE_ANNOTATION]
-        topology = _topology(annotations_of(pod))
+        topology = topology_of(annotations_of(pod))
         if topology:
             spec["networkTopology"] = topology
         return {
@@ -174,14 +165,3 @@ class PodGroupController(Controller):
 
 def _volcano(marks: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in marks.items() if key.startswith(PREFIX)}
-
-
-def _topology(annotations: dict[str, str]) -> Obj:
-    """The network topology that a pod asks for by annotation, empty when it asks for none."""
-    mode, tier = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_TIER)
-    if mode is None and tier is None:
-        return {}
-    wanted: Obj = {"mode": (mode or "").lower() if (mode or "").lower() in ("hard", "soft") else "hard"}
-    if tier is not None and tier.isascii() and tier.isdigit():
-        wanted["highestTierAllowed"] = int(tier)
-    return wanted

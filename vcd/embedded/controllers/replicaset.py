@@ -14,7 +14,6 @@ from vcd.embedded.controllers.base import (
     Manager,
     Obj,
     controller_of,
-    controller_reference,
     is_deleting,
     key_of,
     labels_of,
@@ -22,6 +21,7 @@ from vcd.embedded.controllers.base import (
 )
 from vcd.embedded.controllers.pods import available_at, is_active, is_ready, node_of, phase_of
 from vcd.embedded.errors import ApiError
+from vcd.model.controllers import pod_of_template
 
 BURST: Final = 500
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -68,7 +68,9 @@ class ReplicaSetController(Controller):
         if missing > 0:
             try:
                 for _ in range(min(missing, BURST)):
-                    self.store.create(PODS, pod_of_template(replica_set))
+                    pod = pod_of_template(replica_set, replica_set["spec"]["template"])
+                    pod["metadata"]["generateName"] = f"{replica_set['metadata']['name']}-"
+                    self.store.create(PODS, pod)
             except ApiError as error:
                 message = f"Error creating: {error.message}"
                 self.manager.events.record(self.name, replica_set, "Warning", "FailedCreate", message)
@@ -110,24 +112,6 @@ def _conditions(replica_set: Obj, failure: ApiError | None, now: str) -> list[Ob
         return old  # the message names the pod that was refused, a new name each time; the first one says enough
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure.message}
     return with_condition(old, condition, now)
-
-
-def pod_of_template(owner: Obj) -> Obj:
-    """A pod of the owner's template, named after the owner with a random ending and controlled by it."""
-    template = owner["spec"]["template"]
-    meta = template.get("metadata") or {}
-    kept = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **kept,
-            "namespace": owner["metadata"]["namespace"],
-            "generateName": f"{owner['metadata']['name']}-",
-            "ownerReferences": [controller_reference(owner)],
-        },
-        "spec": dict(template["spec"]),
-    }
 
 
 def deletion_rank(pod: Obj) -> tuple[int, int, int, int, float, str]:

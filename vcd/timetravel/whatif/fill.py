@@ -14,7 +14,7 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.manifests import GROUP_NAME
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order

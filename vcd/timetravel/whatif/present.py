@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.manifests import GROUP_NAME
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Container, Object, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, pod_requests

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
-from vcd.model.manifests import GROUP_NAME, Manifest, defaulted, flatten, group_for, with_limits_as_requests
+from vcd.model.controllers import GROUP_NAME, JOB_NAME, Manifest
+from vcd.model.manifests import defaulted, flatten, group_for, with_limits_as_requests
 from vcd.model.objects import Pod, PodGroup, PriorityClass
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
@@ -18,7 +19,6 @@ from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
 from vcd.timetravel.unknownfields import unknown_fields
 from vcd.timetravel.workloads import (
-    JOB_NAME,
     READ,
     Work,
     called,
