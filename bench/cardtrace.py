@@ -27,10 +27,10 @@ from bench.contention import conf
 from bench.table import Row, row, show
 from bench.trace import TRACE, limited, vcd
 from vcd.cli import simview
-from vcd.cli.simulation import Plan, Simulation
+from vcd.cli.simulation import Scenario, Simulation
 from vcd.daemon import logs
 from vcd.embedded import trace
-from vcd.embedded.trace import GPU, PRODUCT_LABEL, Task
+from vcd.embedded.trace import GPU, PRODUCT_LABEL, TraceRow
 from vcd.embedded.workload import Arrival, queue
 
 COMPRESSION = 300.0
@@ -68,7 +68,7 @@ class Share:
         return f"{cards or 'no cards'}; {self.cpu / 1000:,.0f} cores, {self.memory / 1024:,.0f} GiB"
 
 
-def shares(tasks: list[Task], nodes: list[Obj], compression: float, part: float) -> dict[str, Share]:
+def shares(tasks: list[TraceRow], nodes: list[Obj], compression: float, part: float) -> dict[str, Share]:
     """What each queue may hold: the part of what it would hold at most if nothing had to wait, rounded down, and no
     less than its largest gang.
 
@@ -98,11 +98,11 @@ def shares(tasks: list[Task], nodes: list[Obj], compression: float, part: float)
     return result
 
 
-def _cards(task: Task) -> int:
+def _cards(task: TraceRow) -> int:
     return task.gpus
 
 
-def _asked(tasks: Iterable[Task]) -> set[tuple[str, ...]]:
+def _asked(tasks: Iterable[TraceRow]) -> set[tuple[str, ...]]:
     return {task.models for task in tasks if task.gpus}
 
 
@@ -112,7 +112,7 @@ def _offer(node: Obj) -> Offer:
     return node["metadata"]["labels"].get(PRODUCT_LABEL, ""), amounts
 
 
-def _peak(tasks: Iterable[Task], compression: float, of: Callable[[Task], int]) -> int:
+def _peak(tasks: Iterable[TraceRow], compression: float, of: Callable[[TraceRow], int]) -> int:
     """The most that tasks hold at once where none has to wait."""
     changes = []
     for task in tasks:
@@ -122,7 +122,7 @@ def _peak(tasks: Iterable[Task], compression: float, of: Callable[[Task], int]) 
     return max([0, *itertools.accumulate(amount for _, amount in sorted(changes))])
 
 
-def _widen(share: Share, gang: list[Task], offers: list[Offer]) -> None:
+def _widen(share: Share, gang: list[TraceRow], offers: list[Offer]) -> None:
     """Let a gang fit, on nodes that can serve it: rather by more of the first model that it may have."""
     first, count = gang[0], len(gang)
     share.cpu = max(share.cpu, first.cpu_milli * count)
@@ -141,7 +141,7 @@ def _widen(share: Share, gang: list[Task], offers: list[Offer]) -> None:
         missing -= more
 
 
-def _places(task: Task, model: str, room: tuple[int, int, int]) -> int:
+def _places(task: TraceRow, model: str, room: tuple[int, int, int]) -> int:
     """How many such tasks have room on an empty node."""
     if task.models and model not in task.models:
         return 0
@@ -176,7 +176,7 @@ def classes() -> list[Obj]:
     return [{**kind, "metadata": {"name": name}, "value": value} for name, value in CLASSES.items()]
 
 
-def class_of(task: Task) -> str:
+def class_of(task: TraceRow) -> str:
     """By its name, one task in ten is urgent and half of them are patient."""
     drawn = hashlib.sha256(task.name.encode()).digest()[0] % 10
     return "urgent" if drawn == 0 else "usual" if drawn < 5 else "patient"
@@ -205,7 +205,7 @@ def run(
             click.echo(f"queue {name}: {share}", err=True)
         configuration = Path(folder) / "scheduler.conf"
         configuration.write_text(policy, encoding="utf-8")
-        plan = Plan(
+        plan = Scenario(
             event_log=log or Path(folder) / "events.sqlite",
             nodes=nodes,
             queues=queues_of(found),
@@ -216,12 +216,12 @@ def run(
         return _rows(plan, tasks, found, asyncio.run(_simulated(plan)), replayed)
 
 
-def _arrivals(tasks: list[Task], nodes: list[Obj], compression: float) -> Iterator[Arrival]:
+def _arrivals(tasks: list[TraceRow], nodes: list[Obj], compression: float) -> Iterator[Arrival]:
     models = sorted({model for model, room in map(_offer, nodes) if room[2]})
     return trace.arrivals(tasks, compression=compression, as_jobs=True, priority_of=class_of, models=models)
 
 
-async def _simulated(plan: Plan) -> simview.Summary:
+async def _simulated(plan: Scenario) -> simview.Summary:
     logs.configure(verbosity=-1)
     timing = simview.Timing()
     async with Simulation(plan) as simulation:
@@ -241,7 +241,7 @@ async def _tell(simulation: Simulation) -> None:
 
 
 def _rows(
-    plan: Plan, tasks: list[Task], found: Mapping[str, Share], ended: simview.Summary, replayed: bool
+    plan: Scenario, tasks: list[TraceRow], found: Mapping[str, Share], ended: simview.Summary, replayed: bool
 ) -> list[Row]:
     if ended.refused:
         raise RuntimeError(f"refused: {ended.refused[0]}")

@@ -19,7 +19,7 @@ from bench.table import Row, row, show
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.followup import FollowUp
 from vcd.daemon.keeper import Keeper
-from vcd.daemon.metrics import Metrics, Summary
+from vcd.daemon.metrics import Metrics, SessionSummary
 from vcd.daemon.service import collect_seldom
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
@@ -112,7 +112,7 @@ async def _one_session(keeper: Keeper) -> _Run:
         pauses.clear()
         followup.add(metrics.begin_session(session, plan, record, durations), shown)
 
-    def shown(summary: Summary) -> Iterator[None]:
+    def shown(summary: SessionSummary) -> Iterator[None]:
         metrics.end_session(summary)
         yield
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from vcd.cli import main, simview
 from vcd.cli.sim import sim
-from vcd.cli.simulation import Plan, Simulation
+from vcd.cli.simulation import Scenario, Simulation
 from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
 from vcd.eventlog import LogReader
 from vcd.model.events import ObjectGone
@@ -255,7 +255,7 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path: Path) -> None:
 
 
 async def _pictured(log: Path) -> str:
-    plan = Plan(log, parse_nodes("2*cpu=8,memory=32Gi"), parse_queues("research:3"))
+    plan = Scenario(log, parse_nodes("2*cpu=8,memory=32Gi"), parse_queues("research:3"))
     plan.arrivals = generate(parse_mix("gangs=3,jobs=0,deployments=0,pods=0,every=0,size=8-8,cpu=2-2"), ["research"], 1)
     async with Simulation(plan) as simulation:
         await simulation.wait(idle=True, seconds=5)

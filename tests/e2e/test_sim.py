@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vcd.cli.simulation import Plan, Simulation
+from vcd.cli.simulation import Scenario, Simulation
 from vcd.embedded import trace
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, PODGROUPS, PODS, Obj
 from vcd.embedded.controllers.pods import node_of, phase_of
@@ -53,7 +53,7 @@ class Run:
         return found
 
 
-async def _run(plan: Plan) -> Run:
+async def _run(plan: Scenario) -> Run:
     simulation = Simulation(plan)
     run = Run(plan.event_log)
     nodes: dict[str, str] = {}
@@ -75,17 +75,17 @@ async def _run(plan: Plan) -> Run:
     return run
 
 
-def _trace_plan(log: Path, compression: float = 1.0) -> Plan:
+def _trace_plan(log: Path, compression: float = 1.0) -> Scenario:
     tasks = trace.read_tasks(TRACE / "pods.csv")
     arrivals = trace.arrivals(tasks, compression=compression)
-    return Plan(log, trace.read_nodes(TRACE / "nodes.csv"), trace.queues_of(tasks), arrivals)
+    return Scenario(log, trace.read_nodes(TRACE / "nodes.csv"), trace.queues_of(tasks), arrivals)
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A mix of all kinds of workloads, more than the nodes hold at a time."""
     mix = parse_mix("gangs=4,jobs=3,deployments=2,pods=6,every=3,size=2-6,run=20-120")
-    plan = Plan(tmp_path_factory.mktemp("mixed") / "log", parse_nodes("4*cpu=32,memory=256Gi"))
+    plan = Scenario(tmp_path_factory.mktemp("mixed") / "log", parse_nodes("4*cpu=32,memory=256Gi"))
     plan.queues, plan.seed = parse_queues("research:2,serving"), 11
     plan.arrivals = generate(mix, ["research", "serving"], 11)
     return asyncio.run(_run(plan))

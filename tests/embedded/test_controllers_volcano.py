@@ -9,7 +9,7 @@ from vcd.embedded.controllers.admission import admission
 from vcd.embedded.controllers.base import COMMANDS, JOBS, QUEUES, annotations_of, labels_of
 from vcd.embedded.controllers.pods import limits_of, quota_usage, requests_of
 from vcd.embedded.controllers.queue import state_after
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -335,7 +335,7 @@ def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_job_is_refused_with_what_is_wrong(sim: Simulated, wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(ApiError, match=message) as refused:
+    with pytest.raises(StatusError, match=message) as refused:
         admitted(sim, JOBS, wrong)
     assert refused.value.code == 400
     assert refused.value.message.startswith('admission webhook "validatejob.volcano.sh" denied the request: ')
@@ -343,13 +343,13 @@ def test_a_wrong_job_is_refused_with_what_is_wrong(sim: Simulated, wrong: dict[s
 
 def test_a_job_to_a_closed_queue_is_refused(sim: Simulated) -> None:
     command(sim, "CloseQueue", "default")
-    with pytest.raises(ApiError, match="queue `default` status is `Closed`"):
+    with pytest.raises(StatusError, match="queue `default` status is `Closed`"):
         admitted(sim, JOBS, job(task("a")))
 
 
 def test_a_job_to_a_queue_with_children_is_refused(sim: Simulated) -> None:
     family(sim)
-    with pytest.raises(ApiError, match="queue `top` has 1 child queues"):
+    with pytest.raises(StatusError, match="queue `top` has 1 child queues"):
         admitted(sim, JOBS, job(task("a"), queue="top"))
 
 

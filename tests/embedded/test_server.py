@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.embedded.serving import PODS, QUEUES, TABLE, pod, queue, serving
 from vcd.embedded import protobuf
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.request import Call
 from vcd.embedded.tables import human_duration
 
@@ -274,6 +274,6 @@ def test_times_negative_numbers_and_numbers_or_text_in_protobuf() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"k8s\0\xff\xff", b"k8s\0\x12\x05a", message(b"v1", b"Nothing", b"")])
 def test_a_broken_protobuf_body_is_refused(raw: bytes) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         protobuf.read(raw)
     assert error.value.code == 400

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.embedded.serving import config_map, make_store, pod, queue
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.store import Store
 
 QUEUES = "queues.scheduling.volcano.sh"
@@ -20,7 +20,7 @@ def store() -> Store:
     return make_store()
 
 
-def code(error: pytest.ExceptionInfo[ApiError]) -> int:
+def code(error: pytest.ExceptionInfo[StatusError]) -> int:
     return error.value.code
 
 
@@ -54,7 +54,7 @@ def test_update_without_change_makes_no_new_version(store: Store) -> None:
 def test_update_of_a_stale_copy_conflicts(store: Store) -> None:
     stale = store.create(QUEUES, queue("q", weight=2))
     store.patch(QUEUES, None, "q", {"spec": {"weight": 3}})
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.update(QUEUES, {**stale, "spec": {"weight": 4}})
     assert (code(error), error.value.reason) == (409, "Conflict")
 
@@ -102,7 +102,7 @@ def test_subscribers_hear_each_change_of_their_resources_only(store: Store) -> N
     ],
 )
 def test_invalid_objects_are_refused_by_field(store: Store, made: dict[str, Any], field: str) -> None:
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.create("pods", made)
     assert code(error) == 422
     assert [cause["field"] for cause in error.value.status()["details"]["causes"]] == [field]
@@ -111,7 +111,7 @@ def test_invalid_objects_are_refused_by_field(store: Store, made: dict[str, Any]
 def test_requests_beyond_limits_are_refused(store: Store) -> None:
     made = pod("a")
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}
-    with pytest.raises(ApiError, match="must be less than or equal to cpu limit"):
+    with pytest.raises(StatusError, match="must be less than or equal to cpu limit"):
         store.create("pods", made)
 
 
@@ -146,7 +146,7 @@ def test_a_pod_can_be_replaced_by_its_own_manifest(store: Store) -> None:
 def test_a_gate_can_go_but_not_come(store: Store) -> None:
     store.create("pods", pod("a", schedulingGates=[{"name": "x/y"}]))
     assert "schedulingGates" not in store.patch("pods", "default", "a", {"spec": {"schedulingGates": None}})["spec"]
-    with pytest.raises(ApiError, match="only deletion is allowed"):
+    with pytest.raises(StatusError, match="only deletion is allowed"):
         store.patch("pods", "default", "a", {"spec": {"schedulingGates": [{"name": "x/y"}]}})
 
 
@@ -176,7 +176,7 @@ def bound(store: Store, name: str = "a", phase: str = "Running", **spec: Any) ->
 def test_a_pod_being_deleted_cannot_be_bound(store: Store) -> None:
     store.create("pods", {**pod("a"), "metadata": {"name": "a", "finalizers": ["x/y"]}})
     store.delete("pods", "default", "a")
-    with pytest.raises(ApiError, match="is being deleted"):
+    with pytest.raises(StatusError, match="is being deleted"):
         store.bind("default", "a", {"target": {"name": "n1"}})
 
 
@@ -207,7 +207,7 @@ def test_an_eviction_spends_the_budget(store: Store) -> None:
 def test_an_eviction_waits_for_a_budget_that_nobody_has_counted(store: Store) -> None:
     bound(store)
     budget(store, 1, observedGeneration=0)
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.evict("default", "a", {})
     assert (code(error), error.value.headers) == (429, {"Retry-After": "10"})
 
@@ -224,7 +224,7 @@ def test_two_budgets_for_one_pod_are_an_error(store: Store) -> None:
     budget(store, 1)
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     store.create(PDBS, {"metadata": {"name": "c"}, "spec": spec})
-    with pytest.raises(ApiError, match="more than one PodDisruptionBudget"):
+    with pytest.raises(StatusError, match="more than one PodDisruptionBudget"):
         store.evict("default", "a", {})
 
 
@@ -256,7 +256,7 @@ def test_a_pod_with_a_finalizer_goes_with_it(store: Store) -> None:
 
 def test_preconditions_of_a_delete(store: Store) -> None:
     made = store.create("configmaps", config_map("c"))
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.delete("configmaps", "default", "c", resource_version="1")
     assert code(error) == 409
     store.delete("configmaps", "default", "c", uid=made["metadata"]["uid"])
@@ -282,7 +282,7 @@ def test_a_namespace_goes_with_its_last_object(store: Store) -> None:
     store.create("configmaps", {"metadata": {"name": "c", "namespace": "team"}})
     assert store.delete("namespaces", None, "team")["status"]["phase"] == "Terminating"
     assert store.list("configmaps") == []
-    with pytest.raises(ApiError, match="because it is being terminated"):
+    with pytest.raises(StatusError, match="because it is being terminated"):
         store.create("configmaps", {"metadata": {"name": "d", "namespace": "team"}})
     store.delete("pods", "team", "a", grace_period=0)
     assert "team" not in [namespace["metadata"]["name"] for namespace in store.list("namespaces")]
@@ -312,7 +312,7 @@ def test_a_definition_serves_its_kind_and_ends_with_it(store: Store) -> None:
     assert [each["type"] for each in made["status"]["conditions"]] == ["NamesAccepted", "Established"]
     store.create("widgets.example.com", {"metadata": {"name": "w"}, "spec": {"size": 1}})
     store.delete(CRDS, None, "widgets.example.com")
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.list("widgets.example.com")
     assert code(error) == 404
 
@@ -328,7 +328,7 @@ def test_a_definition_serves_its_kind_and_ends_with_it(store: Store) -> None:
 )
 def test_a_custom_resource_is_checked_by_its_schema(store: Store, spec: dict[str, Any], field: str, text: str) -> None:
     store.create(CRDS, definition())
-    with pytest.raises(ApiError) as error:
+    with pytest.raises(StatusError) as error:
         store.create("widgets.example.com", {"metadata": {"name": "w"}, "spec": spec})
     (cause,) = error.value.status()["details"]["causes"]
     assert cause["field"] == field

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.embedded.simulated import Simulated
 from vcd.embedded.controllers.base import NODES, PODGROUPS, PODS, Obj
 from vcd.embedded.controllers.finished import FinishedController
-from vcd.embedded.tally import Tally
+from vcd.embedded.tally import ClusterTally
 from vcd.embedded.workload import gang, pod, pod_spec
 
 
@@ -14,9 +14,9 @@ def _gang(count: int, cpu: str = "2", run: str = "10") -> list[tuple[str, Obj]]:
     return list(gang("default", "g", "default", members))
 
 
-def _counted(count: int, **more: str) -> tuple[Simulated, Tally]:
+def _counted(count: int, **more: str) -> tuple[Simulated, ClusterTally]:
     cluster = Simulated(1)
-    tally = Tally(cluster.store)
+    tally = ClusterTally(cluster.store)
     for resource, obj in _gang(count, **more):
         cluster.create(resource, obj)
     return cluster, tally
@@ -77,7 +77,7 @@ def test_a_completed_group_is_counted_once_and_listed_no_more() -> None:
 def test_a_tally_begins_with_what_is_there() -> None:
     cluster, tally = _counted(3)
     _bind(cluster, "p0")
-    later = Tally(cluster.store)
+    later = ClusterTally(cluster.store)
     assert (later.unbound, later.nodes["n0"].used, later.groups) == (2, tally.nodes["n0"].used, tally.groups)
 
 

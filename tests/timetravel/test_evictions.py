@@ -24,7 +24,7 @@ from vcd.scheduling.session.views import Task
 from vcd.timetravel.history import History
 from vcd.timetravel.why.evictions import Eviction, EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.orders import Difference
+from vcd.timetravel.why.orders import Precedence
 from vcd.timetravel.why.victims import verdict_on
 
 CONF = """\
@@ -36,7 +36,7 @@ tiers:
 - plugins:
   - name: proportion
 """
-LOWER = Difference("lower priority (5 against 10)", "priority")
+LOWER = Precedence("lower priority (5 against 10)", "priority")
 
 
 async def reclaimed(made: Scheduler) -> ev.SessionDecided:
@@ -247,7 +247,7 @@ async def test_who_started_last_goes_first_among_equals(path: Path) -> None:
         await made.show(dsl.pod("early", group="x", on="n1", cpu=4, created=5))
         await made.show(dsl.pod("alone", group="x", on="n1", cpu=4, created=9), dsl.gang("new", 1, cpu=4, queue="b"))
         await made.cycle()
-    assert only(explain_eviction(path, "alone")).difference == Difference(
+    assert only(explain_eviction(path, "alone")).difference == Precedence(
         "created later (2026-01-01T00:00:09Z against 2026-01-01T00:00:05Z)"
     )
 
@@ -268,7 +268,7 @@ async def test_indices_in_names_count_where_all_have_one(path: Path) -> None:
         await made.show(dsl.gang("x-w", 2, members=0, cpu=4, on=["n1"] * 2, queue="a", phase="Running"))
         await made.show(dsl.gang("new", 1, cpu=4, queue="b"))
         await made.cycle()
-    assert only(explain_eviction(path, "x-w-1")).difference == Difference("higher index in its name (1 against 0)")
+    assert only(explain_eviction(path, "x-w-1")).difference == Precedence("higher index in its name (1 against 0)")
 
 
 async def test_the_queue_furthest_over_its_share_gives_first(path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_the_queue_furthest_over_its_share_gives_first(path: Path) -> None
         await made.show(dsl.gang("new", 1, cpu=4, queue="b"))
         await made.cycle()
     eviction = only(explain_eviction(path, "y-0"))
-    assert eviction.difference == Difference("larger share (1.75 against 1.25)", "proportion")
+    assert eviction.difference == Precedence("larger share (1.75 against 1.25)", "proportion")
     assert eviction.chosen_before == "default/x-0"
 
 

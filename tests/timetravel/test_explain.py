@@ -15,7 +15,7 @@ from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Explanation, NotFound, explain
-from vcd.timetravel.why.placement import Choice, Rated, choices
+from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.sentences import reasons
 from vcd.timetravel.why.story import Episode, Story, WaitingBoard
 
@@ -237,7 +237,7 @@ def rated(node: str, points: float, *, now: bool = True) -> Rated:
     ],
 )
 def test_a_choice_is_told_against_the_next_node(best: tuple[Rated, ...], why: str) -> None:
-    choice = Choice("ns/p", "a", 2, 2, best)
+    choice = Placement("ns/p", "a", 2, 2, best)
     episode = Episode("bound", datetime.now(UTC), places={"ns/p": "a"}, choices=(choice,))
     (text,) = reasons(episode, Story("ns/g", "ns/p"))
     assert text.startswith(f"2 of 2 nodes took it: {why}")

@@ -17,7 +17,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.orders import Difference, Factor, OrderExplanation, explain_order
+from vcd.timetravel.why.orders import Factor, OrderExplanation, Precedence, explain_order
 
 SMALLER = "smaller share (0.5 against 1), says proportion"
 
@@ -72,8 +72,8 @@ def test_jobs_come_by_priority_then_age(path: Path) -> None:
     order = explain_order(path, session=1)
     assert keys(order, "red") == ["urgent", "early", "late"]
     urgent, early, late = order.jobs["red"]
-    assert urgent.before_next == Difference("higher priority (10 against 0)", "priority")
-    assert early.before_next == Difference("created earlier (2026-01-01T00:00:05Z against 2026-01-01T00:00:09Z)")
+    assert urgent.before_next == Precedence("higher priority (10 against 0)", "priority")
+    assert early.before_next == Precedence("created earlier (2026-01-01T00:00:05Z against 2026-01-01T00:00:09Z)")
     assert (late.position, late.phase, late.pending, late.before_next) == (3, "Inqueue", 1, None)
 
 
@@ -140,7 +140,7 @@ async def test_a_capacity_queue_shows_the_share_it_is_ordered_by(tmp_path: Path)
     red, blue = explain_order(log).queues
     assert red.factors[-1].values == {"priority": "0", "parent": "no", "borrows": "no", "share": "0.25"}
     assert blue.factors[-1].values["share"] == "1 (deserves nothing)"
-    assert red.before_next == Difference("smaller share (0.25 against 1 (deserves nothing))", "capacity")
+    assert red.before_next == Precedence("smaller share (0.25 against 1 (deserves nothing))", "capacity")
 
 
 async def test_a_queue_in_a_hierarchy_shows_its_share_by_weight(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_queue_in_a_hierarchy_shows_its_share_by_weight(tmp_path: Path) 
     blue, red = explain_order(log).queues
     assert (blue.name, red.name) == ("blue", "red")
     assert [queue.factors[-1].values["hierarchy"] for queue in (blue, red)] == ["0", "0.25"]
-    assert blue.before_next == Difference("first in the tree (0 against 0.25)", "drf")
+    assert blue.before_next == Precedence("first in the tree (0 against 0.25)", "drf")
 
 
 async def test_a_deadline_is_shown_as_a_time(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_deadline_is_shown_as_a_time(tmp_path: Path) -> None:
         await made.cycle()
     soonest, other = explain_order(log, session=1).jobs["default"]
     assert (soonest.key, other.key) == ("default/soon", "default/any")
-    assert soonest.before_next == Difference("earlier deadline (2026-01-01T00:01:10.000Z against none)", "sla")
+    assert soonest.before_next == Precedence("earlier deadline (2026-01-01T00:01:10.000Z against none)", "sla")
 
 
 async def test_a_plugin_that_is_not_known_here_is_shown_all_the_same(
@@ -184,7 +184,7 @@ async def test_a_plugin_that_is_not_known_here_is_shown_all_the_same(
         await made.cycle()
     first, _ = explain_order(log).jobs["default"]
     assert (first.key, first.factors) == ("default/b", [Factor("mine", {"mine": "False/0.25/b"})])
-    assert first.before_next == Difference("first (False/0.25/b against True/0.25/a)", "mine")
+    assert first.before_next == Precedence("first (False/0.25/b against True/0.25/a)", "mine")
 
 
 # --- unknown names ----------------------------------------------------------------------------------------------------

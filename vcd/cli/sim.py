@@ -20,11 +20,11 @@ from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import EVENT_LOG, read_manifests
-from vcd.cli.simulation import Plan, Simulation
+from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
 from vcd.embedded import trace
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 from vcd.view.server import View, ViewError
 
@@ -39,7 +39,7 @@ _path = click.Path(path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class Failed(click.ClickException):
+class SimulationFailed(click.ClickException):
     """A simulation that could not go on: exit code 1."""
 
     exit_code = 1
@@ -134,7 +134,7 @@ def sim(
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
         given = bool(workloads or serve[1])
         arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
-        plan = Plan(
+        plan = Scenario(
             event_log=_new_log(event_log),
             nodes=found[0],
             queues=[*(queue for queue in more_queues if queue["metadata"]["name"] not in names), *found[1]],
@@ -216,7 +216,7 @@ def _new_log(file: Path | None) -> Path:
 
 
 async def _simulate(
-    plan: Plan, view: View | None, idle: bool, duration: float | None, *, live: bool
+    plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
 ) -> simview.Summary:
     """Run it until it ends; raises ClickException for what the user can mend."""
     timing = simview.Timing()
@@ -233,7 +233,7 @@ async def _simulate(
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
-            raise Failed(str(error)) from None
+            raise SimulationFailed(str(error)) from None
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -247,7 +247,7 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
         await stack.enter_async_context(simulation)
     except PolicyError as error:
         raise InvalidConf(str(plan.conf), error) from None
-    except ApiError as error:
+    except StatusError as error:
         raise Unusable(error.message) from None
     except OSError as error:
         where = f"--serve {plan.host}:{plan.port}: " if simulation.service is None and plan.port else ""

@@ -13,13 +13,13 @@ from typing import Any
 
 from vcd.daemon.cycle import gather_briefly
 from vcd.daemon.options import Options
-from vcd.daemon.service import DEFAULT_NAMESPACE, Service, assembled
+from vcd.daemon.service import DEFAULT_NAMESPACE, SchedulerService, assembled
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.finished import FinishedController
 from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
-from vcd.embedded.tally import Tally
+from vcd.embedded.tally import ClusterTally
 from vcd.embedded.workload import Arrival, Feeder, install, scheduled_manifests
 
 Obj = dict[str, Any]
@@ -45,7 +45,7 @@ class _ClusterTime:
 
 
 @dataclass
-class Plan:
+class Scenario:
     """What to simulate. ``speed`` None lets the clock jump to what is due next.
 
     ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
@@ -70,11 +70,11 @@ class Plan:
 class Simulation:
     """Store, API server, controllers, kubelets and one replica, started in order; ``async with`` does it.
 
-    Entering raises WorkloadError, ApiError (a node or queue that is refused), OSError (the address), and what
+    Entering raises WorkloadError, StatusError (a node or queue that is refused), OSError (the address), and what
     ``assembled`` raises; leaving raises what ended a part.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Scenario) -> None:
         self.plan = plan
         self.clock = ClusterClock(start=plan.start, speed=plan.speed)
         self.store = Store(self.clock.now, random.Random(plan.seed))
@@ -84,9 +84,9 @@ class Simulation:
             self.cluster.manager.add(FinishedController(self.cluster.manager, plan.remove_after))
         timed = scheduled_manifests(self.store, plan.manifests)
         self.feeder = Feeder(self.store, self.clock, heapq.merge(timed, plan.arrivals, key=lambda arrival: arrival.at))
-        self.tally = Tally(self.store)
+        self.tally = ClusterTally(self.store)
         self.began = self.clock.now()
-        self.service: Service | None = None
+        self.service: SchedulerService | None = None
         self.versions: dict[str, int] = {}
         """The resource version of the last change to an object of each kind."""
         self._stop = asyncio.Event()

@@ -20,7 +20,7 @@ from vcd.daemon.service import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
-from vcd.embedded.tally import NodeUse
+from vcd.embedded.tally import NodeTally
 
 _ROWS = 10
 """Jobs and nodes that a table shows at most."""
@@ -221,7 +221,7 @@ def _more(table: Table, count: int) -> None:
         table.add_row(Text(f"... and {count - _ROWS:,} more", style="dim"))
 
 
-def _bar(use: NodeUse) -> Text:
+def _bar(use: NodeTally) -> Text:
     share = min(1.0, use.share())
     filled = round(share * _BAR)
     return Text.assemble(("█" * filled, "cyan"), ("░" * (_BAR - filled), "dim"), f" {share:4.0%}")

@@ -21,7 +21,7 @@ import structlog
 from prometheus_client import Metric, ProcessCollector, generate_latest
 
 from vcd.daemon import families as fam
-from vcd.daemon.series import Family, LabelValues, Store
+from vcd.daemon.series import Family, LabelValues, SeriesStore
 from vcd.daemon.waiting import Labels, WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
@@ -124,7 +124,7 @@ class _Jobs:
 
 
 @dataclass(frozen=True)
-class Summary:
+class SessionSummary:
     """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised.
 
     ``counts`` are how often what happened, ``evicted`` who was evicted for whom.
@@ -165,7 +165,7 @@ class Metrics:
         self._clock = clock
         self._job_series = job_series
         self._series_left_out = False
-        self._store = Store(fam.COUNTED)
+        self._store = SeriesStore(fam.COUNTED)
         for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
                 self._store.add("vcd_commit_operations_total", verb, result, by=0)
@@ -178,7 +178,7 @@ class Metrics:
     def _forget_sessions(self) -> None:
         self._view: _View | None = None
         self._jobs = _Jobs()
-        self._by_queue = Store(fam.BY_QUEUE)
+        self._by_queue = SeriesStore(fam.BY_QUEUE)
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
         self._misconfigured: Mapping[tuple[str, str], int] = {}
 
@@ -192,7 +192,7 @@ class Metrics:
 
     def begin_session(
         self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
-    ) -> Callable[[], Summary]:
+    ) -> Callable[[], SessionSummary]:
         """Note a session that ended. ``record`` is None for one in which nothing changed, and which was not logged.
 
         ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, where they
@@ -216,7 +216,7 @@ class Metrics:
                 self._decided.popitem(last=False)
         return functools.partial(_summary, self._jobs, session, plan, record)
 
-    def end_session(self, summary: Summary) -> None:
+    def end_session(self, summary: SessionSummary) -> None:
         """Show what a session's summary says, unless the lease was lost meanwhile."""
         for name, error in summary.silent:
             self._count_silent(name, "gauges", error)
@@ -425,7 +425,7 @@ class _Page:
 
     def __init__(
         self,
-        stores: tuple[Store, ...],
+        stores: tuple[SeriesStore, ...],
         view: _View | None,
         progress: dict[str, _Progress],
         job_series: int,
@@ -471,7 +471,7 @@ class _Page:
             yield from _gauge_pages([*gauges, *_phase_gauges(self._view)])
 
 
-def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> Summary:
+def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
     stale = {} if record is None else dict(record.stale)
     progress = known.progress
     for key in progress.keys() - session.jobs.index_of.keys():
@@ -500,7 +500,7 @@ def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided 
     counts = _counts(plan, stale)
     counts["volcano_schedule_attempts_total", "unschedulable"] = failed
     number = 0 if record is None else record.session
-    return Summary(known, view, number, counts, _evictions(session, plan, stale), placed, silent)
+    return SessionSummary(known, view, number, counts, _evictions(session, plan, stale), placed, silent)
 
 
 def _counts(plan: Plan, stale: Mapping[int, str]) -> Counter[tuple[str, ...]]:

@@ -98,7 +98,7 @@ class Distribution:
         yield Sample(f"{name}_sum", labels, self.total)
 
 
-class Store:
+class SeriesStore:
     """Counters and distributions of many families, each made when it is first counted. Not for two threads at once."""
 
     def __init__(self, families: Iterable[Family]) -> None:
@@ -132,9 +132,9 @@ class Store:
             for labels in [each for each in series if any(map(gone, names, each))]:
                 del series[labels]
 
-    def copy(self) -> Store:
+    def copy(self) -> SeriesStore:
         """As it is now, for another thread to read."""
-        result = Store(())
+        result = SeriesStore(())
         result._families = self._families
         result._values = {name: dict(values) for name, values in self._values.items()}
         result._distributions = {

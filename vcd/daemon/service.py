@@ -26,7 +26,7 @@ from vcd.daemon.http import Endpoints
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.latecomers import Latecomers
 from vcd.daemon.lookups import Lookups
-from vcd.daemon.metrics import Metrics, Summary
+from vcd.daemon.metrics import Metrics, SessionSummary
 from vcd.daemon.misconfigured import Misconfigured, uid_of
 from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
 from vcd.daemon.options import Options
@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 OK, FAILED, BAD_USAGE = 0, 1, 2
 
-__all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "Service", "assembled", "restore", "run"]
+__all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService", "assembled", "restore", "run"]
 
 _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
@@ -95,7 +95,7 @@ def collect_seldom() -> None:
     gc.set_threshold(*_COLLECTIONS)
 
 
-class Service:
+class SchedulerService:
     """One replica."""
 
     def __init__(
@@ -292,7 +292,7 @@ class Service:
         )
 
     def _tell(
-        self, summary: Summary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
+        self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
     ) -> Iterator[None]:
         """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
         self.metrics.end_session(summary)
@@ -636,7 +636,7 @@ def in_words(waiting: ev.Waiting) -> str:
 @contextlib.asynccontextmanager
 async def assembled(
     options: Options, clock: Clock = SYSTEM_CLOCK, gather: Gather = gather_briefly
-) -> AsyncIterator[Service]:
+) -> AsyncIterator[SchedulerService]:
     """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
 
     ``gather`` waits, after a change, for what shall be decided on together with it.
@@ -661,12 +661,14 @@ async def assembled(
             keeper = Keeper(log, state)
             if state.policy != loaded:
                 await keeper.put([loaded])
-            service = Service(options, client, keeper, policy, clock, gather)
+            service = SchedulerService(options, client, keeper, policy, clock, gather)
             service.metrics.observe_policy(loaded.digest, ok=True)
             yield service
 
 
-async def run(options: Options, beside: Callable[[Service], contextlib.AbstractAsyncContextManager[object]]) -> int:
+async def run(
+    options: Options, beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]]
+) -> int:
     """Run a replica until SIGTERM or SIGINT; the exit code. What a user can mend is told in one line.
 
     ``beside`` gives what is to be open as long as the replica runs.

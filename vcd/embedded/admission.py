@@ -17,7 +17,7 @@ _NOT_READY: Final = "node.kubernetes.io/not-ready"
 def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
     """Priority admission: the class's value and preemption policy; the global default where no class is named.
 
-    ``classes`` are the priority classes by name. Raises ApiError 403 for a class that does not exist.
+    ``classes`` are the priority classes by name. Raises StatusError 403 for a class that does not exist.
     """
     spec = pod["spec"]
     name = spec.get("priorityClassName")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from vcd.embedded import schema as schemas
-from vcd.embedded.errors import ApiError, Cause, bad_request, invalid
+from vcd.embedded.errors import Cause, StatusError, bad_request, invalid
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.schema import Findings, Schema, dotted
 from vcd.model import jsontext
@@ -92,7 +92,7 @@ class Codec:
     def read(self, rtype: ResourceType, source: Object) -> tuple[Object, list[str]]:
         """An owned, cleaned copy of an object, and the paths of its unknown fields.
 
-        Raises ApiError 400 when a built-in kind cannot be decoded, 422 when a custom resource breaks its schema.
+        Raises StatusError 400 when a built-in kind cannot be decoded, 422 when a custom resource breaks its schema.
         """
         found = Findings()
         cleaned = schemas.read(source, self.schema(rtype), found)
@@ -102,7 +102,7 @@ class Codec:
         return ordered(cleaned), unknown
 
     @staticmethod
-    def _refused(rtype: ResourceType, source: Object, found: Findings) -> ApiError:
+    def _refused(rtype: ResourceType, source: Object, found: Findings) -> StatusError:
         if rtype.custom:
             return _custom_refused(rtype, source, found)
         fault = found.faults[0]
@@ -124,7 +124,7 @@ class Codec:
         return invalid(rtype.kind, rtype.group, name_of(source), causes)
 
 
-def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> ApiError:
+def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> StatusError:
     causes = []
     for fault in found.faults:
         where = dotted(fault.path)

@@ -14,7 +14,7 @@ class Cause(NamedTuple):
     field: str
 
 
-class ApiError(Exception):
+class StatusError(Exception):
     """A request that is refused, with the HTTP status and the Status object that say why.
 
     ``headers`` are sent with the answer (``Retry-After``).
@@ -71,36 +71,36 @@ def details_of(resource: str, name: str, **more: Any) -> dict[str, Any]:
     return {**named, **({"group": group} if group else {}), "kind": plural, **more}
 
 
-def not_found(resource: str, name: str) -> ApiError:
+def not_found(resource: str, name: str) -> StatusError:
     """404: no such object."""
-    return ApiError(404, "NotFound", f'{resource} "{name}" not found', details_of(resource, name))
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found', details_of(resource, name))
 
 
-def already_exists(resource: str, name: str) -> ApiError:
+def already_exists(resource: str, name: str) -> StatusError:
     """409: the name is taken."""
-    return ApiError(409, "AlreadyExists", f'{resource} "{name}" already exists', details_of(resource, name))
+    return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists', details_of(resource, name))
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def conflict(resource: str, name: str, why: str = MODIFIED) -> ApiError:
+def conflict(resource: str, name: str, why: str = MODIFIED) -> StatusError:
     """409: the object is not what the caller took it for."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
-    return ApiError(409, "Conflict", message, details_of(resource, name))
+    return StatusError(409, "Conflict", message, details_of(resource, name))
 
 
-def forbidden(resource: str, name: str, why: str) -> ApiError:
+def forbidden(resource: str, name: str, why: str) -> StatusError:
     """403: admission or authorization said no."""
-    return ApiError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}', details_of(resource, name))
+    return StatusError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}', details_of(resource, name))
 
 
-def bad_request(message: str) -> ApiError:
+def bad_request(message: str) -> StatusError:
     """400: the request cannot be understood."""
-    return ApiError(400, "BadRequest", message)
+    return StatusError(400, "BadRequest", message)
 
 
-def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiError:
+def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
     """422: fields that validation refuses."""
     faults = list(causes)
     parts = [f"{fault.field}: {fault.message}" for fault in faults]
@@ -112,14 +112,14 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> ApiErr
         "kind": kind,
         "causes": [fault._asdict() for fault in faults],
     }
-    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details)
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details)
 
 
-def expired(message: str, metadata: Mapping[str, Any] | None = None) -> ApiError:
+def expired(message: str, metadata: Mapping[str, Any] | None = None) -> StatusError:
     """410: history from before a compaction was asked for."""
-    return ApiError(410, "Expired", message, metadata=metadata)
+    return StatusError(410, "Expired", message, metadata=metadata)
 
 
-def method_not_allowed() -> ApiError:
+def method_not_allowed() -> StatusError:
     """405: the resource has no such verb."""
-    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.schema import ANY, ANYTHING, ARRAY, OBJECT, Schema
 
 FieldSet = dict[str, Any]
@@ -133,25 +133,25 @@ def applied_set(value: Any, schema: Schema) -> FieldSet:
     return {key: _with_self(part, True) if key.startswith("k:") else part for key, part in named.items()}
 
 
-class Difference(NamedTuple):
+class FieldChange(NamedTuple):
     """What changed: fields set or added, fields taken away; None for none."""
 
     changed: FieldSet | None
     removed: FieldSet | None
 
 
-_SAME: Final = Difference(None, None)
+_SAME: Final = FieldChange(None, None)
 
 
-def compare(old: Any, new: Any, schema: Schema) -> Difference:
+def compare(old: Any, new: Any, schema: Schema) -> FieldChange:
     """The fields in which two values differ. A missing ``old`` is None."""
     if old is new or old == new:
         return _SAME
     if old is None:
-        return Difference(set_of(new, schema), None)
+        return FieldChange(set_of(new, schema), None)
     before, after = parts_of(old, schema), parts_of(new, schema)
     if before is None or after is None:
-        return Difference({}, None)
+        return FieldChange({}, None)
     had = {key: (part, below) for key, part, below in before}
     changed: FieldSet = {}
     removed: FieldSet = {}
@@ -168,7 +168,7 @@ def compare(old: Any, new: Any, schema: Schema) -> Difference:
             removed[key] = inner.removed
     for key, (part, below) in had.items():
         removed[key] = set_of(part, below)
-    return Difference(changed or None, removed or None)
+    return FieldChange(changed or None, removed or None)
 
 
 def owned(fields: FieldSet | None, reset: tuple[str, ...]) -> FieldSet | None:
@@ -193,7 +193,7 @@ def owned(fields: FieldSet | None, reset: tuple[str, ...]) -> FieldSet | None:
 # --- managers -------------------------------------------------------------------------------------------------------
 
 
-class Manager(NamedTuple):
+class FieldManager(NamedTuple):
     """Who writes: name, operation (Update or Apply), version written in, and subresource."""
 
     name: str
@@ -249,7 +249,7 @@ def _is_set(value: Any) -> bool:
     return isinstance(value, dict) and all(_is_set(part) for part in value.values())
 
 
-def after_update(managers: Managers, who: Manager, difference: Difference, now: str) -> Managers:
+def after_update(managers: Managers, who: FieldManager, difference: FieldChange, now: str) -> Managers:
     """The managers after ``who`` changed an object: what was changed is its own now, what was removed is nobody's."""
     changed, removed = difference
     mine: FieldSet | None = None
@@ -293,7 +293,7 @@ def apply(
     managers: Managers,
     config: dict[str, Any],
     schema: Schema,
-    who: Manager,
+    who: FieldManager,
     *,
     force: bool,
     now: str,
@@ -302,7 +302,7 @@ def apply(
 ) -> Applied:
     """Server-side apply of ``config`` to ``live``: what it names is set and owned; what it named only before goes.
 
-    Raises ApiError 409 with every field that another manager holds at another value, unless ``force``.
+    Raises StatusError 409 with every field that another manager holds at another value, unless ``force``.
     """
     wanted = owned(applied_set(config, schema), reset) or {}
     opaque = [entry for entry in managers if _is_opaque(entry)]
@@ -370,7 +370,7 @@ def path_text(path: tuple[str, ...]) -> str:
     return text
 
 
-def _conflicts(faults: list[tuple[str, tuple[str, ...]]]) -> ApiError:
+def _conflicts(faults: list[tuple[str, tuple[str, ...]]]) -> StatusError:
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path_text(path)}
         for who, path in faults
@@ -383,7 +383,7 @@ def _conflicts(faults: list[tuple[str, tuple[str, ...]]]) -> ApiError:
             paths = [path_text(path) for owner, path in faults if owner == who]
             listed = "".join(f"\n- {path}" for path in paths)
             message += f" conflict with {who}: {paths[0]}" if len(paths) == 1 else f" conflicts with {who}:{listed}"
-    return ApiError(409, "Conflict", message, {"causes": causes})
+    return StatusError(409, "Conflict", message, {"causes": causes})
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:

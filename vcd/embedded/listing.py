@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vcd.embedded.codec import encode
-from vcd.embedded.errors import ApiError, bad_request, expired
+from vcd.embedded.errors import StatusError, bad_request, expired
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.selection import selection
 from vcd.embedded.shelf import TOO_OLD, Entry, Key
@@ -26,7 +26,7 @@ _TOKEN_VERSION: Final = "meta.k8s.io/v1"
 
 
 @dataclass(slots=True)
-class Page:
+class ListPage:
     """Entries of one page, with the list's own metadata."""
 
     entries: list[Entry]
@@ -61,7 +61,7 @@ def _read_token(text: str, namespace: str | None, namespaced: bool) -> tuple[int
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A query parameter that is a count or resourceVersion; None when it is absent. Raises ApiError 400."""
+    """A query parameter that is a count or resourceVersion; None when it is absent. Raises StatusError 400."""
     text = query.get(name, "")
     if not text:
         return None
@@ -70,10 +70,12 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str], name: str = "") -> Page:
+def page(
+    store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str], name: str = ""
+) -> ListPage:
     """The entries that a list call asks for.
 
-    Raises ApiError: 400 for bad parameters, 410 for a version or token whose history is gone, 504 for a version that
+    Raises StatusError: 400 for bad parameters, 410 for a version or token whose history is gone, 504 for a version that
     is not there yet.
     """
     chosen = selection(rtype, query, name)
@@ -96,7 +98,7 @@ def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mappin
         metadata["continue"] = token(version, entries[-1].key, namespace)
         if chosen.everything:
             metadata["remainingItemCount"] = 1 + sum(1 for _ in candidates)
-    return Page(entries, metadata)
+    return ListPage(entries, metadata)
 
 
 def _candidates(
@@ -109,7 +111,7 @@ def _candidates(
             return store.version, shelf.all(namespace, after)
         try:
             return version, shelf.at(version, namespace, after)
-        except ApiError:
+        except StatusError:
             again = token(-1, after, namespace)
             raise expired(_TOO_OLD_TOKEN, {"continue": again}) from None
     asked = number(query, "resourceVersion")
@@ -123,15 +125,15 @@ def _candidates(
     return store.version, shelf.all(namespace)
 
 
-def _too_large(asked: int, current: int) -> ApiError:
+def _too_large(asked: int, current: int) -> StatusError:
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    return ApiError(
+    return StatusError(
         504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}",
         {"causes": causes, "retryAfterSeconds": 1}, headers={"Retry-After": "1"},
     )  # fmt: skip
 
 
-def list_bytes(rtype: ResourceType, found: Page) -> bytes:
+def list_bytes(rtype: ResourceType, found: ListPage) -> bytes:
     """The list as JSON, from the entries' own bytes; items of built-in kinds do not repeat kind and apiVersion."""
     head = encode({"kind": rtype.list_name, "apiVersion": rtype.api_version, "metadata": found.metadata})[:-1]
     if rtype.custom:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from jsonpatch import JsonPatch, JsonPatchException, JsonPointerException
 
 from vcd.embedded.codec import copy
-from vcd.embedded.errors import ApiError, bad_request
+from vcd.embedded.errors import StatusError, bad_request
 from vcd.embedded.schema import ANYTHING, ARRAY, OBJECT, Schema
 
 # --- RFC 7386 -------------------------------------------------------------------------------------------------------
@@ -32,14 +32,14 @@ _REJECTED: Final = "the server rejected our request due to an error in our reque
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902. Raises ApiError 400 for what is no patch, 422 for one that cannot be applied or whose test fails."""
+    """RFC 6902. Raises StatusError 400 for what is no patch, 422 for one that cannot be applied or whose test fails."""
     if not isinstance(operations, list) or not all(isinstance(op, dict) and "op" in op for op in operations):
         raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Patch")
     stated = [{"value": None, **operation} for operation in operations]  # what states no value means null
     try:
         return JsonPatch(stated).apply(copy(target), in_place=True)
     except (JsonPatchException, JsonPointerException):
-        raise ApiError(422, "Invalid", _REJECTED, {}) from None
+        raise StatusError(422, "Invalid", _REJECTED, {}) from None
 
 
 # --- strategic merge patch ------------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
     """Kubernetes' strategic merge patch: as a merge patch, but lists with a merge key merge item by item.
 
     Directives: ``$patch`` (replace, delete, merge), ``$retainKeys``, ``$setElementOrder/<list>`` and
-    ``$deleteFromPrimitiveList/<list>``. Neither argument is changed. Raises ApiError 400 for a directive that the API
-    does not know or an item without its merge key.
+    ``$deleteFromPrimitiveList/<list>``. Neither argument is changed. Raises StatusError 400 for a directive that the
+    API does not know or an item without its merge key.
     """
     if not isinstance(patch, dict):
         return patch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from vcd.embedded.errors import ApiError, Cause, conflict, invalid
+from vcd.embedded.errors import Cause, StatusError, conflict, invalid
 from vcd.model.selectors import LabelSelector
 
 Object = dict[str, Any]
@@ -28,7 +28,7 @@ def other_uid(path: str, obj: Object, uid: str) -> str:
 def bound(pod: Object, binding: Object, now: str) -> Object:
     """The pod assigned to the binding's target.
 
-    Raises ApiError: 409 for another UID or version, or a pod that is bound, gated or being deleted; 422 no target.
+    Raises StatusError: 409 for another UID or version, or a pod that is bound, gated or being deleted; 422 no target.
     """
     metadata = dict(pod["metadata"])
     asked = binding.get("metadata") or {}
@@ -90,7 +90,7 @@ def asks_budget(pod: Object) -> bool:
 def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | None:
     """The pod's disruption budget after its eviction; None when it has none or goes without asking.
 
-    Raises ApiError: 429 when the budget has nothing left or nobody has counted it yet, 500 for several budgets.
+    Raises StatusError: 429 when the budget has nothing left or nobody has counted it yet, 500 for several budgets.
     """
     labels = pod["metadata"].get("labels") or {}
     mine = [each for each in budgets if LabelSelector.compile(each["spec"].get("selector")).matches(labels)]
@@ -98,7 +98,7 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
         return None
     if len(mine) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise ApiError(500, "InternalError", message)
+        raise StatusError(500, "InternalError", message)
     budget, status = mine[0], mine[0].get("status") or {}
     name = budget["metadata"]["name"]
     if _unhealthy_may_go(pod, budget):
@@ -125,11 +125,11 @@ def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
     return desired > 0 and bool(status.get("currentHealthy", 0) >= desired)
 
 
-def _refused(message: str, retry_after: int = 0) -> ApiError:
+def _refused(message: str, retry_after: int = 0) -> StatusError:
     details: Object = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
     headers = {}
     if retry_after:
         details["retryAfterSeconds"] = retry_after
         headers["Retry-After"] = str(retry_after)
     text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return ApiError(429, "TooManyRequests", text, details, headers=headers)
+    return StatusError(429, "TooManyRequests", text, details, headers=headers)

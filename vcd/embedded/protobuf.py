@@ -54,7 +54,7 @@ def _field(text: str) -> tuple[int, _Field]:
 
 
 def read(raw: bytes) -> Object:
-    """The object in a protobuf body. Raises ApiError 400 for what cannot be read."""
+    """The object in a protobuf body. Raises StatusError 400 for what cannot be read."""
     if not raw.startswith(_MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:

@@ -10,7 +10,7 @@ import yaml
 
 from vcd.embedded import protobuf
 from vcd.embedded.codec import decode_object, encode
-from vcd.embedded.errors import ApiError, bad_request, method_not_allowed
+from vcd.embedded.errors import StatusError, bad_request, method_not_allowed
 from vcd.embedded.resources import Registry, ResourceType, Subresource
 
 Object = dict[str, Any]
@@ -75,7 +75,7 @@ def target_of(registry: Registry, path: str) -> Target | None:
         part = rtype.subresource(rest[2])
         if part is None:
             if rtype.custom:
-                raise ApiError(
+                raise StatusError(
                     404, "NotFound", f'{rtype.resource} "{name}" not found',
                     {"name": name, "group": rtype.group, "kind": rtype.plural},
                 )  # fmt: skip
@@ -84,7 +84,7 @@ def target_of(registry: Registry, path: str) -> Target | None:
 
 
 def verb_of(target: Target, method: str, query: Mapping[str, str]) -> str:
-    """The API verb of a request. Raises ApiError 405 for one that the resource has not."""
+    """The API verb of a request. Raises StatusError 405 for one that the resource has not."""
     verb = "create" if method == "POST" and target.subresource else _VERBS.get((method, bool(target.name)), "")
     allowed = target.subresource.verbs if target.subresource else target.rtype.verbs
     if verb not in allowed:
@@ -103,14 +103,14 @@ def media_type(content_type: str) -> str:
 
 
 def read_body(content_type: str, raw: bytes, kind: str) -> Object:
-    """The object in a request's body, JSON or YAML. Raises ApiError: 400 malformed, 415 another type."""
+    """The object in a request's body, JSON or YAML. Raises StatusError: 400 malformed, 415 another type."""
     media = media_type(content_type)
     if media == protobuf.MEDIA:
         return protobuf.read(raw)
     if media in ("application/yaml", "application/x-yaml", "text/yaml"):
         return _mapping(read_yaml(raw), kind)
     if media not in ("application/json", "", "application/octet-stream"):
-        raise ApiError(
+        raise StatusError(
             415, "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: application/json, "
             "application/yaml, application/vnd.kubernetes.protobuf",
@@ -133,7 +133,7 @@ def _mapping(value: Any, kind: str) -> Object:
 
 
 def read_yaml(raw: bytes) -> Any:
-    """The document in a YAML (or JSON) body. Raises ApiError 400."""
+    """The document in a YAML (or JSON) body. Raises StatusError 400."""
     try:
         return decode_object(raw)
     except ValueError:
@@ -159,7 +159,7 @@ _PlainLoader.yaml_implicit_resolvers = {
 def expect_matching(target: Target, obj: Object) -> None:
     """Check kind, version, namespace and name of a body against the path, and put the namespace in.
 
-    Raises ApiError 400 where they differ.
+    Raises StatusError 400 where they differ.
     """
     rtype = target.rtype
     kind, version = obj.get("kind") or rtype.kind, obj.get("apiVersion") or rtype.api_version

@@ -37,7 +37,7 @@ def of(rtype: ResourceType, obj: Object) -> Object:
 
 
 def changed(rtype: ResourceType, obj: Object, scale: Mapping[str, Any]) -> Object:
-    """The workload with the replica count of a Scale. Raises ApiError: 400 for a bad count, 409 for a stale version."""
+    """The workload with the replica count of a Scale. Raises StatusError: 400 for a bad count, 409 a stale version."""
     replicas = at(scale, "spec.replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         raise bad_request(f'Scale "{obj["metadata"]["name"]}" is invalid: spec.replicas: Invalid value: {replicas}: '

@@ -62,7 +62,7 @@ class Selection:
 def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> Selection:
     """The selection of a request's query, narrowed to one name where the path has one.
 
-    Raises ApiError 400 for a selector that cannot be read, or a field that the kind cannot be selected by.
+    Raises StatusError 400 for a selector that cannot be read, or a field that the kind cannot be selected by.
     """
     try:
         labels = parse_label_selector(query["labelSelector"]) if query.get("labelSelector") else None

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
 from vcd.embedded.codec import encode, name_of
-from vcd.embedded.errors import ApiError, bad_request, details_of, forbidden, success
-from vcd.embedded.fields import Manager
+from vcd.embedded.errors import StatusError, bad_request, details_of, forbidden, success
+from vcd.embedded.fields import FieldManager
 from vcd.embedded.openapi import OpenApi
 from vcd.embedded.request import (
     APPLY_PATCH,
@@ -154,7 +154,7 @@ class ApiServer:
         try:
             identity = self._identity(request)
             return await self._route(request, identity)
-        except ApiError as error:
+        except StatusError as error:
             return web.Response(
                 body=encode(error.status()), status=error.code, content_type=JSON, headers=error.headers
             )
@@ -165,7 +165,7 @@ class ApiServer:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         identity = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if identity is None:
-            raise ApiError(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         return identity
 
     async def _route(self, request: web.Request, identity: str) -> web.StreamResponse:
@@ -311,13 +311,13 @@ class ApiServer:
     async def _watch(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.StreamResponse:
         rtype, habits = target.rtype, self.habits
         if habits.refuse_watches:
-            raise ApiError(habits.refuse_watches, "InternalError", "watches are refused")
+            raise StatusError(habits.refuse_watches, "InternalError", "watches are refused")
         chosen = selection(rtype, query, target.name)
         stream = WatchStream(self.store, rtype, target.namespace, chosen, self._watch_form(request, rtype, query))
         seconds = listing.number(query, "timeoutSeconds")
         stream.open(query)
         if habits.fail_watches:
-            stream.fail(ApiError(habits.fail_watches, "InternalError", "watches fail"))
+            stream.fail(StatusError(habits.fail_watches, "InternalError", "watches fail"))
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         self._streams.append(stream)
@@ -444,7 +444,7 @@ class ApiServer:
         if not isinstance(body, dict):
             raise bad_request("error decoding YAML: the configuration is no object")
         if not query.get("fieldManager"):
-            raise ApiError(
+            raise StatusError(
                 422, "Invalid", 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
                 "apply patch", {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{
                     "reason": "FieldValueRequired", "message": "Required value: is required for apply patch",
@@ -535,15 +535,15 @@ def _dry_run(query: Mapping[str, str]) -> bool:
     return asked == "All"
 
 
-def _manager(request: web.Request, rtype: ResourceType, operation: str, part: str = "") -> Manager:
+def _manager(request: web.Request, rtype: ResourceType, operation: str, part: str = "") -> FieldManager:
     """Who writes: the query's fieldManager, else the program that the User-Agent names."""
     agent = request.headers.get("User-Agent", "unknown")
     name = request.query.get("fieldManager") or agent.partition("/")[0]
-    return Manager(name[:128], operation, rtype.api_version, part)
+    return FieldManager(name[:128], operation, rtype.api_version, part)
 
 
 def _field_warnings(rtype: ResourceType, unknown: list[str], query: Mapping[str, str]) -> tuple[str, ...]:
-    """Warnings for unknown fields, as ``fieldValidation`` asks. Raises ApiError 400 when it is Strict."""
+    """Warnings for unknown fields, as ``fieldValidation`` asks. Raises StatusError 400 when it is Strict."""
     asked = query.get("fieldValidation", "Warn")
     if not unknown or asked == "Ignore":
         return ()
@@ -556,23 +556,23 @@ def _field_warnings(rtype: ResourceType, unknown: list[str], query: Mapping[str,
     return texts
 
 
-def _unsupported_patch(media: str, rtype: ResourceType) -> ApiError:
+def _unsupported_patch(media: str, rtype: ResourceType) -> StatusError:
     if not rtype.custom:
-        return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     listed = ", ".join(kind for kind in PATCHES if kind != STRATEGIC_PATCH)
-    return ApiError(
+    return StatusError(
         415, "UnsupportedMediaType",
         f"the body of the request was in an unknown format - accepted media types include: {listed}",
     )  # fmt: skip
 
 
-def _must_have_version(rtype: ResourceType, name: str) -> ApiError:
+def _must_have_version(rtype: ResourceType, name: str) -> StatusError:
     fault = "Invalid value: 0: must be specified for an update"
     causes = [{"reason": "FieldValueInvalid", "message": fault, "field": "metadata.resourceVersion"}]
     details = details_of(rtype.resource, name, causes=causes)
     details["kind"] = rtype.kind
     qualified = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
-    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: metadata.resourceVersion: {fault}', details)
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: metadata.resourceVersion: {fault}', details)
 
 
 def app(store: Store, *, tokens: Mapping[str, str] | None = None) -> web.Application:

@@ -40,7 +40,7 @@ class Entry:
         return self._json
 
 
-class Change:
+class Write:
     """One write: its resourceVersion, kind (ADDED, MODIFIED, DELETED), the object after it and before it."""
 
     __slots__ = ("_line", "entry", "kind", "previous", "version")
@@ -70,12 +70,12 @@ class Shelf:
 
     def __init__(self, floor: int, keep: int) -> None:
         self.entries: dict[Key, Entry] = {}
-        self.changes: deque[Change] = deque()
+        self.changes: deque[Write] = deque()
         self.floor = floor
         self._keys: list[Key] = []
         self._keep = keep
 
-    def record(self, change: Change) -> None:
+    def record(self, change: Write) -> None:
         """Take in one change; the oldest go when more are kept than asked for."""
         key = change.entry.key
         if change.kind == DELETED:
@@ -95,8 +95,8 @@ class Shelf:
         while self.changes and self.changes[0].version <= version:
             self.changes.popleft()
 
-    def since(self, version: int) -> list[Change]:
-        """The changes after a resourceVersion, oldest first. Raises ApiError 410 when they are forgotten."""
+    def since(self, version: int) -> list[Write]:
+        """The changes after a resourceVersion, oldest first. Raises StatusError 410 when they are forgotten."""
         if version < self.floor:
             raise expired(f"too old resource version: {version} ({self.floor})")
         if not self.changes or self.changes[-1].version <= version:
@@ -127,7 +127,7 @@ class Shelf:
         return bisect_left(self._keys, (namespace, "")), bisect_left(self._keys, (namespace + "\0", ""))
 
     def at(self, version: int, namespace: str | None, after: Key | None = None) -> Iterator[Entry]:
-        """Entries as they were at a past resourceVersion. Raises ApiError 410 when that is forgotten."""
+        """Entries as they were at a past resourceVersion. Raises StatusError 410 when that is forgotten."""
         if version < self.floor:
             raise expired(TOO_OLD)
         undone: dict[Key, Entry | None] = {}

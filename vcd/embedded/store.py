@@ -17,21 +17,21 @@ from typing import Any, Final
 from vcd.embedded import admission, bootstrap, defaults, fields, pods, validation
 from vcd.embedded.codec import Codec, name_of, ordered, ordered_metadata
 from vcd.embedded.errors import (
-    ApiError,
+    StatusError,
     already_exists,
     bad_request,
     conflict,
     forbidden,
     not_found,
 )
-from vcd.embedded.fields import Manager
+from vcd.embedded.fields import FieldManager
 from vcd.embedded.patch import merge_patch
 from vcd.embedded.resources import CRDS, PDBS, PRIORITY_CLASSES, Registry, ResourceType, custom_types
-from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Change, Entry, Key, Shelf
+from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Entry, Key, Shelf, Write
 
 Object = dict[str, Any]
 Callback = Callable[[str, str, Object], None]
-Watcher = Callable[[Change], None]
+Watcher = Callable[[Write], None]
 
 _NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = 5
@@ -82,10 +82,10 @@ class Store:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def type_of(self, resource: str) -> ResourceType:
-        """The type of a dotted plural; raises ApiError 404 when it is not served."""
+        """The type of a dotted plural; raises StatusError 404 when it is not served."""
         rtype = self.registry.get(resource)
         if rtype is None:
-            raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
+            raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
         return rtype
 
     def shelf(self, storage: str) -> Shelf:
@@ -96,11 +96,11 @@ class Store:
         return found
 
     def get(self, resource: str, namespace: str | None, name: str) -> Object:
-        """One object. Raises ApiError 404."""
+        """One object. Raises StatusError 404."""
         return self.entry(self.type_of(resource), namespace, name).obj
 
     def entry(self, rtype: ResourceType, namespace: str | None, name: str) -> Entry:
-        """One object with its encoded form. Raises ApiError 404."""
+        """One object with its encoded form. Raises StatusError 404."""
         found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name))
         if found is None:
             raise not_found(rtype.resource, name)
@@ -131,7 +131,7 @@ class Store:
         ends = []
         for resource in resources:
 
-            def told(change: Change, resource: str = resource) -> None:
+            def told(change: Write, resource: str = resource) -> None:
                 callback(change.kind, resource, change.entry.obj)
 
             ends.append(self.watch(self.type_of(resource).storage, told))
@@ -143,7 +143,7 @@ class Store:
         return end
 
     def watch(self, storage: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher`` with each Change of a stored resource; returns what ends it."""
+        """Call ``watcher`` with each Write of a stored resource; returns what ends it."""
         watchers = self._watchers.setdefault(storage, [])
         watchers.append(watcher)
 
@@ -160,7 +160,7 @@ class Store:
         if kind == ADDED:
             obj["metadata"] = ordered_metadata(obj["metadata"])
         entry = Entry(key, self.version, obj)
-        change = Change(kind, entry, previous)
+        change = Write(kind, entry, previous)
         self.shelf(rtype.storage).record(change)
         for watcher in tuple(self._watchers.get(rtype.storage, ())):
             watcher(change)
@@ -175,14 +175,14 @@ class Store:
     def create(self, resource: str, obj: Object) -> Object:
         """Create an object; its namespace and name (or generateName) are in its metadata.
 
-        Raises ApiError: 400 undecodable, 403 admission, 404 no such namespace, 409 exists already, 422 invalid.
+        Raises StatusError: 400 undecodable, 403 admission, 404 no such namespace, 409 exists already, 422 invalid.
         """
         rtype = self.type_of(resource)
         cleaned, _ = self.codec.read(rtype, obj)
         return self.insert(rtype, cleaned).obj
 
     def insert(
-        self, rtype: ResourceType, obj: Object, manager: Manager | None = None, *, dry_run: bool = False,
+        self, rtype: ResourceType, obj: Object, manager: FieldManager | None = None, *, dry_run: bool = False,
         managed: fields.Managers | None = None,
     ) -> Entry:  # fmt: skip
         """Create an object that was read by the codec and is the store's own from now on.
@@ -197,7 +197,7 @@ class Store:
         if manager is not None:
             difference = fields.compare(defaults.zero(rtype.storage, rtype.custom), obj, self.codec.schema(rtype))
             changed = fields.owned(difference.changed, self._reset(rtype, None))
-            managed = fields.after_update(given, manager, fields.Difference(changed, None), self.now)
+            managed = fields.after_update(given, manager, fields.FieldChange(changed, None), self.now)
         if managed:
             metadata["managedFields"] = managed
         self._admit(rtype, obj)
@@ -278,7 +278,7 @@ class Store:
     def update(self, resource: str, obj: Object, subresource: str | None = None) -> Object:
         """Replace an object, or with ``subresource`` "status" that part of it.
 
-        A resourceVersion or uid in its metadata must be the current one. Raises ApiError: 400, 404, 409, 422.
+        A resourceVersion or uid in its metadata must be the current one. Raises StatusError: 400, 404, 409, 422.
         """
         rtype = self.type_of(resource)
         cleaned, _ = self.codec.read(rtype, obj)
@@ -287,7 +287,7 @@ class Store:
     def patch(
         self, resource: str, namespace: str | None, name: str, patch: Object, subresource: str | None = None
     ) -> Object:
-        """Merge-patch an object (RFC 7386), or its status. Raises ApiError: 400, 404, 409, 422."""
+        """Merge-patch an object (RFC 7386), or its status. Raises StatusError: 400, 404, 409, 422."""
         rtype = self.type_of(resource)
         merged = merge_patch(self.entry(rtype, namespace, name).obj, patch)
         if "resourceVersion" not in (patch.get("metadata") or {}):
@@ -296,7 +296,7 @@ class Store:
         return self.replace(rtype, cleaned, subresource).obj
 
     def replace(
-        self, rtype: ResourceType, new: Object, subresource: str | None = None, manager: Manager | None = None, *,
+        self, rtype: ResourceType, new: Object, subresource: str | None = None, manager: FieldManager | None = None, *,
         dry_run: bool = False, managed: fields.Managers | None = None,
     ) -> Entry:  # fmt: skip
         """Replace an object by one that was read by the codec and is the store's own from now on.
@@ -393,20 +393,20 @@ class Store:
         return ("status",) if rtype.has_status else ()
 
     def _managed(
-        self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: Manager
+        self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: FieldManager
     ) -> fields.Managers:
         found = fields.compare(old, new, self.codec.schema(rtype))
         reset = self._reset(rtype, subresource)
-        difference = fields.Difference(fields.owned(found.changed, reset), fields.owned(found.removed, reset))
+        difference = fields.FieldChange(fields.owned(found.changed, reset), fields.owned(found.removed, reset))
         return fields.after_update(old["metadata"].get("managedFields") or [], manager, difference, self.now)
 
     def apply(
-        self, rtype: ResourceType, config: Object, subresource: str | None, manager: Manager, *, force: bool,
+        self, rtype: ResourceType, config: Object, subresource: str | None, manager: FieldManager, *, force: bool,
         dry_run: bool = False,
     ) -> tuple[Entry, bool]:  # fmt: skip
         """Server-side apply of a configuration read by the codec; returns the object and whether it was created.
 
-        Raises ApiError 409 for fields that another manager holds, unless ``force``.
+        Raises StatusError 409 for fields that another manager holds, unless ``force``.
         """
         metadata = config["metadata"]
         key = self.entry_key(rtype, metadata.get("namespace"), name_of(config))
@@ -432,7 +432,7 @@ class Store:
     def bind(self, namespace: str, name: str, binding: Object) -> None:
         """Assign a pod to ``binding.target.name``; whether that node exists is not asked.
 
-        Raises ApiError: 404 no such pod; 409 another UID, bound already, gated or being deleted; 422 no target.
+        Raises StatusError: 404 no such pod; 409 another UID, bound already, gated or being deleted; 422 no target.
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
@@ -441,7 +441,7 @@ class Store:
     def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
         """Delete a pod through the eviction API: only if its disruption budget allows it.
 
-        Raises ApiError: 404, 409 for a wrong UID, 429 when a budget has nothing left, 500 for several budgets.
+        Raises StatusError: 404, 409 for a wrong UID, 429 when a budget has nothing left, 500 for several budgets.
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
@@ -480,7 +480,7 @@ class Store:
         """Delete an object; returns its last state.
 
         A pod on a node stays, with a deletionTimestamp, until it is deleted with ``grace_period`` (seconds) 0; an
-        object with finalizers until they are gone. Raises ApiError: 404; 409 when a precondition fails.
+        object with finalizers until they are gone. Raises StatusError: 404; 409 when a precondition fails.
         """
         rtype = self.type_of(resource)
         current = self.entry(rtype, namespace, name)

@@ -16,7 +16,7 @@ _COMPLETED: Final = "Completed"
 
 
 @dataclass
-class NodeUse:
+class NodeTally:
     """A node's allocatable amounts, and what the pods bound to it and not ended ask for (one ``pods`` each)."""
 
     room: Amounts = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Counted:
     requests: Amounts
 
 
-class Tally:
+class ClusterTally:
     """Counts of one store, from its creation until ``close``."""
 
     def __init__(self, store: Store) -> None:
@@ -64,7 +64,7 @@ class Tally:
         """Pods that have no node and did not end."""
         self.binds = 0
         """Binds so far, those of pods that are gone included."""
-        self.nodes: dict[str, NodeUse] = {}
+        self.nodes: dict[str, NodeTally] = {}
         self.groups: dict[str, GroupUse] = {}
         """PodGroups that are there and not Completed, by ``namespace/name``."""
         self.completed = 0
@@ -77,7 +77,7 @@ class Tally:
             for obj in store.list(resource):
                 self._changed(ADDED, resource, obj)
 
-    def used_nodes(self) -> list[tuple[str, NodeUse]]:
+    def used_nodes(self) -> list[tuple[str, NodeTally]]:
         """The nodes, the most used first."""
         present = [(name, use) for name, use in self.nodes.items() if use.present]
         return sorted(present, key=lambda each: (-each[1].share(), each[0]))
@@ -91,7 +91,7 @@ class Tally:
             self._count_node(event, obj)
 
     def _count_node(self, event: str, node: Obj) -> None:
-        use = self.nodes.setdefault(node["metadata"]["name"], NodeUse())
+        use = self.nodes.setdefault(node["metadata"]["name"], NodeTally())
         use.present = event != DELETED
         room = (node.get("status") or {}).get("allocatable") or {}
         use.room = {name: resource_value(name, text) for name, text in room.items()}
@@ -135,7 +135,7 @@ class Tally:
         if not pod.node and not ended:
             self.unbound += sign
         if pod.node and not ended:
-            used = self.nodes.setdefault(pod.node, NodeUse()).used
+            used = self.nodes.setdefault(pod.node, NodeTally()).used
             for name, amount in pod.requests.items():
                 used[name] = used.get(name, 0) + sign * amount
         if pod.group and pod.node and pod.phase != "Failed":

@@ -63,7 +63,7 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True)
-class Task:
+class TraceRow:
     """One row of pods.csv: requests, the models allowed (empty: any), and its times in seconds."""
 
     name: str
@@ -87,23 +87,23 @@ def read_nodes(path: Path) -> list[Obj]:
     return [_node(row, where) for where, row in _rows(path, _NODE_COLUMNS)]
 
 
-def read_tasks(path: Path) -> list[Task]:
+def read_tasks(path: Path) -> list[TraceRow]:
     """The tasks of a pods.csv, by creation, rows of one second in the file's order. Raises TraceError, OSError."""
     return sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda task: task.creation)
 
 
-def queues_of(tasks: Iterable[Task]) -> list[Obj]:
+def queues_of(tasks: Iterable[TraceRow]) -> list[Obj]:
     """A queue of weight 1 for each qos class, by name."""
     return [queue(name) for name in sorted({task.queue for task in tasks})]
 
 
 def arrivals(
-    tasks: Iterable[Task],
+    tasks: Iterable[TraceRow],
     *,
     compression: float = 1.0,
     namespace: str = "default",
     as_jobs: bool = False,
-    priority_of: Callable[[Task], str] = lambda _: "",
+    priority_of: Callable[[TraceRow], str] = lambda _: "",
     models: Iterable[str] = (),
 ) -> Iterator[Arrival]:
     """The gangs of tasks (sorted by creation), the first at second 0; gaps are divided by ``compression``.
@@ -127,10 +127,10 @@ def arrivals(
         yield Arrival((members[0][0].creation - first) / compression, tuple(objects))
 
 
-def gangs_of(tasks: Iterable[Task]) -> Iterator[list[list[Task]]]:
+def gangs_of(tasks: Iterable[TraceRow]) -> Iterator[list[list[TraceRow]]]:
     """The gangs of each second, of tasks sorted by creation."""
     for _, together in groupby(tasks, key=lambda task: task.creation):
-        gangs: dict[tuple[object, ...], list[Task]] = {}
+        gangs: dict[tuple[object, ...], list[TraceRow]] = {}
         for task in together:
             gangs.setdefault(task.request, []).append(task)
         yield list(gangs.values())
@@ -170,14 +170,14 @@ def _node(row: dict[str, str], where: str) -> Obj:
     return node(row["sn"], resources, {PRODUCT_LABEL: model, MODEL_LABEL: model} if model else {})
 
 
-def _task(row: dict[str, str], where: str) -> Task:
+def _task(row: dict[str, str], where: str) -> TraceRow:
     creation, deletion = _number(row, "creation_time", where), _number(row, "deletion_time", where)
     if deletion < creation:
         raise TraceError(f"{where}: deletion_time {deletion} is before creation_time {creation}")
     models = tuple(dict.fromkeys(filter(None, row["gpu_spec"].split("|"))))
     if not row["qos"]:
         raise TraceError(f"{where}: qos is empty")
-    return Task(
+    return TraceRow(
         name=row["name"],
         cpu_milli=_number(row, "cpu_milli", where),
         memory_mib=_number(row, "memory_mib", where),
@@ -190,14 +190,14 @@ def _task(row: dict[str, str], where: str) -> Task:
     )
 
 
-def _gang(tasks: list[Task], namespace: str) -> tuple[tuple[str, Obj], ...]:
+def _gang(tasks: list[TraceRow], namespace: str) -> tuple[tuple[str, Obj], ...]:
     first = tasks[0]
     card = _card(first)
     pods = [pod(namespace, task.name, _spec(first), {**card, **_life(task)}) for task in tasks]
     return gang(namespace, first.name, first.queue, pods, card)
 
 
-def _job(tasks: list[Task], namespace: str, priority_class: str, any_card: str) -> Obj:
+def _job(tasks: list[TraceRow], namespace: str, priority_class: str, any_card: str) -> Obj:
     """A Volcano Job, each of its tasks one row with the row's name, which needs all of them."""
     first = tasks[0]
     card = _card(first)
@@ -228,7 +228,7 @@ def _job(tasks: list[Task], namespace: str, priority_class: str, any_card: str) 
     }
 
 
-def _spec(task: Task) -> Obj:
+def _spec(task: TraceRow) -> Obj:
     """The specification of a task's pod."""
     requests = {"cpu": f"{task.cpu_milli}m", "memory": f"{task.memory_mib}Mi"}
     if task.gpus:
@@ -236,12 +236,12 @@ def _spec(task: Task) -> Obj:
     return pod_spec(requests, **(_affinity(task.models) if task.models else {}))
 
 
-def _card(task: Task) -> dict[str, str]:
+def _card(task: TraceRow) -> dict[str, str]:
     """The annotation that names the models of a task, if it names any."""
     return {CARD_ANNOTATION: "|".join(task.models)} if task.models else {}
 
 
-def _life(task: Task) -> dict[str, str]:
+def _life(task: TraceRow) -> dict[str, str]:
     """How long a task runs, and that it fails if so."""
     return {RUN_SECONDS: str(task.deletion - task.creation), **({EXIT_CODE: "1"} if task.failed else {})}
 

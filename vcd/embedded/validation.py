@@ -56,14 +56,14 @@ def wrong(field: str, value: Any, why: str) -> Cause:
 
 
 def check(rtype: ResourceType, obj: Object) -> None:
-    """Raises ApiError 422 with every fault of an object that is to be written."""
+    """Raises StatusError 422 with every fault of an object that is to be written."""
     causes = [*_metadata(rtype, obj["metadata"]), *_CHECKS.get(rtype.storage, _nothing)(obj)]
     if causes:
         raise invalid(rtype.kind, rtype.group, name_of(obj), causes)
 
 
 def check_update(rtype: ResourceType, old: Object, new: Object) -> None:
-    """Raises ApiError 422 where a change touches what cannot be changed."""
+    """Raises StatusError 422 where a change touches what cannot be changed."""
     causes = list(_UPDATE_CHECKS.get(rtype.storage, _no_change)(old, new))
     if causes:
         raise invalid(rtype.kind, rtype.group, name_of(new), causes)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.shelf import Entry
 from vcd.embedded.tables import Columns
@@ -26,7 +26,7 @@ _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "", "applicati
 def wanted(accept: str, default: str = PLAIN) -> str:
     """The form that an Accept header asks for, the first of its choices that is served.
 
-    Raises ApiError 406 when none is (protobuf is not).
+    Raises StatusError 406 when none is (protobuf is not).
     """
     if not accept or accept == "application/json":
         return default
@@ -40,7 +40,7 @@ def wanted(accept: str, default: str = PLAIN) -> str:
             continue
         return form
     served = "application/json, application/json;stream=watch"
-    raise ApiError(
+    raise StatusError(
         406, "NotAcceptable",
         f"only the following media types are accepted: {served}", {},
     )  # fmt: skip

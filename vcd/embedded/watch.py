@@ -9,11 +9,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from vcd.embedded.codec import encode
-from vcd.embedded.errors import ApiError, bad_request
+from vcd.embedded.errors import StatusError, bad_request
 from vcd.embedded.listing import number
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.selection import Selection
-from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Change, watch_line
+from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Write, watch_line
 from vcd.embedded.store import Store
 
 Object = dict[str, Any]
@@ -52,7 +52,7 @@ class WatchStream:
     def open(self, query: Mapping[str, str]) -> None:
         """Begin: the initial events that the query asks for, then every change from now on.
 
-        Raises ApiError 400 for parameters that contradict each other; an expired version becomes an ERROR line.
+        Raises StatusError 400 for parameters that contradict each other; an expired version becomes an ERROR line.
         """
         shelf = self._store.shelf(self.rtype.storage)
         asked = number(query, "resourceVersion")
@@ -70,7 +70,7 @@ class WatchStream:
             try:
                 for change in shelf.since(asked):
                     self._on_change(change)
-            except ApiError as error:
+            except StatusError as error:
                 self.fail(error)
                 return
         self._unsubscribe = self._store.watch(self.rtype.storage, self._on_change)
@@ -83,7 +83,7 @@ class WatchStream:
         obj = {"kind": self.rtype.kind, "apiVersion": self.rtype.api_version, "metadata": metadata}
         self._send("BOOKMARK", obj, None)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: Write) -> None:
         entry = change.entry
         if self._namespace is not None and entry.key[0] != self._namespace:
             return
@@ -118,7 +118,7 @@ class WatchStream:
             self.end()  # a client that reads this slowly has to list again, as with a real server
         self._ready.set()
 
-    def fail(self, error: ApiError) -> None:
+    def fail(self, error: StatusError) -> None:
         """End the watch with an error."""
         self._push(watch_line("ERROR", encode(error.status())))
         self.end()

@@ -20,7 +20,7 @@ from vcd.embedded.clock import ClusterClock
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, QUEUES, Obj, annotations_of
 from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import quota_usage
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.kubelet import RUN_SECONDS
 from vcd.embedded.store import Store
 from vcd.model.quantity import QuantityError, resource_value
@@ -87,7 +87,7 @@ class Feeder:
     def _create(self, resource: str, obj: Obj) -> None:
         try:
             self._store.create(resource, obj)
-        except ApiError as error:
+        except StatusError as error:
             meta = obj.get("metadata") or {}
             name = meta.get("name") or meta.get("generateName") or "?"
             self.refused.append((f"{resource}/{meta.get('namespace', '')}/{name}", error.message))
@@ -216,11 +216,11 @@ def queue(name: str, weight: int = 1) -> Obj:
 
 
 def install(store: Store, nodes: Iterable[Obj], queues: Iterable[Obj] = ()) -> None:
-    """Create nodes and queues; a queue that exists gets the weight. Raises ApiError."""
+    """Create nodes and queues; a queue that exists gets the weight. Raises StatusError."""
     for each in queues:
         try:
             store.create(QUEUES, each)
-        except ApiError as error:
+        except StatusError as error:
             if error.reason != "AlreadyExists":
                 raise
             store.patch(QUEUES, "", each["metadata"]["name"], {"spec": each["spec"]})

@@ -59,7 +59,7 @@ MISSING_RETRY = 5.0
 """Seconds: how long a 404 must last before known objects count as deleted; how often a missing kind is tried."""
 
 
-class Known(Protocol):
+class KnownObjects(Protocol):
     """What the state holds of a kind, objects that were set aside as bad included."""
 
     def digest(self, kind: str, key: str) -> int | None:
@@ -120,7 +120,7 @@ class Watcher:
         self,
         client: KubeClient,
         kind: Kind,
-        known: Known,
+        known: KnownObjects,
         sink: Sink,
         *,
         label_selector: str = "",

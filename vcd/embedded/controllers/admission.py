@@ -1,6 +1,6 @@
 """What Volcano's admission webhooks do to new Jobs, PodGroups and Queues: fill in defaults, and refuse what is wrong.
 
-Each function takes the object as it came and returns it as it is to be stored; it raises ApiError to refuse it.
+Each function takes the object as it came and returns it as it is to be stored; it raises StatusError to refuse it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from vcd.embedded.controllers import jobspec
 from vcd.embedded.controllers.base import JOBS, NAMESPACES, PODGROUPS, QUEUES, Obj
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.store import Store
 from vcd.model.controllers import with_defaults
 
@@ -20,9 +20,9 @@ QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 DEFAULT_QUEUE: Final = "default"
 
 
-def denied(webhook: str, message: str) -> ApiError:
+def denied(webhook: str, message: str) -> StatusError:
     """400: an admission webhook said no, in the words of the API server."""
-    return ApiError(400, "BadRequest", f'admission webhook "{webhook}" denied the request: {message}')
+    return StatusError(400, "BadRequest", f'admission webhook "{webhook}" denied the request: {message}')
 
 
 def admit_job(store: Store, job: Obj) -> Obj:
@@ -82,7 +82,7 @@ def _queue_problems(store: Store, name: str) -> list[str]:
 def _get(store: Store, resource: str, namespace: str, name: str) -> Obj | None:
     try:
         return store.get(resource, namespace, name)
-    except ApiError as error:
+    except StatusError as error:
         if error.code == 404:
             return None
         raise

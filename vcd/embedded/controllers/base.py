@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 import structlog
 
 from vcd.embedded.clock import ClusterClock, Timer
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.embedded.shelf import ADDED as ADDED
 from vcd.embedded.shelf import DELETED as DELETED
 from vcd.embedded.store import Store, timestamp
@@ -104,7 +104,7 @@ class Controller(ABC):
 
     @abstractmethod
     def reconcile(self, key: Key) -> None:
-        """Bring about what the object under ``key`` asks for; raises ApiError to be tried again later."""
+        """Bring about what the object under ``key`` asks for; raises StatusError to be tried again later."""
 
     def enqueue(self, key: Key) -> None:
         """Have ``key`` reconciled soon, once, however often it is asked for until then."""
@@ -128,7 +128,7 @@ class Controller(ABC):
         """The object, None when there is none."""
         try:
             return self.store.get(resource, namespace, name)
-        except ApiError as error:
+        except StatusError as error:
             if error.code == 404:
                 return None
             raise
@@ -143,7 +143,7 @@ class Controller(ABC):
         namespace, name = key_of(obj)
         try:
             self.store.delete(resource, namespace, name, uid=obj["metadata"]["uid"], **options)
-        except ApiError as error:
+        except StatusError as error:
             if error.code not in (404, 409):
                 raise
 
@@ -182,7 +182,7 @@ class ControlledIndex:
             self._by_controller.setdefault(uid, {})[key] = obj
 
 
-class EventRecorder:
+class EventWriter:
     """Writes core/v1 Events; one that repeats is counted up instead of written anew.
 
     An Event that the store refuses (its namespace is going) is logged and lost, as it would be on a real cluster.
@@ -197,7 +197,7 @@ class EventRecorder:
         """Write an Event about ``obj``; ``kind`` is Normal or Warning."""
         try:
             self._write(component, obj, kind, reason, message)
-        except ApiError as error:
+        except StatusError as error:
             log.info("event not written", component=component, reason=reason, event=message, error=error.message)
 
     def _write(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
@@ -237,7 +237,7 @@ class EventRecorder:
     def _count_up(self, namespace: str, name: str, now: str) -> bool:
         try:
             event = self._store.get(EVENTS, namespace, name)
-        except ApiError as error:
+        except StatusError as error:
             if error.code == 404:
                 return False
             raise
@@ -255,7 +255,7 @@ class Manager:
     def __init__(self, store: Store, clock: ClusterClock) -> None:
         self.store = store
         self.clock = clock
-        self.events = EventRecorder(store, clock)
+        self.events = EventWriter(store, clock)
         self.controllers: list[Controller] = []
         self._indexes: dict[str, ControlledIndex] = {}
         self._queue: deque[tuple[Controller, Key]] = deque()
@@ -353,7 +353,7 @@ class Manager:
         self._queued.discard(mark)
         try:
             controller.reconcile(key)
-        except ApiError as error:
+        except StatusError as error:
             self._retry(controller, key, error)
         except _MALFORMED as error:
             # An object of a form that no controller can work with is set aside until it changes.
@@ -361,7 +361,7 @@ class Manager:
         else:
             self._failures.pop(mark, None)
 
-    def _retry(self, controller: Controller, key: Key, error: ApiError) -> None:
+    def _retry(self, controller: Controller, key: Key, error: StatusError) -> None:
         mark = (controller.name, key)
         failures = self._failures.get(mark, 0)
         self._failures[mark] = failures + 1

@@ -33,9 +33,9 @@ from vcd.embedded.controllers.jobpods import (
     min_resources,
 )
 from vcd.embedded.controllers.jobspec import duration_seconds
-from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, Step, Work, reaction, step
+from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, PodWork, Step, reaction, step
 from vcd.embedded.controllers.pods import is_ready, phase_of
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.model.controllers import (
     DEFAULT_MAX_RETRY,
     JOB_NAME,
@@ -230,15 +230,15 @@ class JobController(Controller):
         todo = step(phase, action)
         if action != SYNC:
             self.manager.events.record(self.name, job, "Normal", "ExecuteAction", f"Start to execute action {action} ")
-        if todo.work is Work.SYNC:
+        if todo.work is PodWork.SYNC:
             # A job that is out of retries fails now; it must not get a new group first.
             if phase != "Restarting" or job["status"].get("retryCount", 0) < job["spec"]["maxRetry"]:
                 job = self._sync(job)
         else:
-            targets = None if todo.work is Work.KILL else self._targets(job, action, event)
+            targets = None if todo.work is PodWork.KILL else self._targets(job, action, event)
             job = self._kill(job, todo, targets)
         self._write(job, todo)
-        if todo.work is Work.KILL:
+        if todo.work is PodWork.KILL:
             self._remove_group(job)
 
     def _own(self, job: Obj) -> list[Obj]:
@@ -310,7 +310,7 @@ class JobController(Controller):
     def _create_pod(self, job: Obj, pod: Obj) -> None:
         try:
             self.store.create(PODS, pod)
-        except ApiError as error:
+        except StatusError as error:
             if error.reason == "AlreadyExists":
                 return  # another owner's pod of that name, or one on its way out; its deletion brings us back
             message = f"Error creating pods: failed to create pod {pod['metadata']['name']}, err: {error.message}"

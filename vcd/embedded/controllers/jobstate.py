@@ -25,7 +25,7 @@ _LEAVING: Final = {"AbortJob": "Aborting", "CompleteJob": "Completing", "Termina
 NextPhase = Callable[[Obj, Obj], str]
 
 
-class Work(Enum):
+class PodWork(Enum):
     """What a step does with the job's pods."""
 
     SYNC = "create what is missing, delete what is too much"
@@ -40,7 +40,7 @@ class Step:
     ``keep``: phases of pods that a kill leaves; ``retries``: the step counts as a retry.
     """
 
-    work: Work
+    work: PodWork
     next_phase: NextPhase
     keep: frozenset[str] = KEEP_ENDED
     retries: bool = False
@@ -90,24 +90,24 @@ def step(phase: str, action: str) -> Step:
         return _active_step(phase, action)
     if phase == "Restarting":
         if action == SYNC:
-            return Step(Work.SYNC, _after_restart)
+            return Step(PodWork.SYNC, _after_restart)
         if action in RESTART_TARGET:
-            return Step(Work.KILL_TARGET, _after_restart)
-        return Step(Work.KILL, _after_restart, keep=KEEP_NONE)
+            return Step(PodWork.KILL_TARGET, _after_restart)
+        return Step(PodWork.KILL, _after_restart, keep=KEEP_NONE)
     if phase in ("Aborting", "Aborted") and action == "ResumeJob":
-        return Step(Work.KILL, _to("Restarting"), retries=True)
+        return Step(PodWork.KILL, _to("Restarting"), retries=True)
     leaving = {"Aborting": "Aborted", "Completing": "Completed", "Terminating": "Terminated"}
-    return Step(Work.KILL, _when_empty(leaving[phase]) if phase in leaving else _stay)
+    return Step(PodWork.KILL, _when_empty(leaving[phase]) if phase in leaving else _stay)
 
 
 def _active_step(phase: str, action: str) -> Step:
     if action == "RestartJob":
-        return Step(Work.KILL, _to("Restarting"), keep=KEEP_NONE, retries=True)
+        return Step(PodWork.KILL, _to("Restarting"), keep=KEEP_NONE, retries=True)
     if action in RESTART_TARGET:
-        return Step(Work.KILL_TARGET, _to("Restarting"), retries=True)
+        return Step(PodWork.KILL_TARGET, _to("Restarting"), retries=True)
     if action in _LEAVING:
-        return Step(Work.KILL, _to(_LEAVING[action]))
-    return Step(Work.SYNC, _while_running if phase == "Running" else _while_pending)
+        return Step(PodWork.KILL, _to(_LEAVING[action]))
+    return Step(PodWork.SYNC, _while_running if phase == "Running" else _while_pending)
 
 
 def _to(phase: str) -> NextPhase:

@@ -20,7 +20,7 @@ from vcd.embedded.controllers.base import (
     with_condition,
 )
 from vcd.embedded.controllers.pods import available_at, is_active, is_ready, node_of, phase_of
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.model.controllers import pod_of_template
 
 BURST: Final = 500
@@ -52,7 +52,7 @@ class ReplicaSetController(Controller):
         replica_set = self.find(REPLICASETS, *key)
         if replica_set is None:
             return
-        failure: ApiError | None = None
+        failure: StatusError | None = None
         if not is_deleting(replica_set):
             failure = self._scale(replica_set)
         self._write_counts(replica_set, failure)
@@ -62,7 +62,7 @@ class ReplicaSetController(Controller):
     def _active(self, replica_set: Obj) -> list[Obj]:
         return [pod for pod in self._pods.of(replica_set["metadata"]["uid"]) if is_active(pod)]
 
-    def _scale(self, replica_set: Obj) -> ApiError | None:
+    def _scale(self, replica_set: Obj) -> StatusError | None:
         pods = self._active(replica_set)
         missing = int(replica_set["spec"].get("replicas", 1)) - len(pods)
         if missing > 0:
@@ -71,7 +71,7 @@ class ReplicaSetController(Controller):
                     pod = pod_of_template(replica_set, replica_set["spec"]["template"])
                     pod["metadata"]["generateName"] = f"{replica_set['metadata']['name']}-"
                     self.store.create(PODS, pod)
-            except ApiError as error:
+            except StatusError as error:
                 message = f"Error creating: {error.message}"
                 self.manager.events.record(self.name, replica_set, "Warning", "FailedCreate", message)
                 return error
@@ -81,7 +81,7 @@ class ReplicaSetController(Controller):
             self.remove(PODS, pod)
         return None
 
-    def _write_counts(self, replica_set: Obj, failure: ApiError | None) -> None:
+    def _write_counts(self, replica_set: Obj, failure: StatusError | None) -> None:
         pods = self._active(replica_set)
         spec = replica_set["spec"]
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
@@ -104,7 +104,7 @@ class ReplicaSetController(Controller):
             self.enqueue_at(key_of(replica_set), min(later))
 
 
-def _conditions(replica_set: Obj, failure: ApiError | None, now: str) -> list[Obj]:
+def _conditions(replica_set: Obj, failure: StatusError | None, now: str) -> list[Obj]:
     old = (replica_set.get("status") or {}).get("conditions") or []
     if failure is None:
         return [each for each in old if each.get("type") != "ReplicaFailure"]

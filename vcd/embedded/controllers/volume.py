@@ -14,7 +14,7 @@ from vcd.embedded.controllers.base import (
     key_of,
     labels_of,
 )
-from vcd.embedded.errors import ApiError
+from vcd.embedded.errors import StatusError
 from vcd.model.quantity import parse_units
 from vcd.model.selectors import LabelSelector
 
@@ -106,7 +106,7 @@ class VolumeController(Controller):
             return self.store.create(
                 VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
             )
-        except ApiError as error:
+        except StatusError as error:
             self.manager.events.record(self.name, claim, "Warning", "ProvisioningFailed", error.message)
             raise
 

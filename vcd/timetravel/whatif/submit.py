@@ -84,7 +84,7 @@ class Forecast(msgspec.Struct):
     never: list[ev.Waiting]
 
 
-class Victim(msgspec.Struct, frozen=True):
+class ForecastVictim(msgspec.Struct, frozen=True):
     """A pod that is evicted in ``runs`` of the runs and is not when nothing is submitted; ``reason`` where the first
     session does it."""
 
@@ -109,7 +109,7 @@ class Submission(msgspec.Struct):
     session: int
     samples: int
     jobs: list[Forecast]
-    evicted: list[Victim]
+    evicted: list[ForecastVictim]
     delayed: list[Delay]
     notes: list[str]
 
@@ -275,7 +275,7 @@ class _Trials:
             if key in with_it.jobs and key not in self.runs:
                 self._moved.setdefault(key, []).append(_later(job.started, with_it.jobs[key].started))
 
-    def victims(self, plan: ev.Plan) -> list[Victim]:
+    def victims(self, plan: ev.Plan) -> list[ForecastVictim]:
         """Who is evicted for it, in most runs first."""
         reasons = {
             operation.key: operation.reason
@@ -285,7 +285,8 @@ class _Trials:
         }
         jobs = {unit.key: unit.group for unit in self.work.units}
         found = [
-            Victim(pod, self.name_of(jobs[pod]), runs, reasons.get(pod, "")) for pod, runs in self._victims.items()
+            ForecastVictim(pod, self.name_of(jobs[pod]), runs, reasons.get(pod, ""))
+            for pod, runs in self._victims.items()
         ]
         return sorted(found, key=lambda victim: (-victim.runs, victim.pod))
 

@@ -14,7 +14,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.trials import Effect, Found, Search, Tried
+from vcd.timetravel.why.trials import Effect, FoundChange, Search, Tried
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
@@ -143,7 +143,7 @@ def smallest_change(
     )
 
 
-def _notes(wait: Wait, search: Search, found: Found | None) -> list[str]:
+def _notes(wait: Wait, search: Search, found: FoundChange | None) -> list[str]:
     notes = []
     if ev.encode_plan(wait.plan) != wait.record.plan:
         notes.append("this version decides the session otherwise than it was decided then; vcd replay tells how")

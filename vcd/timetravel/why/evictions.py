@@ -23,9 +23,9 @@ from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, group_named, group_of
-from vcd.timetravel.why.orders import Difference, table
+from vcd.timetravel.why.orders import Precedence, table
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.victims import Ask, Offer, VictimWatcher
+from vcd.timetravel.why.victims import Offer, VictimQuestion, VictimWatcher
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
@@ -83,7 +83,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     place: int = 0
     let_go: tuple[str, ...] = ()
     chosen_before: str = ""
-    difference: Difference | None = None
+    difference: Precedence | None = None
     candidates: list[Candidate] = []
     result: str = ""
     dropped: str = ""
@@ -246,7 +246,7 @@ def _work_out(eviction: Eviction, watcher: VictimWatcher, made_for: dict[str, tu
     eviction.why += _details(eviction, ask)
 
 
-def _fill(eviction: Eviction, ask: Ask, session: Session) -> None:
+def _fill(eviction: Eviction, ask: VictimQuestion, session: Session) -> None:
     """What was asked, for whom, and how the queues stood then."""
     eviction.for_pod = "" if ask.asker is None else ask.asker.key
     eviction.for_queue = ask.job.queue.name
@@ -264,7 +264,7 @@ def _without_pods(amounts: dict[str, str]) -> dict[str, str]:
     return {name: amount for name, amount in amounts.items() if name != "pods"}
 
 
-def _candidates(eviction: Eviction, ask: Ask, made_for: dict[str, tuple[int, str]]) -> list[Candidate]:
+def _candidates(eviction: Eviction, ask: VictimQuestion, made_for: dict[str, tuple[int, str]]) -> list[Candidate]:
     """The others, those that may go first."""
     mine = ask.offers[eviction.pod]
     others = [offer for offer in ask.offers.values() if offer is not mine]
@@ -272,7 +272,7 @@ def _candidates(eviction: Eviction, ask: Ask, made_for: dict[str, tuple[int, str
     return [_candidate(offer, mine, ask, made_for) for offer in others]
 
 
-def _candidate(offer: Offer, mine: Offer, ask: Ask, made_for: dict[str, tuple[int, str]]) -> Candidate:
+def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[str, tuple[int, str]]) -> Candidate:
     found = Candidate(offer.key, offer.group, offer.queue, offer.priority, "not needed", offer.place, offer.plugin)
     before = ask.differences.get((mine.key, offer.key))
     first = f"{mine.key} goes first: {before}" if before else f"{mine.key} goes first"
@@ -294,7 +294,7 @@ def _candidate(offer: Offer, mine: Offer, ask: Ask, made_for: dict[str, tuple[in
     return found
 
 
-def _choose_next(eviction: Eviction, ask: Ask) -> None:
+def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
     """The next in order who could have gone and did not have to, else the next who was spared for what went first."""
     later = [offer for offer in ask.offers.values() if offer.rank > ask.offers[eviction.pod].rank]
     stayed = {one.pod for one in eviction.candidates if one.fate != "evicted"}
@@ -308,7 +308,7 @@ def _choose_next(eviction: Eviction, ask: Ask) -> None:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def _sentence(eviction: Eviction, task: Task, ask: Ask) -> str:
+def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
     """``evicted by reclaim of queue b (deserved cpu 40, had 12) because queue a held cpu 61 over 40; ...``"""
     theirs = eviction.for_queue
     if eviction.queue != theirs:
@@ -358,7 +358,7 @@ def _because(eviction: Eviction) -> str:
     return f"{joint} queue {eviction.queue} held {', '.join(held)}" if held else ""
 
 
-def _details(eviction: Eviction, ask: Ask) -> list[str]:
+def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
     who = eviction.for_pod or f"job {eviction.for_group}"
     wanted = f"{who} asked for {quantities_in_words(eviction.asked) or 'no resources'}"
     if eviction.lacked:

@@ -40,7 +40,7 @@ class Factor(msgspec.Struct, frozen=True):
     values: dict[str, str]
 
 
-class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+class Precedence(msgspec.Struct, frozen=True, omit_defaults=True):
     """What puts one before another, seen from the one: ``higher priority (10 against 5)``. ``plugin`` says so; empty
     where age or name decides, since no plugin tells the two apart."""
 
@@ -61,7 +61,7 @@ class OrderedQueue(msgspec.Struct, omit_defaults=True):
     created: str
     factors: list[Factor]
     passed_over: str = ""
-    before_next: Difference | None = None
+    before_next: Precedence | None = None
 
 
 class OrderedJob(msgspec.Struct, omit_defaults=True):
@@ -73,7 +73,7 @@ class OrderedJob(msgspec.Struct, omit_defaults=True):
     pending: int
     created: str
     factors: list[Factor]
-    before_next: Difference | None = None
+    before_next: Precedence | None = None
 
 
 class OrderExplanation(msgspec.Struct):
@@ -259,7 +259,7 @@ def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
     ]
 
 
-def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bool = False) -> Difference | None:
+def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bool = False) -> Precedence | None:
     """What the first plugin that tells two apart says of the one, which comes before the other; None where none does.
 
     ``last_first``: the larger key comes first, as with victims.
@@ -270,20 +270,20 @@ def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bo
         for (part, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
             if value != against:
                 words = part.last if last_first else part.first
-                return Difference(f"{words} ({part.shown(value)} against {part.shown(against)})", mine.plugin)
-        return Difference("last" if last_first else "first", mine.plugin)
+                return Precedence(f"{words} ({part.shown(value)} against {part.shown(against)})", mine.plugin)
+        return Precedence("last" if last_first else "first", mine.plugin)
     return None
 
 
-def by_age(created: int, other: int, *, last_first: bool = False) -> Difference:
+def by_age(created: int, other: int, *, last_first: bool = False) -> Precedence:
     """Age and then name decide; ``created`` in seconds since the epoch."""
     if created == other:
-        return Difference("comes later by name" if last_first else "comes first by name")
+        return Precedence("comes later by name" if last_first else "comes first by name")
     word = "created later" if last_first else "created earlier"
-    return Difference(f"{word} ({_creation(created)} against {_creation(other)})")
+    return Precedence(f"{word} ({_creation(created)} against {_creation(other)})")
 
 
-def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Difference:
+def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, indexed: bool) -> Precedence:
     """Why one victim goes before another for a task of ``queue`` (see ``Framework.in_victim_order``). ``indexed``: the
     names of all who were offered with them end in an index."""
     mine, theirs = one.job.queue, other.job.queue
@@ -299,13 +299,13 @@ def goes_before(session: Session, one: Task, other: Task, queue: Queue, *, index
     if found is not None:
         return found
     if indexed and (index := index_in_name(one.name)) != (against := index_in_name(other.name)):
-        return Difference(f"higher index in its name ({index} against {against})")
+        return Precedence(f"higher index in its name ({index} against {against})")
     return by_age(one.created, other.created, last_first=True)
 
 
 def _differing(
     session: Session, point: str, one: tuple[Any, ...], other: tuple[Any, ...], *, last_first: bool = False
-) -> Difference | None:
+) -> Precedence | None:
     return difference(sayings(session, point, *one), sayings(session, point, *other), last_first=last_first)
 
 
@@ -432,7 +432,7 @@ def _job_lines(queue: str, jobs: list[OrderedJob]) -> Iterator[str]:
     yield from _first_before_second("job", [(one.key, one.before_next) for one in jobs])
 
 
-def _first_before_second(noun: str, ordered: list[tuple[str, Difference | None]]) -> Iterator[str]:
+def _first_before_second(noun: str, ordered: list[tuple[str, Precedence | None]]) -> Iterator[str]:
     if len(ordered) > 1:
         (first, why), (second, _) = ordered[:2]
         yield f"{noun} {first} comes before {second}: {why}"

@@ -38,7 +38,7 @@ class Rated(msgspec.Struct, frozen=True):
     scores: dict[str, float]
 
 
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a session put a pod, at the moment when it did.
 
     ``passed`` of ``nodes`` took the pod; ``best`` rates the best of them in order, and the chosen one last where it
@@ -62,7 +62,7 @@ def choices(
     record: ev.SessionDecided,
     pods: Collection[str],
     beside: Mapping[str, str] | None = None,
-) -> dict[str, Choice]:
+) -> dict[str, Placement]:
     """The choices that a session made for some pods, by key; what it took back or never placed is not there.
 
     ``beside`` names, by pod, a node that shall be rated in any case.
@@ -90,7 +90,7 @@ class _Watcher(Plugin):
         self._pods = pods
         self._beside = beside
         self._seen: dict[str, _Rating] = {}
-        self.made: dict[str, Choice] = {}
+        self.made: dict[str, Placement] = {}
 
     def open(self, session: Session) -> None:
         """Keep the session."""
@@ -108,7 +108,7 @@ class _Watcher(Plugin):
             node = self._session.nodes.facts.names[row]
             beside = self._beside.get(task.key, "")
             self.made[task.key] = (
-                Choice(task.key, node, nominated=True) if rating is None else rating.choice(row, beside)
+                Placement(task.key, node, nominated=True) if rating is None else rating.choice(row, beside)
             )
 
     def on_deallocate(self, task: Task, row: int) -> None:
@@ -135,13 +135,13 @@ class _Rating:
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
         self._refused = evaluator_of(session).table(task).reasons()
 
-    def choice(self, chosen: int, beside: str = "") -> Choice:
+    def choice(self, chosen: int, beside: str = "") -> Placement:
         """The choice of a row; ``beside`` is the name of another node to rate."""
         shown = self._order[:SHOWN_NODES]
         if chosen not in shown:
             shown.append(chosen)
         other = next((row for row in self._order if self._names[row] == beside), None)
-        return Choice(
+        return Placement(
             self._pod,
             self._names[chosen],
             len(self._names),

@@ -11,7 +11,7 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, reason_in_words, span_in_words
 from vcd.state.records import GROUP_ANNOTATION, Settings
-from vcd.timetravel.why.placement import Choice, Rated
+from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import pods_in_words
 
@@ -167,7 +167,7 @@ def reasons(episode: Episode, story: Story) -> list[str]:
     return list(dict.fromkeys(_why(choice, episode, story) for choice in episode.choices))
 
 
-def _why(choice: Choice, episode: Episode, story: Story) -> str:
+def _why(choice: Placement, episode: Episode, story: Story) -> str:
     name = choice.pod.partition("/")[2]
     who = "it" if story.only is not None or len(episode.places) == 1 else name
     if choice.node != episode.places[choice.pod]:
@@ -181,7 +181,7 @@ def _why(choice: Choice, episode: Episode, story: Story) -> str:
     return f"{took}: {_compared(choice)}"
 
 
-def _compared(choice: Choice) -> str:
+def _compared(choice: Placement) -> str:
     """The chosen node against the best of the others."""
     chosen = next(one for one in choice.best if one.node == choice.node)
     other = next(one for one in choice.best if one is not chosen)

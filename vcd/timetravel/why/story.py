@@ -15,7 +15,7 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GROUP_ANNOTATION
-from vcd.timetravel.why.placement import Choice
+from vcd.timetravel.why.placement import Placement
 
 What = Literal[
     "created",
@@ -61,7 +61,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     places: dict[str, str] = {}
     waiting: tuple[ev.Waiting, ...] = ()
     waiting_first: tuple[ev.Waiting, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Placement, ...] = ()
     text: str = ""
     why: list[str] = []
 

@@ -59,7 +59,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundChange:
     """A change that lets the job in."""
 
     change: Change
@@ -164,7 +164,7 @@ class Search:
         self._session = wait.session
         self._snapshot = wait.session.snapshot
 
-    def run(self, kinds: Iterable[What]) -> Found | None:
+    def run(self, kinds: Iterable[What]) -> FoundChange | None:
         """The first of the kinds of change that works, with its smallest amount."""
         job = self._wait.job
         if job is None:
@@ -177,7 +177,7 @@ class Search:
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 
-    def _quotas(self, job: Job) -> Found | None:
+    def _quotas(self, job: Job) -> FoundChange | None:
         for queue, dials in quota_dials(self._session, job):
             since, found = self.trials.decisions, None
             for dial in dials:
@@ -192,7 +192,7 @@ class Search:
 
     # --- rooms --------------------------------------------------------------------------------------------------------
 
-    def _rooms(self, job: Job) -> Found | None:
+    def _rooms(self, job: Job) -> FoundChange | None:
         """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
         task = task_without_node(job, self._wait) or pending_task(job)
         if task is None:
@@ -208,17 +208,17 @@ class Search:
         self._note("room", f"room of {counted(len(rows), 'node')}", since)
         return best
 
-    def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> Found | None:
+    def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:
         """The dial where it needs less of the one resource than another one did."""
         ((name, count),) = counts.items()
         if count < 2 or dial.steps.get(name, 0) < count - 1 or not self.trials.lets_in(dial.at({name: count - 1})):
             return None
         fewest = self._fewest(lambda steps: dial.at({name: steps}), 0, count - 1)
-        return Found(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
+        return FoundChange(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
 
     # --- priorities ---------------------------------------------------------------------------------------------------
 
-    def _priorities(self, job: Job) -> Found | None:
+    def _priorities(self, job: Job) -> FoundChange | None:
         """The lowest priority that works, and the lowest class there is that gives one."""
         since, values = self.trials.decisions, _priorities_above(self._session, job)
         found = None
@@ -230,7 +230,7 @@ class Search:
             at = self._fewest(turned, -1, len(values) - 1)
             before, after = {"": str(job.priority)}, {"": str(values[at])}
             change = Change("priority", job.key, "priority", before, after, self._class_from(job, values[at]))
-            found = Found(change, turned(at))
+            found = FoundChange(change, turned(at))
         self._note("priority", f"priorities up to {values[-1]}" if values else "no higher priority", since)
         return found
 
@@ -246,7 +246,7 @@ class Search:
 
     # --- running jobs -------------------------------------------------------------------------------------------------
 
-    def _jobs_gone(self, job: Job) -> Found | None:
+    def _jobs_gone(self, job: Job) -> FoundChange | None:
         """One job after the other: the lowest priority first, then the fewest pods, then the youngest."""
         since = self.trials.decisions
         running = [one for one in self._session.all_jobs() if one is not job and _had_room(self._session, one)]
@@ -257,7 +257,9 @@ class Search:
                 gone = one.key
                 break
         self._note("job", f"{counted(len(running), 'running job')} gone", since)
-        return None if gone is None else Found(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
+        return (
+            None if gone is None else FoundChange(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
+        )
 
     def _first_gone(self, keys: list[str]) -> str | None:
         """The first of some jobs whose going lets the job in. Where it does not help that all of them go, none is
@@ -271,7 +273,7 @@ class Search:
 
     # --- amounts ------------------------------------------------------------------------------------------------------
 
-    def _smallest(self, dial: Dial) -> Found | None:
+    def _smallest(self, dial: Dial) -> FoundChange | None:
         """The smallest turn of a dial that works: of one resource, where that is enough, else of as few as need be.
 
         As much as the job needs itself is tried first: more may let others in, who take the room. Where neither that
@@ -282,7 +284,7 @@ class Search:
                 return self._less(dial, most)
         return None
 
-    def _less(self, dial: Dial, most: Mapping[str, int]) -> Found:
+    def _less(self, dial: Dial, most: Mapping[str, int]) -> FoundChange:
         """The smallest turn of a dial, of ``most`` known to work at most."""
         counts = dict(most)
         alone = (name for name in most if self.trials.lets_in(dial.at({name: most[name]})))
@@ -293,7 +295,7 @@ class Search:
             low = 0 if len(counts) == 1 else -1  # with the others turned, this one may not be needed at all
             counts[name] = self._fewest(partial(_turned, dial, dict(counts), name), low, counts[name])
         counts = {name: count for name, count in counts.items() if count}
-        return Found(dial.change(counts), dial.at(counts), dial, counts)
+        return FoundChange(dial.change(counts), dial.at(counts), dial, counts)
 
     def _fewest(self, at: Callable[[int], Snapshot], low: int, high: int) -> int:
         """The fewest steps that work, where ``high`` are known to and ``low`` are known not to."""

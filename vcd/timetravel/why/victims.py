@@ -19,7 +19,7 @@ from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.figures import QueueFigures, queue_figures
-from vcd.timetravel.why.orders import Difference, goes_before
+from vcd.timetravel.why.orders import Precedence, goes_before
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Ask:
+class VictimQuestion:
     """A question about victims for ``asker`` of ``job`` (no asker: for the whole gang), as things were when it was put.
 
     ``offers`` by key in the order in which they would go; ``figures`` of all queues; what was ``asked`` for and what
@@ -108,7 +108,7 @@ class Ask:
     asked: dict[str, str]
     lacked: dict[str, str]
     no_room: str = ""
-    differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
+    differences: dict[tuple[str, str], Precedence] = field(default_factory=dict)
 
 
 class VictimWatcher(Plugin):
@@ -124,11 +124,11 @@ class VictimWatcher(Plugin):
     def __init__(self, pods: Collection[str]) -> None:
         super().__init__(parse_arguments((), {}))
         self._pods = frozenset(pods)
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, VictimQuestion] = {}
         self._gang: tuple[Any, dict[str, Offer]] = (None, {})
         self._figures: tuple[int, dict[str, QueueFigures]] = (-1, {})
         self._immune: frozenset[int] | None = None
-        self.made: dict[str, tuple[Task, Ask | None]] = {}
+        self.made: dict[str, tuple[Task, VictimQuestion | None]] = {}
         self.wanted_by: dict[str, list[str]] = {}
 
     def open(self, session: Session) -> None:
@@ -157,7 +157,7 @@ class VictimWatcher(Plugin):
         watched = [task for task in tasks if task.key in self._pods]
         if watched:
             asked = self.session.amounts(context.wanted.tolist())
-            ask = Ask(context.job, None, offers, verdict.let_go, self._figures_now(), asked, {})
+            ask = VictimQuestion(context.job, None, offers, verdict.let_go, self._figures_now(), asked, {})
             self._asks.update((task.key, ask) for task in watched)
 
     def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
@@ -192,7 +192,7 @@ class VictimWatcher(Plugin):
             offers[task.key].helps = not short.any() or bool((task.request[short] > 0).any())
             offers[task.key].alone = task.key in verdict.spared and task.key in verdict.alone
         refusal = framework_of(session).allocatable(asker.job.queue, asker)
-        ask = Ask(
+        ask = VictimQuestion(
             asker.job,
             asker,
             offers,
@@ -211,7 +211,7 @@ class VictimWatcher(Plugin):
             self._figures = (self.session.changes, queue_figures(self.session))
         return self._figures[1]
 
-    def _compare(self, ask: Ask, watched: list[Task], tasks: list[Task]) -> None:
+    def _compare(self, ask: VictimQuestion, watched: list[Task], tasks: list[Task]) -> None:
         """Note why each watched pod goes before or after each of the others: at once, since keys move."""
         indexed = all(index_in_name(task.name) is not None for task in tasks)
         rank = {task.row: number for number, task in enumerate(tasks)}

@@ -1,0 +1,30 @@
+"""A class's name means one thing in the whole house."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+VCD = Path(__file__).resolve().parents[2] / "vcd"
+SHARED = {
+    "Account": 2,  # of a queue's amounts; of a queue's cards
+    "Ask": 2,  # for one card resource; for all that a pod needs
+    "Held": 2,  # of a card; of terms and ports by domain
+    "NodeAffinity": 2,  # Kubernetes' field; the predicate of that name
+    "Plan": 2,  # what a session decided; the shares of cards that a pod gets
+    "Problem": 2,  # of an object, told by a plugin; of a configuration
+    "Question": 2,  # to the index of pods; to the world outside
+    "Queue": 2,  # Volcano's object; what a session sees of it
+    "Recorder": 2,  # of Kubernetes' Events; of answers from outside
+    "Statement": 2,  # as it is logged; as it is made
+    "TopologyError": 2,  # of a Numatopology; of a job's annotations
+    "Waiting": 2,  # why a group waits; the pods that wait for cards
+}
+"""Public names that several modules give to classes of theirs, and how many do."""
+
+
+def test_no_other_public_name_is_given_to_two_classes() -> None:
+    trees = [ast.parse(file.read_text()) for file in sorted(VCD.rglob("*.py"))]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name: count for name, count in names.items() if count > 1 and not name.startswith("_")} == SHARED
