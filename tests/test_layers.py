@@ -44,12 +44,19 @@ def lint_imports(tree: Path) -> tuple[int, str]:
 
 
 PLUGINS = "vcd.scheduling.plugins"
+ROOMS = ("session", "search", "framework", "eviction", "actions")
+"""The rooms of scheduling, the lowest first; plugins stand beside the actions."""
 PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other", "_shared/__init__", "_shared/common")
 
 
-def write_tree(tree: Path, imports: dict[str, list[str]], plugins: dict[str, list[str]] | None = None) -> None:
-    """Write a vcd of empty parts under this project's contracts; `imports` gives each part's module the modules, and
-    `plugins` each file of scheduling/plugins."""
+def write_tree(
+    tree: Path,
+    imports: dict[str, list[str]],
+    plugins: dict[str, list[str]] | None = None,
+    rooms: dict[str, list[str]] | None = None,
+) -> None:
+    """Write a vcd of empty parts under this project's contracts; `imports` gives each part's module the modules,
+    `plugins` each file of scheduling/plugins, and `rooms` the module of each room of scheduling."""
     package = tree / "vcd"
     package.mkdir()
     (tree / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -63,6 +70,12 @@ def write_tree(tree: Path, imports: dict[str, list[str]], plugins: dict[str, lis
         path = package / "scheduling" / "plugins" / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"import {PLUGINS}.{imported}\n" for imported in (plugins or {}).get(name, [])))
+    for room in ROOMS:
+        (package / "scheduling" / room).mkdir()
+        (package / "scheduling" / room / "__init__.py").touch()
+        (package / "scheduling" / room / "other.py").write_text(f"import vcd.scheduling.{room}.module\n")
+        lines = [f"import vcd.scheduling.{name}\n" for name in (rooms or {}).get(room, [])]
+        (package / "scheduling" / room / "module.py").write_text("".join(lines))
     for name in EMBEDDED_MAY_TAKE:
         (tree / name.replace(".", "/")).with_suffix(".py").touch()
 
@@ -155,3 +168,36 @@ def test_nobody_imports_a_plugin_or_its_parts_by_name(tmp_path: Path, importer: 
     assert re.search(r"^no plugin is imported by name.* BROKEN", report, re.MULTILINE)
     assert f"vcd.{importer}.module -> {PLUGINS}.one" in report
     assert f"vcd.{importer}.module -> {PLUGINS}.two.part" in report
+
+
+def test_a_room_of_scheduling_may_import_those_below(tmp_path: Path) -> None:
+    below = {room: [f"{lower}.module" for lower in ROOMS[:position]] for position, room in enumerate(ROOMS)}
+    write_tree(tmp_path, {}, {"one": ["_shared.common"]}, below)
+    code, report = lint_imports(tmp_path)
+    assert code == 0, report
+
+
+@pytest.mark.parametrize(
+    ("room", "imported"),
+    [
+        *((lower, f"{ROOMS[position + 1]}.module") for position, lower in enumerate(ROOMS[:-1])),
+        ("actions", "plugins.one"),
+        ("session", "module"),
+    ],
+)
+def test_a_room_of_scheduling_may_import_nothing_above(tmp_path: Path, room: str, imported: str) -> None:
+    write_tree(tmp_path, {}, rooms={room: [imported]})
+    (tmp_path / "vcd" / "scheduling" / "module.py").rename(tmp_path / "vcd" / "scheduling" / "decide.py")
+    path = tmp_path / "vcd" / "scheduling" / room / "module.py"
+    path.write_text(path.read_text().replace("vcd.scheduling.module", "vcd.scheduling.decide"))
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert re.search(r"^the rooms of scheduling.* BROKEN", report, re.MULTILINE), report
+
+
+@pytest.mark.parametrize("room", ROOMS[1:])
+def test_a_circle_within_a_room_breaks_a_contract(tmp_path: Path, room: str) -> None:
+    write_tree(tmp_path, {}, rooms={room: [f"{room}.other"]})
+    code, report = lint_imports(tmp_path)
+    assert code == 1
+    assert re.search(r"^no circle within a room of scheduling.* BROKEN", report, re.MULTILINE), report

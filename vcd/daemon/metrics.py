@@ -28,9 +28,8 @@ from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided
 from vcd.model.quantity import per_unit
 from vcd.model.requests import names_in_order
-from vcd.model.status import Phase, TaskStatus, phase_of
+from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
-from vcd.scheduling.closing import UNSCHEDULABLE
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.session.gauges import Gauge, resource_gauges

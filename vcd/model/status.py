@@ -53,3 +53,8 @@ _PHASES = {phase.text: phase for phase in Phase}
 def phase_of(text: str) -> Phase:
     """The phase that a group's status names; empty or unheard of is Pending."""
     return _PHASES.get(text, Phase.PENDING)
+
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+"""The types of a PodGroup's conditions that tell whether its gang has room."""

@@ -10,13 +10,10 @@ from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
-from vcd.model.status import Phase, TaskStatus
+from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling.session.session import ROOT_QUEUE, Condition, Session
 from vcd.scheduling.session.views import Job
 from vcd.state.sums import Ints, bounded, sums_by
-
-UNSCHEDULABLE = "Unschedulable"
-SCHEDULED = "Scheduled"
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.closing import SCHEDULED, UNSCHEDULABLE
+from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
