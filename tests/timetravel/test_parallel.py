@@ -59,3 +59,14 @@ except KeyboardInterrupt:
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, start_new_session=True
     )
     assert (done.stdout, done.stderr) == ("interrupted []\n", "")
+
+
+def test_ctrl_c_is_kept_from_the_processes_that_a_program_begins_first() -> None:
+    """Beginning the first one begins multiprocessing's resource tracker, which lets the signal through again."""
+    script = """
+from tests.timetravel.works import deaf
+from vcd.timetravel.parallel import in_order
+print(list(in_order(deaf, (), [(1, 1), (2, 2)], 2, ValueError)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[1, 1]\n", "")

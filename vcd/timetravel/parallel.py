@@ -8,6 +8,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, TypeVar, cast
@@ -136,6 +137,7 @@ def _processes(
     """Processes that wait for parts. Ctrl-C is for this one alone: it ends them."""
     context = multiprocessing.get_context("spawn")
     running: dict[Connection, SpawnProcess] = {}
+    resource_tracker.ensure_running()  # else the first process begins it, and it lets SIGINT through when it has begun
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes begin with this one's mask
     try:
         try:
