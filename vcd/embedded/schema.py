@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
@@ -143,15 +143,24 @@ def model(name: str) -> Schema:
         return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
     cls = getattr(_models(), name)
     node = Schema(OBJECT, name=name, atomic=name in _ATOMIC)
-    required = []
     for attribute, declared in cls.openapi_types.items():
         json_name = cls.attribute_map[attribute]
-        accessor = getattr(cls, attribute)
-        node.properties[json_name] = _member(f"{name}.{json_name}", declared, _text(accessor.__doc__))
-        if any("must not be `None`" in part for part in accessor.fset.__code__.co_consts if isinstance(part, str)):
-            required.append(json_name)
-    node.required = tuple(required)
+        node.properties[json_name] = _member(f"{name}.{json_name}", declared, _text(getattr(cls, attribute).__doc__))
+    node.required = tuple([cls.attribute_map[attribute] for attribute in _required(cls)])
     return node
+
+
+def _required(cls: Any) -> Iterator[str]:
+    """The members that a model refuses to be without, where it checks what it is given."""
+    settings = importlib.import_module("kubernetes_asyncio.client").Configuration()
+    settings.client_side_validation = False
+    empty = cls(local_vars_configuration=settings)
+    settings.client_side_validation = True
+    for attribute in cls.openapi_types:
+        try:
+            setattr(empty, attribute, None)
+        except ValueError:
+            yield attribute
 
 
 def _member(where: str, declared: str, description: str) -> Schema:
