@@ -52,12 +52,10 @@ def write(path: Path, text: str) -> None:
 @pytest.fixture(name="pod")
 def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A service account as it is mounted into a pod; the token's file."""
-    module = connection._config_module("incluster_config")
     token, certificate = tmp_path / "token", tmp_path / "ca.crt"
     token.write_text("first\n")
     certificate.write_text(_CERTIFICATE)
-    monkeypatch.setattr(module, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(module, "SERVICE_CERT_FILENAME", str(certificate))
+    monkeypatch.setattr(connection, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     return token
@@ -191,15 +189,34 @@ async def test_a_missing_kubeconfig_is_a_clear_error(tmp_path: Path) -> None:
         await connect(str(tmp_path / "absent"))
 
 
-def test_the_generated_client_is_never_imported(tmp_path: Path) -> None:
-    path = kubeconfig(tmp_path / "k", {"token": "abc"})
+@pytest.mark.parametrize(("token", "port", "message"), [("", "1", "empty token"), ("t", "", "no KUBERNETES")])
+async def test_a_broken_service_account_is_a_clear_error(
+    pod: Path, monkeypatch: pytest.MonkeyPatch, token: str, port: str, message: str
+) -> None:
+    write(pod, token)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    with pytest.raises(ConfigurationError, match=message):
+        await connect()
+
+
+async def test_a_service_account_without_a_token_is_a_clear_error(
+    pod: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SERVICE_ACCOUNT", tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match=r"service account: .*No such file"):
+        await connect()
+
+
+def test_in_a_pod_the_generated_client_is_not_imported(pod: Path) -> None:
+    """It would hold tens of megabytes that nobody uses for as long as the scheduler runs."""
     program = (
-        "import asyncio, sys; from vcd.kube.connection import connect;"
-        f"print(asyncio.run(connect({path!r})).credentials.headers['Authorization']);"
-        "print(any('.client' in m for m in sys.modules if m.startswith('kubernetes_asyncio')))"
+        "import asyncio, pathlib, sys; from vcd.kube import connection;"
+        f"connection.SERVICE_ACCOUNT = pathlib.Path({str(pod.parent)!r});"
+        "print(asyncio.run(connection.connect()).credentials.headers['Authorization']);"
+        "print('kubernetes_asyncio' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["Bearer abc", "False"]
+    assert done.stdout.split("\n")[:2] == ["Bearer first", "False"]
 
 
 _CERTIFICATE = """\

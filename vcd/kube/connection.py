@@ -1,21 +1,15 @@
 """Where the API server is and how to prove who we are: kubeconfig, service account, exec plugins, ``--master``.
 
-kubernetes-asyncio reads all of these. Importing that package whole loads some 900 generated models (38 MB, 0.3 s)
-which nothing here uses, so only its ``config`` modules are imported, and only when a configuration has to be read.
+kubernetes-asyncio reads kubeconfigs. It brings 33 MiB of generated models along, so it is imported only for these: in
+a pod, where the scheduler runs for long, the service account's files are all there is to read.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import importlib
-import importlib.util
 import os
 import ssl
-import sys
-import types
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +22,8 @@ log = structlog.get_logger(__name__)
 REFRESH_PERIOD = 60.0
 """Seconds after which tokens are read again, as client-go does."""
 
-_PACKAGE = "kubernetes_asyncio"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where Kubernetes mounts a pod's token and the certificate of the API server."""
 
 
 class ConfigurationError(ValueError):
@@ -133,7 +128,7 @@ async def connect(
 def _choose(kubeconfig: str | None, master: str | None, environ: Mapping[str, str]) -> Loader | None:
     if not kubeconfig and not master:
         if environ.get("KUBERNETES_SERVICE_HOST"):
-            return _InCluster().load
+            return _in_cluster(environ)
         kubeconfig = environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
         if not any(path.exists() for path in _files(kubeconfig)):
             raise ConfigurationError(
@@ -179,7 +174,8 @@ class _Kubeconfig:
 
     async def load(self, refused: bool) -> _Settings:
         """The settings of the current context. An exec plugin is run again only when its token expires."""
-        config = _config_module("kube_config")
+        from kubernetes_asyncio.config import load_kube_config
+
         try:
             if self._loader is not None and not refused and "exec" in (self._loader._user or {}):
                 if hasattr(self._loader, "exec_plugin_expiry"):
@@ -188,7 +184,7 @@ class _Kubeconfig:
                 return self._settings
             settings = _Settings()
             # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
-            self._loader = await config.load_kube_config(
+            self._loader = await load_kube_config(
                 config_file=self._path, client_configuration=settings, persist_config=_writable(self._path)
             )
         except Exception as error:
@@ -197,44 +193,19 @@ class _Kubeconfig:
         return settings
 
 
-class _InCluster:
+def _in_cluster(environ: Mapping[str, str]) -> Loader:
     """The service account that Kubernetes mounts into a pod."""
 
-    async def load(self, refused: bool) -> _Settings:
+    async def load(refused: bool) -> _Settings:
         """The settings as they are now; the kubelet rewrites the token's file before it expires."""
-        config = _config_module("incluster_config")
-        settings = _Settings()
+        host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT")
         try:
-            config.load_incluster_config(client_configuration=settings)
-        except Exception as error:
+            token = (SERVICE_ACCOUNT / "token").read_text().strip()
+        except (OSError, ValueError) as error:
             raise ConfigurationError(f"service account: {error}") from error
-        return settings
+        if not token or not port:
+            raise ConfigurationError(f"service account: {'no KUBERNETES_SERVICE_PORT' if token else 'an empty token'}")
+        url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return _Settings(url, str(SERVICE_ACCOUNT / "ca.crt"), api_key={"BearerToken": f"Bearer {token}"})
 
-
-@functools.cache
-def _config_module(name: str) -> Any:
-    """``kubernetes_asyncio.config.<name>``, without the generated client that the package imports first."""
-    if f"{_PACKAGE}.client" in sys.modules:
-        return importlib.import_module(f"{_PACKAGE}.config.{name}")
-    with _shells():
-        return importlib.import_module(f"{_PACKAGE}.config.{name}")
-
-
-@contextlib.contextmanager
-def _shells() -> Iterator[None]:
-    """Empty stand-ins for the package and its client while a config module is imported; none stays behind."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigurationError(f"{_PACKAGE} is not installed")
-    root = spec.submodule_search_locations[0]
-    for part in ("", ".client", ".config"):
-        shell = types.ModuleType(_PACKAGE + part)
-        shell.__path__ = [str(Path(root, part.lstrip(".")))]
-        # the two names that config modules import from the client; the loaders are always given our own settings
-        vars(shell).update(ApiClient=object, Configuration=_Settings)
-        sys.modules[_PACKAGE + part] = shell
-    try:
-        yield
-    finally:
-        for module in [module for module in sys.modules if module.partition(".")[0] == _PACKAGE]:
-            del sys.modules[module]
+    return load
