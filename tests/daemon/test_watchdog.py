@@ -1,14 +1,12 @@
-"""Plugins that take too long: interrupted where they are, left out, recorded; and nobody else is hit."""
+"""Plugins that take too long: noticed when they come back, or by the loop where they do not; left out, and recorded."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
+import math
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -18,15 +16,16 @@ from tests.daemon.fakes import FakeLog
 from tests.daemon.test_cycle import puts
 from tests.daemon.test_metrics import value
 from tests.dsl import NOW_NS, gang, node, session_of
-from tests.kube.scripted import FakeClock
+from tests.kube.scripted import FakeClock, until
 from vcd.api import read_policy
-from vcd.daemon import watchdog as module
 from vcd.daemon.cycle import Cycle
 from vcd.daemon.faults import CHANGE, REPEAT, FaultNews
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import OptionError, parse_options
-from vcd.daemon.watchdog import ACTION_ALLOWANCE, LONGEST_PAUSE, PAUSES, STUCK, Watchdog
+from vcd.daemon.service import restore
+from vcd.daemon.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PAUSES, Watchdog
+from vcd.eventlog.log import EventLog
 from vcd.eventlog.plain import event_line
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
@@ -46,26 +45,9 @@ from vcd.timetravel.why.placement import choices
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
 WITH = CONF + "  - name: slow\n"
-LIMIT = 0.4
+LIMIT = 5.0
+LATE = LIMIT + 0.1
 POLICY = read_policy(CONF)
-
-
-# --- with a clock that a test turns -----------------------------------------------------------------------------------
-
-
-class Asked:
-    """What would be raised in the deciding thread, and was taken back."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.raised: list[int] = []
-        self.taken_back: list[int] = []
-        monkeypatch.setattr(module, "_interrupt", self.raised.append)
-        monkeypatch.setattr(module, "_take_back", self.taken_back.append)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    return Asked(monkeypatch)
 
 
 @pytest.fixture
@@ -73,359 +55,262 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+# --- sessions as its gates see them -----------------------------------------------------------------------------------
+
+
+class Kennel:
+    """A watchdog on a fake log, whose sessions a test goes through."""
+
+    def __init__(self, clock: FakeClock, limit: float = LIMIT) -> None:
+        self.clock = clock
+        self.log = FakeLog()
+        self.keeper = Keeper(self.log.as_log(), ClusterState())
+        self.dog = Watchdog(self.keeper, limit, clock.monotonic, clock.wall)
+
+    async def session(self, deciding: Callable[[Watchdog], None]) -> tuple[tuple[str, ...], str]:
+        """Go through a session: who is left out of it from the beginning, and who was late in it."""
+        left_out = self.dog.begin(self.clock.wall())
+
+        async def decide() -> str:
+            try:
+                deciding(self.dog)
+            except Interrupted:
+                return self.dog.verdict()
+            return ""
+
+        return left_out, await self.dog.attend(decide())
+
+    async def late(self, name: str = "slow", point: str = "job_order") -> str:
+        """A session in which one takes too long."""
+        seconds = LATE * (ACTION_ALLOWANCE if name.startswith("action ") else 1)
+        return (await self.session(lambda dog: self.ask(name, point, seconds)))[1]
+
+    def ask(self, name: str, point: str, *seconds: float) -> None:
+        for each in seconds:
+            Gate(name, self.dog).ask(point, None, (), self.clock.advance, each)
+
+    @property
+    def told(self) -> list[ev.PluginLate]:
+        return [event for event in self.log.appended if isinstance(event, ev.PluginLate)]
+
+
 @pytest.fixture
-def dog(clock: FakeClock) -> Watchdog:
-    made = Watchdog(5.0, clock.monotonic)
-    made.begin(POLICY)
-    return made
+def kennel(clock: FakeClock) -> Kennel:
+    return Kennel(clock)
 
 
-def overdue(dog: Watchdog, clock: FakeClock, name: str = "slow", point: str = "job_order") -> str:
-    """A session in which one plugin takes too long; the verdict."""
-    dog.begin(POLICY)
-    dog.enter(name, point)
-    clock.advance(5.1 * (ACTION_ALLOWANCE if name.startswith("action ") else 1))
-    dog.check()
-    with pytest.raises(Interrupted):
-        dog.leave(0)
-    verdict = dog.verdict()
-    dog.end()
-    return verdict
+async def test_who_keeps_to_the_limit_goes_on(kennel: Kennel) -> None:
+    assert await kennel.session(lambda dog: kennel.ask("slow", "open", LIMIT)) == ((), "")
+    assert kennel.told == []
 
 
-def test_nobody_is_interrupted_within_the_limit(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.0)
-    dog.check()
-    dog.leave(0)
-    assert asked.raised == []
+async def test_who_comes_back_late_ends_the_session_at_its_gate(kennel: Kennel) -> None:
+    after: list[int] = []
+
+    def deciding(dog: Watchdog) -> None:
+        kennel.ask("slow", "open", LATE)
+        after.append(1)
+
+    assert await kennel.session(deciding) == ((), "slow: took more than 5 s in one session, at open")
+    assert after == []
 
 
-def test_who_is_over_the_limit_is_interrupted_in_its_thread(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    assert asked.raised == [threading.get_ident()]
+async def test_the_times_of_a_session_add_up(kennel: Kennel) -> None:
+    _, late = await kennel.session(lambda dog: kennel.ask("slow", "job_order", 2.0, 2.0, 1.1))
+    assert late
 
 
-def test_who_was_interrupted_has_its_time_anew(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    """It may stay in the session, which is decided again, though it does nothing in it any more."""
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    with pytest.raises(Interrupted):
-        dog.leave(0)
-    dog.verdict()
-    dog.enter("slow", "open")
-    clock.advance(1.0)
-    dog.check()
-    dog.leave(0)
-    assert len(asked.raised) == 1
+async def test_the_time_between_its_points_is_not_its_own(kennel: Kennel) -> None:
+    def deciding(dog: Watchdog) -> None:
+        for _ in range(4):
+            kennel.ask("slow", "job_order", 1.0)
+            kennel.clock.advance(100.0)
+
+    assert await kennel.session(deciding) == ((), "")
 
 
-def test_the_times_of_a_session_add_up(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    for _ in range(2):
-        dog.enter("slow", "job_order")
-        clock.advance(2.0)
-        dog.leave(0)
-    dog.enter("slow", "job_order")
-    clock.advance(1.1)
-    dog.check()
-    assert len(asked.raised) == 1
-
-
-def test_the_time_between_its_points_is_not_its_own(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    for _ in range(4):
-        dog.enter("slow", "job_order")
-        clock.advance(1.0)
-        dog.leave(0)
-        clock.advance(100.0)
-        dog.check()
-    assert asked.raised == []
-
-
-def test_each_session_begins_anew(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
+async def test_each_session_begins_anew(kennel: Kennel) -> None:
     for _ in range(3):
-        dog.begin(POLICY)
-        dog.enter("slow", "open")
-        clock.advance(4.0)
-        dog.check()
-        dog.leave(0)
-        dog.end()
-    assert asked.raised == []
+        assert await kennel.session(lambda dog: kennel.ask("slow", "open", 4.0)) == ((), "")
 
 
-def test_the_time_in_another_plugin_is_that_plugins(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
+@pytest.mark.parametrize(("again", "late"), [(LIMIT, ""), (LATE, "asks")])
+async def test_the_time_in_another_plugin_is_that_plugins(kennel: Kennel, again: float, late: str) -> None:
     """One that asks the session asks other plugins, which are to blame for their own time."""
-    dog.enter("asks", "open")
-    clock.advance(3.0)
-    dog.enter("slow", "job_order")
-    clock.advance(4.0)
-    dog.leave(1)
-    clock.advance(1.9)
-    dog.check()
-    assert asked.raised == []
-    dog.enter("slow", "job_order")
-    clock.advance(1.1)
-    dog.check()
-    with pytest.raises(Interrupted):
-        dog.leave(0)
-    assert dog.verdict().startswith("slow: ")
+
+    def asks() -> None:
+        kennel.ask("slow", "job_order", 4.9)
+        kennel.clock.advance(again)
+
+    _, fault = await kennel.session(lambda dog: Gate("asks", dog).ask("open", None, (), asks))
+    assert fault.partition(":")[0] == late
 
 
-def test_who_comes_back_before_the_exception_takes_it_back(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    with pytest.raises(Interrupted):
-        dog.leave(0)
-    assert asked.taken_back == asked.raised
-
-
-def test_who_goes_on_into_another_plugin_is_stopped_there(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    with pytest.raises(Interrupted):
-        dog.enter("other", "job_order")
-    with pytest.raises(Interrupted):  # it may have caught that
-        dog.leave(0)
-    assert dog.verdict().startswith("slow: ")
-
-
-def test_who_catches_the_exception_is_interrupted_again(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    for _ in range(3):
-        dog.check()
-        dog.check()
-        clock.advance(1.0)
-    assert len(asked.raised) == 3
-
-
-def test_nobody_is_interrupted_once_it_has_come_back(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    """It comes out of the session then, and what came in the midst of that would end the program."""
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    for _ in range(2):
+async def test_who_catches_what_came_from_a_plugin_within_it_is_stopped_at_its_own_gate(kennel: Kennel) -> None:
+    def asks() -> None:
         with pytest.raises(Interrupted):
-            dog.leave(0)
-    clock.advance(100.0)
-    dog.check()
-    assert len(asked.raised) == 1
+            kennel.ask("slow", "job_order", LATE)
+        with pytest.raises(Interrupted):  # nor does it get any further
+            kennel.ask("quick", "job_order", 0.0)
+
+    _, late = await kennel.session(lambda dog: Gate("asks", dog).ask("open", None, (), asks))
+    assert late.startswith("slow: ")
 
 
-def test_who_catches_what_came_from_a_plugin_within_it_is_interrupted_again(
-    dog: Watchdog, clock: FakeClock, asked: Asked
-) -> None:
-    dog.enter("slow", "open")
-    dog.enter("quick", "job_order")
-    dog.leave(1)
-    clock.advance(5.1)
-    dog.check()
-    for _ in range(2):
+async def test_who_waits_for_an_answer_is_stopped_while_it_waits(kennel: Kennel) -> None:
+    def waits() -> None:
+        kennel.clock.advance(LATE)
+        kennel.dog.check()
+        raise AssertionError("it went on")
+
+    _, late = await kennel.session(lambda dog: Gate("slow", dog).ask("open", None, (), waits))
+    assert late.startswith("slow: ")
+
+
+async def test_who_raises_when_it_comes_back_late_is_told_as_late(kennel: Kennel) -> None:
+    def fails() -> None:
+        kennel.clock.advance(LATE)
+        raise RuntimeError("what was that?")
+
+    _, late = await kennel.session(lambda dog: Gate("slow", dog).ask("open", None, (), fails))
+    assert late == "slow: took more than 5 s in one session, at open"
+
+
+async def test_one_that_stays_has_its_time_anew(kennel: Kennel) -> None:
+    """It takes part in the session that is decided again, though it does nothing in it any more."""
+
+    def deciding(dog: Watchdog) -> None:
         with pytest.raises(Interrupted):
-            dog.enter("quick", "job_order")
-        clock.advance(1.1)
-        dog.check()
-    assert len(asked.raised) == 3
-
-
-def test_nobody_is_interrupted_after_the_verdict(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    overdue(dog, clock)
-    clock.advance(100.0)
-    dog.check()
-    assert len(asked.raised) == 1
-
-
-def test_a_verdict_names_plugin_point_and_limit(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    assert overdue(dog, clock) == "slow: interrupted at job_order, since it took more than 5 s in one session"
-
-
-def test_an_action_may_take_longer(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("action slow", "execute")
-    clock.advance(5.0 * ACTION_ALLOWANCE)
-    dog.check()
-    dog.leave(0)
-    assert asked.raised == []
-    verdict = overdue(dog, clock, "action slow", "execute")
-    assert verdict == "action slow: interrupted at execute, since it took more than 50 s in one session"
-
-
-def test_who_was_interrupted_is_left_out_for_a_while(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    verdict = overdue(dog, clock)
-    clock.advance(5.0 * PAUSES - 0.1)
-    assert dog.begin(POLICY) == (verdict,)
-    dog.end()
-    clock.advance(0.2)
-    assert dog.begin(POLICY) == ()
-
-
-def test_it_is_left_out_for_longer_each_time(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    pauses = []
-    for _ in range(6):
-        overdue(dog, clock)
-        began = clock.now
-        while dog.begin(POLICY):
-            dog.end()
-            clock.advance(1.0)
-        pauses.append(clock.now - began)
-    assert pauses == pytest.approx([50.0, 100.0, 200.0, 400.0, LONGEST_PAUSE, LONGEST_PAUSE])
-
-
-def test_who_keeps_to_the_limit_has_no_past(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    overdue(dog, clock)
-    clock.advance(50.0)
-    assert dog.begin(POLICY) == ()
-    dog.enter("slow", "open")
-    dog.leave(0)
-    dog.end()
-    overdue(dog, clock)
-    clock.advance(50.0)
-    assert dog.begin(POLICY) == ()
-
-
-def test_another_policy_tries_it_again(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    overdue(dog, clock)
-    assert dog.begin(read_policy(CONF + "  - name: drf\n")) == ()
-
-
-def test_who_cannot_be_interrupted_makes_the_process_unhealthy(dog: Watchdog, clock: FakeClock, asked: Asked) -> None:
-    dog.enter("slow", "open")
-    clock.advance(5.1)
-    dog.check()
-    assert dog.stuck() is None
-    clock.advance(STUCK + 0.1)
-    assert dog.stuck() == "slow does not come back from open, and cannot be interrupted"
-    with pytest.raises(Interrupted):
-        dog.leave(0)
-    dog.verdict()
-    assert dog.stuck() is None
-
-
-def test_an_interruption_from_elsewhere_is_an_error(dog: Watchdog) -> None:
-    with pytest.raises(RuntimeError, match="not by the watchdog"):
+            kennel.ask("slow", "open", LATE)
         dog.verdict()
+        kennel.ask("slow", "open", 1.0)
+
+    assert await kennel.session(deciding) == ((), "")
 
 
-# --- in threads -------------------------------------------------------------------------------------------------------
+async def test_an_action_may_take_longer(kennel: Kennel) -> None:
+    assert await kennel.session(lambda dog: kennel.ask("action slow", "execute", LIMIT * ACTION_ALLOWANCE)) == ((), "")
+    assert await kennel.late("action slow", "execute") == (
+        "action slow: took more than 50 s in one session, at execute"
+    )
 
 
-@contextmanager
-def checking(dog: Watchdog) -> Iterator[None]:
-    """Another thread that looks as often as it can."""
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            dog.check()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+async def test_without_a_limit_nobody_is_late(clock: FakeClock) -> None:
+    kennel = Kennel(clock, math.inf)
+    assert await kennel.session(lambda dog: kennel.ask("slow", "open", 1e9)) == ((), "")
 
 
-def spin(seconds: float) -> int:
-    """Python for so long."""
-    end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        count += 1
-    return count
+async def test_an_interruption_from_elsewhere_is_an_error(kennel: Kennel) -> None:
+    with pytest.raises(RuntimeError, match="not by the watchdog"):
+        kennel.dog.verdict()
 
 
-def test_only_who_is_late_is_hit_however_close_it_comes() -> None:
-    """Many sessions that end about when the exception is asked for: it must come out of the slow one, or not at all."""
-    dog = Watchdog(0.001)
-    slow, quick = Gate("slow", dog), Gate("quick", dog)
-    chance = random.Random(7)
-    outcomes: list[str] = []
-
-    def session() -> str:
-        dog.begin(POLICY)
-        try:
-            quick.ask("open", None, (), spin, 0.0)
-            slow.ask("open", None, (), lambda: quick.ask("job_order", None, (), spin, 0.0))
-            slow.ask("job_order", None, (), spin, chance.uniform(0.0005, 0.0015))
-            quick.ask("close", None, (), spin, 0.0)
-        except Interrupted:
-            return dog.verdict().partition(":")[0]
-        finally:
-            dog.end()
-        return "in time"
-
-    with checking(dog):
-        while len(outcomes) < 300 or min(outcomes.count("slow"), outcomes.count("in time")) < 20:
-            outcomes.append(session())
-            spin(0.0002)  # what was asked for too late would be raised here, and fail the test
-    assert set(outcomes) <= {"slow", "in time", "quick"}
+# --- pauses -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_endless_loop_that_catches_everything_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_AGAIN", 0.001)
-    dog = Watchdog(0.01)
+async def test_who_was_late_is_left_out_for_a_while(kennel: Kennel) -> None:
+    fault = await kennel.late()
+    assert [(late.name, late.fault, late.pause) for late in kennel.told] == [("slow", fault, int(LIMIT * PAUSES * 1e9))]
+    kennel.clock.advance(LIMIT * PAUSES - 0.1)
+    assert kennel.dog.begin(kennel.clock.wall()) == (fault,)
+    kennel.clock.advance(0.2)
+    assert kennel.dog.begin(kennel.clock.wall()) == ()
 
-    def stubborn() -> None:
-        while True:
-            with contextlib.suppress(BaseException):
-                spin(0)
 
-    with checking(dog), pytest.raises(Interrupted):
-        dog.begin(POLICY)
-        Gate("slow", dog).ask("open", None, (), stubborn)
-    assert dog.verdict().startswith("slow: ")
+async def test_it_is_left_out_for_longer_each_time(kennel: Kennel) -> None:
+    for _ in range(6):
+        await kennel.late()
+        kennel.clock.advance(kennel.told[-1].pause / 1e9)
+    pauses = [late.pause / 1e9 for late in kennel.told]
+    assert pauses == [50.0, 100.0, 200.0, 400.0, LONGEST_PAUSE, LONGEST_PAUSE]
+
+
+async def test_who_kept_to_the_limit_for_as_long_again_has_no_past(kennel: Kennel) -> None:
+    await kennel.late()
+    kennel.clock.advance(2 * LIMIT * PAUSES)
+    await kennel.late()
+    assert [late.pause / 1e9 for late in kennel.told] == [50.0, 50.0]
+
+
+async def test_a_limit_beyond_the_longest_pause_is_no_reason_for_a_shorter_one(clock: FakeClock) -> None:
+    kennel = Kennel(clock, 100.0)
+    for _ in range(2):
+        await kennel.session(lambda dog: kennel.ask("slow", "open", 100.1))
+        clock.advance(1000.0)
+    assert [late.pause / 1e9 for late in kennel.told] == [1000.0, 1000.0]
+
+
+async def test_another_policy_tries_it_again(kennel: Kennel) -> None:
+    await kennel.keeper.put([ev.PolicyLoaded("one", CONF)])
+    await kennel.late()
+    await kennel.keeper.put([ev.PolicyLoaded("one", CONF, {"a": "setting"})])
+    assert kennel.dog.begin(kennel.clock.wall()) != ()
+    await kennel.keeper.put([ev.PolicyLoaded("two", CONF)])
+    assert kennel.dog.begin(kennel.clock.wall()) == ()
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_who_was_late_is_left_out_after_a_restart(tmp_path: Path, clock: FakeClock, checkpointed: bool) -> None:
+    path = tmp_path / "log"
+    kennel = Kennel(clock)
+    fault = await kennel.late()
+    async with EventLog.open(path, clock=clock.wall) as log:
+        keeper = Keeper(log, ClusterState())
+        await keeper.put(kennel.told)
+        if checkpointed:
+            await log.checkpoint(keeper.state.sequence, keeper.state.dump())
+    again = Watchdog(Keeper(FakeLog().as_log(), restore(path)), LIMIT, clock.monotonic, clock.wall)
+    assert again.begin(clock.wall()) == (fault,)
+    clock.advance(LIMIT * PAUSES)
+    assert again.begin(clock.wall()) == ()
+
+
+# --- who does not come back -------------------------------------------------------------------------------------------
+
+
+class Hung:
+    """A plugin or action that is in until a test lets it go."""
+
+    def __init__(self) -> None:
+        self.inside = threading.Event()
+        self.released = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        self.inside.set()
+        assert self.released.wait(30)
+
+
+@pytest.fixture
+def hung() -> Iterator[Hung]:
+    made = Hung()
+    yield made
+    made.released.set()
+
+
+async def test_who_does_not_come_back_is_told_at_once(kennel: Kennel, hung: Hung) -> None:
+    def deciding(dog: Watchdog) -> None:
+        Gate("slow", dog).ask("open", None, (), hung)
+
+    kennel.dog.begin(kennel.clock.wall())
+    waiting = asyncio.ensure_future(kennel.dog.attend(asyncio.to_thread(deciding, kennel.dog)))
+    await until(hung.inside.is_set)
+    assert (kennel.dog.stuck(), kennel.told) == (None, [])
+    kennel.clock.advance(LATE)
+    await until(lambda: kennel.told)
+    assert kennel.told[0].fault == "slow: took more than 5 s in one session, at open"
+    assert kennel.dog.stuck() == "slow does not come back from open"
+    hung.released.set()
+    with pytest.raises(Interrupted):
+        await waiting
+    kennel.dog.verdict()
+    assert kennel.dog.stuck() is None
+    assert len(kennel.told) == 1
 
 
 # --- in cycles --------------------------------------------------------------------------------------------------------
 
-
-class Slow(Plugin):
-    """Never comes back from a point once there is a group."""
-
-    name = "slow"
-
-    def job_order(self, job: Job) -> int:
-        while True:
-            pass
-
-
-class SlowToOpen(Slow):
-    def open(self, session: Session) -> None:
-        while True:
-            pass
-
-
-class SlowToShow(Plugin):
-    name = "slow"
-
-    def gauges(self) -> Any:
-        while True:
-            pass
-
-
-class SlowToFail(Plugin):
-    """Catches what it can, and fails in another way then."""
-
-    name = "slow"
-
-    def job_order(self, job: Job) -> int:
-        try:
-            while True:
-                pass
-        finally:
-            raise RuntimeError("what was that?")
-
-
-class Endless(Action):
-    name = "slow"
-
-    def execute(self, framework: Framework) -> None:
-        while True:
-            pass
+TIME = FakeClock()
+"""What the plugins below take too much of."""
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, **kinds: type[Plugin]) -> None:
@@ -433,14 +318,44 @@ def offered(monkeypatch: pytest.MonkeyPatch, **kinds: type[Plugin]) -> None:
     monkeypatch.setattr(registry, "plugins", lambda: known)
 
 
+class Slow(Plugin):
+    """Takes too long at a point once there is a group."""
+
+    name = "slow"
+
+    def job_order(self, job: Job) -> int:
+        TIME.advance(LATE)
+        return 0
+
+
+class SlowToOpen(Slow):
+    def open(self, session: Session) -> None:
+        TIME.advance(LATE)
+
+
+class SlowToShow(Plugin):
+    name = "slow"
+
+    def gauges(self) -> Any:
+        TIME.advance(LATE)
+        return ()
+
+
+class SlowAction(Action):
+    name = "slow"
+
+    def execute(self, framework: Framework) -> None:
+        TIME.advance(LATE * ACTION_ALLOWANCE)
+
+
 class Replica:
     """A cycle with a watchdog on a fake log."""
 
-    def __init__(self, conf: str = WITH, limit: float = LIMIT, **options: Any) -> None:
+    def __init__(self, conf: str = WITH, **options: Any) -> None:
         self.log = FakeLog()
         self.keeper = Keeper(self.log.as_log(), ClusterState())
         self.policy = read_policy(conf)
-        self.watchdog = Watchdog(limit)
+        self.watchdog = Watchdog(self.keeper, LIMIT, TIME.monotonic, lambda: NOW_NS)
         self.handed: list[tuple[ev.Plan, Session]] = []
         self.cycle = Cycle(
             self.keeper,
@@ -473,14 +388,14 @@ async def with_a_gang(replica: Replica) -> Replica:
     return replica
 
 
-FAULT = f"slow: interrupted at {{}}, since it took more than {LIMIT:g} s in one session"
+FAULT = f"slow: took more than {LIMIT:g} s in one session, at {{}}"
 
 
 @pytest.mark.parametrize(
     ("plugin", "point"),
     [(Slow, "job_order"), (SlowToOpen, "open"), (SlowToShow, "gauges")],
 )
-async def test_a_session_goes_on_without_a_plugin_that_does_not_come_back(
+async def test_a_session_is_decided_again_without_a_plugin_that_comes_back_late(
     monkeypatch: pytest.MonkeyPatch, plugin: type[Plugin], point: str
 ) -> None:
     offered(monkeypatch, slow=plugin)
@@ -504,7 +419,7 @@ async def test_its_replay_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_plugin_that_raises_beside_it_is_named_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the session as in its replay, though it raised before the other one was interrupted."""
+    """In the session as in its replay, though it raised before the other one was late."""
 
     class Raises(Plugin):
         name = "raises"
@@ -520,14 +435,7 @@ async def test_a_plugin_that_raises_beside_it_is_named_after_it(monkeypatch: pyt
     assert ev.encode_plan(replica.again(record)) == record.plan
 
 
-async def test_who_raises_when_it_is_interrupted_is_told_as_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered(monkeypatch, slow=SlowToFail)
-    replica = await with_a_gang(Replica())
-    await replica.cycle.once(1)
-    assert replica.log.sessions[0].interrupted == (FAULT.format("job_order"),)
-
-
-async def test_two_that_do_not_come_back_are_both_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_two_that_are_late_are_both_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(SlowToOpen):
         name = "other"
 
@@ -539,28 +447,83 @@ async def test_two_that_do_not_come_back_are_both_left_out(monkeypatch: pytest.M
     assert ev.encode_plan(replica.again(record)) == record.plan
 
 
-async def test_an_action_that_does_not_come_back_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = MappingProxyType({**registry.actions(), "slow": Endless})
+async def test_an_action_that_comes_back_late_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = MappingProxyType({**registry.actions(), "slow": SlowAction})
     monkeypatch.setattr(registry, "actions", lambda: known)
-    replica = await with_a_gang(Replica(CONF.replace("allocate", '"slow, allocate"'), limit=0.02))
+    replica = await with_a_gang(Replica(CONF.replace("allocate", '"slow, allocate"')))
     await replica.cycle.once(1)
     (record,) = replica.log.sessions
-    assert record.interrupted == ("action slow: interrupted at execute, since it took more than 0.2 s in one session",)
+    assert record.interrupted == ("action slow: took more than 50 s in one session, at execute",)
     assert replica.keeper.state.intents["default/g-0"].node == "n"
     assert ev.encode_plan(replica.again(record)) == record.plan
 
 
-async def test_the_loop_turns_while_a_plugin_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered(monkeypatch, slow=Slow)
+def hanging(hung: Hung) -> type[Plugin]:
+    class Hangs(Plugin):
+        name = "slow"
+
+        def open(self, session: Session) -> None:
+            hung(session)
+
+    return Hangs
+
+
+async def test_the_loop_turns_while_a_plugin_does_not_come_back(monkeypatch: pytest.MonkeyPatch, hung: Hung) -> None:
+    """Watches go on and the log says who it is; should it come back, the session is decided without it."""
+    offered(monkeypatch, slow=hanging(hung))
     replica = await with_a_gang(Replica())
     session = asyncio.ensure_future(replica.cycle.once(1))
-    turns = 0
-    while not session.done():
-        await replica.happen(node("m", cpu=turns % 3 + 1))  # what a watch does with a change
-        turns += 1
+    await until(hung.inside.is_set)
+    head = replica.keeper.state.sequence
+    await replica.happen(node("m", cpu=2))
+    TIME.advance(LATE)
+    await until(lambda: replica.keeper.state.late)
+    assert (replica.keeper.state.late["slow"].fault, replica.log.sessions) == (FAULT.format("open"), [])
+    hung.released.set()
     await session
-    assert turns > 10
-    assert replica.log.sessions[0].head < replica.keeper.state.sequence - 10
+    (record,) = replica.log.sessions
+    assert (record.head, record.interrupted) == (head, (FAULT.format("open"),))
+
+
+async def test_the_programs_end_does_not_wait_for_who_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, hung: Hung
+) -> None:
+    offered(monkeypatch, slow=hanging(hung))
+    replica = await with_a_gang(Replica())
+    session = asyncio.ensure_future(replica.cycle.once(1))
+    await until(hung.inside.is_set)
+    TIME.advance(LATE)
+    await until(replica.watchdog.stuck)
+    session.cancel()
+    await asyncio.wait({session}, timeout=GRACE / 2)
+    assert session.cancelled()
+    assert {thread.daemon for thread in threading.enumerate() if thread.name == "_decide"} == {True}
+
+
+async def test_the_programs_end_waits_a_while_for_a_session_in_the_works(
+    monkeypatch: pytest.MonkeyPatch, hung: Hung
+) -> None:
+    closed: list[int] = []
+
+    class Closes(Plugin):
+        name = "slow"
+
+        def open(self, session: Session) -> None:
+            hung(session)
+
+        def close(self, session: Session) -> None:
+            closed.append(1)
+
+    offered(monkeypatch, slow=Closes)
+    replica = await with_a_gang(Replica())
+    session = asyncio.ensure_future(replica.cycle.once(1))
+    await until(hung.inside.is_set)
+    session.cancel()
+    await asyncio.wait({session}, timeout=0.05)
+    assert not session.done()
+    hung.released.set()
+    await asyncio.wait({session})
+    assert closed == [1]
 
 
 async def test_later_sessions_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -571,7 +534,7 @@ async def test_later_sessions_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch
             opened.append(1)
 
     offered(monkeypatch, slow=Counted)
-    replica = await with_a_gang(Replica(limit=LIMIT))
+    replica = await with_a_gang(Replica())
     for name in ("a", "b", "c"):
         await replica.happen(gang(name, 1, cpu=1))
         await replica.cycle.once(1)
@@ -612,28 +575,6 @@ async def test_what_it_asked_the_world_outside_is_not_recorded(monkeypatch: pyte
     assert outside.departure() is None
 
 
-async def test_it_is_looked_after_when_the_program_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the program would wait for its thread for ever."""
-    offered(monkeypatch, slow=Slow)
-    replica = await with_a_gang(Replica())
-    session = asyncio.ensure_future(replica.cycle.once(1))
-    while not replica.watchdog._inside:  # noqa: ASYNC110
-        await asyncio.sleep(0.001)
-    session.cancel()
-    await asyncio.wait([session])
-    while replica.watchdog._inside or replica.watchdog._deciding:  # noqa: ASYNC110 - fails by the test's time-out
-        await asyncio.sleep(0.001)
-
-
-async def test_nothing_looks_after_a_session_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    replica = await with_a_gang(Replica(CONF))
-    checks: list[int] = []
-    monkeypatch.setattr(replica.watchdog, "check", lambda: checks.append(1))
-    await replica.cycle.once(1)
-    assert replica.watchdog._next_look is not None
-    assert replica.watchdog._next_look.cancelled()
-
-
 async def test_gauges_are_asked_for_in_the_thread_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the loop they would stop the watches and the lease."""
     threads: list[int] = []
@@ -654,13 +595,21 @@ async def test_gauges_are_asked_for_in_the_thread_that_decides(monkeypatch: pyte
     assert threads[0] != threading.get_ident()
 
 
-async def test_who_explains_a_session_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    offered(monkeypatch, slow=Slow)
+async def test_who_explains_a_session_does_not_ask_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+
+    class Counted(SlowToOpen):
+        def open(self, session: Session) -> None:
+            opened.append(1)
+            super().open(session)
+
+    offered(monkeypatch, slow=Counted)
     replica = await with_a_gang(Replica())
     await replica.cycle.once(1)
     (record,) = replica.log.sessions
     made = choices(replica.snapshot(record), replica.policy, record, {"default/g-0"})
     assert made["default/g-0"].node == "n"
+    assert opened == [1]
 
 
 async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

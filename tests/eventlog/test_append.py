@@ -30,6 +30,7 @@ EVERY_EVENT: list[e.Event] = [
     e.PolicyLoaded("digest", "actions: allocate"),
     e.LeadershipChanged(3, "replica-a", True),
     e.Answered("usage/n1", b"\x00\xff" * 100),
+    e.PluginLate("slow", "slow: too slow", 2_000_000_000, 1_000_000_000),
     session(1, 9),
     outcome(1),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -932,7 +933,7 @@ async def test_a_hanging_extender_holds_up_nothing_but_its_session() -> None:
 
 
 async def one_session(
-    url: str, count: int, arguments: Json, answers: Answers, watchdog: Watchdog | None = None
+    url: str, count: int, arguments: Json, answers: Answers, limit: float = math.inf
 ) -> tuple[FakeLog, Session, float]:
     """A session of a daemon's cycle on so many nodes: its log, the session, and the seconds that it took.
 
@@ -943,7 +944,8 @@ async def one_session(
     log, held = FakeLog(), list[Session]()
     keeper = Keeper(log.as_log(), ClusterState())
     await keeper.put(puts(*default_queues([]), *(node(f"n{i}") for i in range(count)), *gang("g", 3, cpu=1)))
-    asking = Asking()
+    watchdog = Watchdog(keeper, limit, wall=lambda: NOW_NS)
+    asking = Asking(watchdog.check)
     cycle = Cycle(
         keeper,
         lambda: policy,
@@ -1010,15 +1012,15 @@ async def test_a_wrong_server_is_asked_once_for_each_node_and_record_and_replay_
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
-async def test_the_watchdog_interrupts_it_and_what_it_guards_stays_guarded(ignorable: bool) -> None:
+async def test_the_watchdog_ends_its_waiting_and_what_it_guards_stays_guarded(ignorable: bool) -> None:
     """A budget beyond what a plugin may take is no way around the watchdog; without its consent no pod is placed."""
     budget = {"sessionTimeout": "60s", "httpTimeout": "60s", "ignorable": ignorable}
     with server() as told:
         told.answer = told.hang
-        log, session, took = await one_session(told.url, 20, budget, {"predicate": {}}, Watchdog(0.5))
+        log, session, took = await one_session(told.url, 20, budget, {"predicate": {}}, 0.5)
     assert took < 15.0
     (record,) = log.sessions
-    assert [fault.partition(",")[0].partition(" at ")[0] for fault in record.interrupted] == ["extender: interrupted"]
+    assert [fault.partition(" s in ")[0] for fault in record.interrupted] == ["extender: took more than 0.5"]
     assert len(binds(session)) == (3 if ignorable else 0)
     if not ignorable:
         assert why(session, "g") == {"the extender cannot be asked: it was interrupted": 20}

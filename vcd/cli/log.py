@@ -21,7 +21,7 @@ from vcd.api import logfile
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import EVENT_LOG
 
-TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "clock", "answer", "session", "outcome")
+TYPES = ("put", "gone", "bad", "listed", "policy", "leadership", "clock", "answer", "late", "session", "outcome")
 _WIDTH_OF_A_PIPE = 1000
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
@@ -28,7 +28,7 @@ _STOPPING = Reply(error="stopping")
 AT_ONCE = 16
 """Questions under way at one time; as many as vc-scheduler's workers that look at nodes."""
 _LOOK = 0.25
-"""Seconds between looks while waiting, so that the watchdog can interrupt who waits."""
+"""Seconds between looks while waiting, at whether who waits has taken too long."""
 _LONGEST = 86_400.0
 """Seconds that the longest time-out means."""
 _SPARED = 65_536
@@ -36,9 +36,13 @@ _SPARED = 65_536
 
 
 class Asking:
-    """Answers questions by HTTP, keeping the connections to each server open from one to the next."""
+    """Answers questions by HTTP, keeping the connections to each server open from one to the next.
 
-    def __init__(self) -> None:
+    ``look`` is called now and then while an answer is waited for, and may raise.
+    """
+
+    def __init__(self, look: Callable[[], None] = lambda: None) -> None:
+        self._look = look
         self._idle: dict[tuple[str, str], list[_Line]] = {}
         self._busy: dict[_Line, _Call] = {}
         self._closed = False
@@ -83,6 +87,7 @@ class Asking:
 
     def _wait(self, batch: _Batch) -> None:
         """Take what comes until a call's time is over, at most for a look."""
+        self._look()
         if not self._busy:
             return
         until = min(batch.until, *(call.until for call in self._busy.values()))

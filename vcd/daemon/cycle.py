@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -11,6 +10,7 @@ import structlog
 
 from vcd.daemon.keeper import Keeper
 from vcd.daemon.selfcheck import SelfCheck
+from vcd.daemon.threads import in_thread
 from vcd.daemon.watchdog import Watchdog
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
@@ -45,7 +45,7 @@ class Cycle:
 
     ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
     seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
-    interrupts plugins that are not ours and take too long; ``check`` decides some sessions once more.
+    leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
     A decision in which nothing changes is not logged: replaying the one before explains it as well.
     """
 
@@ -73,7 +73,7 @@ class Cycle:
         self._gather = gather
         self._clock = clock
         self._outside = outside
-        self._watchdog = watchdog
+        self._watchdog = watchdog or Watchdog(keeper)
         self._check = check
         self._memory = Memory()
         self._maker = SnapshotMaker(keeper.state)
@@ -116,9 +116,9 @@ class Cycle:
         snapshot = self._maker.snapshot()
         stopwatch("snapshot")
         recorder = Recorder(self._outside, time.monotonic_ns)
-        with contextlib.nullcontext() if self._watchdog is None else self._watchdog.looking():
-            decided = await asyncio.to_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder)
-        session, plan, encoded = decided
+        late = self._watchdog.begin(now)
+        deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
+        session, plan, encoded = await self._watchdog.attend(deciding)
         if self._may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
@@ -159,35 +159,21 @@ class Cycle:
         seed: int,
         mark: Callable[[str], None],
         outside: Recorder,
+        late: tuple[str, ...],
     ) -> tuple[Session, ev.Plan, bytes]:
-        watchdog = self._watchdog
-        interrupted = () if watchdog is None else watchdog.begin(policy)
-        try:
-            while True:
-                try:
-                    session = run(
-                        snapshot,
-                        policy,
-                        now,
-                        seed,
-                        self._memory,
-                        mark,
-                        outside=outside,
-                        watch=watchdog,
-                        interrupted=interrupted,
-                    )
-                    execution.take_gauges(framework_of(session), watchdog)
-                    execution.take_problems(framework_of(session), kinds(), watchdog)
-                    plan = plan_of(session)
-                    return session, plan, ev.encode_plan(plan)
-                except guard.Interrupted:
-                    if watchdog is None:
-                        raise
-                    interrupted = (*interrupted, watchdog.verdict())
-                    outside.restart()
-        finally:
-            if watchdog is not None:
-                watchdog.end()
+        watch = self._watchdog
+        while True:
+            try:
+                session = run(
+                    snapshot, policy, now, seed, self._memory, mark, outside=outside, watch=watch, interrupted=late
+                )
+                execution.take_gauges(framework_of(session), watch)
+                execution.take_problems(framework_of(session), kinds(), watch)
+                plan = plan_of(session)
+                return session, plan, ev.encode_plan(plan)
+            except guard.Interrupted:
+                late = (*late, watch.verdict())
+                outside.restart()
 
 
 _NOTHING = ev.Plan()

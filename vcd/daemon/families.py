@@ -77,7 +77,10 @@ COUNTED = (
     ),
     Family("vcd_event_log_append_seconds", "histogram", "Time until appended events are durable.", (), _SECONDS),
     Family(
-        "vcd_plugin_faults_total", "counter", "Sessions that were decided without a plugin that failed.", ("plugin",)
+        "vcd_plugin_faults_total",
+        "counter",
+        "Sessions that a plugin failed in, or does not come back from.",
+        ("plugin",),
     ),
     Family("vcd_usage_polls_total", "counter", "Samples of the nodes' usage: taken or failed.", ("result",)),
     Family(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
-from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, SessionDecided
+from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
 from vcd.state.cluster import ClusterState
 
-_QUIET = (SessionDecided, KindListed, ClockJumped)
+_QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
 """Events that give no reason for another cycle by themselves."""
 
 

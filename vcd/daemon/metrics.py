@@ -203,7 +203,7 @@ class Metrics:
         for option in (option for tier in framework_of(session).policy.tiers for option in tier):
             self._store.add("vcd_plugin_faults_total", option.name, by=0)
         for fault in plan.faults:
-            self._store.add("vcd_plugin_faults_total", name_in(fault))
+            self.observe_fault(name_in(fault))
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
@@ -282,6 +282,10 @@ class Metrics:
         if name not in self._faulty:
             _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
         self._faulty.add(name)
+        self.observe_fault(name)
+
+    def observe_fault(self, name: str) -> None:
+        """Note that a plugin, or ``action NAME``, failed."""
         self._store.add("vcd_plugin_faults_total", name)
 
     # --- everything else ----------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class Options:
         "duration",
         "5s",
         "The time that a plugin which does not come with vcd may take in one cycle, and an action ten times as long; "
-        "then it is interrupted and left out. 0: any time.",
+        "then it is left out. 0: any time.",
         low=0,
     )
     seed: int = _flag("seed", "int", "0", "Orders equally good nodes; the same seed decides the same.", low=0)

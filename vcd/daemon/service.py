@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import shutil
 import signal
@@ -142,8 +143,8 @@ class SchedulerService:
             clock=clock,
         )
         self.lookups = Lookups(self.committer, state, self.watches, keeper.put, self._leads, clock=clock)
-        self.asking = Asking()
-        self.watchdog = Watchdog(options.plugin_timeout) if options.plugin_timeout else None
+        self.watchdog = Watchdog(keeper, options.plugin_timeout or math.inf, wall=clock.wall)
+        self.asking = Asking(self.watchdog.check)
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
@@ -318,6 +319,14 @@ class SchedulerService:
                 _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
                 self._record_at_configuration("PluginFault", f"{fault}; the cycle went on without it")
 
+    def _tell_late(self, late: ev.PluginLate) -> None:
+        """At once of a plugin that does not come back; of one that does, the session tells that is decided without."""
+        stuck = self.watchdog.stuck()
+        if stuck is not None:
+            _log.error("plugin does not come back; only a restart helps", fault=late.fault)
+            self._record_at_configuration("PluginFault", f"{stuck}; vcd has to be restarted, and goes on without it")
+            self.metrics.observe_fault(late.name)
+
     def _tell_misconfigured(self, session: Session) -> None:
         """An Event on each object that a plugin finds a new problem with."""
         for problem in self._misconfigured.news(session):
@@ -394,6 +403,8 @@ class SchedulerService:
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event)
             self.lookups.observe(event)
+        elif isinstance(event, ev.PluginLate):
+            self._tell_late(event)
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
             self._versions[event.kind] = event.resource_version
             if event.kind == "PodGroup" and not isinstance(event, ev.KindListed):
@@ -531,7 +542,7 @@ class SchedulerService:
             return str(self.keeper.log.failure)
         if self._failure is not None:
             return repr(self._failure)
-        return None if self.watchdog is None else self.watchdog.stuck()
+        return self.watchdog.stuck()
 
     async def reader_of(self, token: str) -> Reader:
         """Who shows a token, and whether they may read the page. Raises KubeError."""

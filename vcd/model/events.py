@@ -92,6 +92,16 @@ class Answered(_Event, frozen=True, tag="answer"):
     answer: bytes
 
 
+class PluginLate(_Event, frozen=True, tag="late"):
+    """A plugin or action took too long in a session: sessions ``until`` a time, ``pause`` nanoseconds from then, are
+    decided without it. ``fault`` says what happened, as ``name: what happened``."""
+
+    name: str
+    fault: str
+    until: int
+    pause: int
+
+
 class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
 
@@ -215,7 +225,7 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     asked: tuple[Asked, ...] = ()
     """What it asked the world outside, in order, with the answers: a replay reads them here."""
     interrupted: tuple[str, ...] = ()
-    """Plugins and actions that were interrupted since they took too long, as ``name: what happened``. The session was
+    """Plugins and actions that took too long, in it or not long before, as ``name: what happened``. The session was
     decided without them from its beginning, and so is a replay; they are among the plan's faults, too."""
 
 
@@ -238,6 +248,7 @@ Event = (
     | LeadershipChanged
     | ClockJumped
     | Answered
+    | PluginLate
     | SessionDecided
     | OperationDone
 )

@@ -59,8 +59,8 @@ def run(
 
     ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
     may be told one more than once; who has a clock may look at it. ``watchers`` are asked before all plugins.
-    ``watch`` is told when a plugin or action that is not ours is entered and left. Where it interrupts one, this
-    raises guard.Interrupted: decide again, with what happened among ``interrupted``.
+    ``watch`` is told when a plugin or action that is not ours is entered and left. Where one took too long, this raises
+    guard.Interrupted: decide again, with what happened among ``interrupted``.
     """
     faults = list(interrupted)
     late = {guard.name_in(fault) for fault in interrupted}
@@ -120,7 +120,7 @@ def instances(
 
 
 def _stays(name: str) -> bool:
-    """Whether a plugin that was interrupted takes part all the same, and is told that it was."""
+    """Whether a plugin that took too long takes part all the same, and is told that it did."""
     kind = registry.plugins().get(name)
     return kind is not None and guard.is_ours(kind) and kind.watched
 

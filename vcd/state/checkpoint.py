@@ -37,6 +37,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
+    late: dict[str, ev.PluginLate] = {}
 
 
 class Frozen:

@@ -110,6 +110,8 @@ class ClusterState:
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self.rounds: dict[str, int] = {}
         """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
+        self.late: dict[str, ev.PluginLate] = {}
+        """Plugins and actions that took too long under this configuration, by name, as last told."""
         self._decided_at = 0
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
@@ -146,6 +148,7 @@ class ClusterState:
             case ev.PolicyLoaded():
                 if self.policy is None or self.policy.digest != event.digest:
                     self.evicted.clear()
+                    self.late.clear()
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
                 self.facts_version += 1  # which nodes are ours is a setting
@@ -155,6 +158,8 @@ class ClusterState:
                 pass  # told for who reads the log; times come with what was decided
             case ev.Answered():
                 self.answers[event.question] = event.answer
+            case ev.PluginLate():
+                self.late[event.name] = event
             case ev.SessionDecided():
                 for _ in self._intend(event):
                     pass
@@ -605,6 +610,7 @@ class ClusterState:
                 nominated=dict(self.nominated),
                 promises=dict(self.promises),
                 rounds=dict(self.rounds),
+                late=dict(self.late),
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
@@ -633,6 +639,7 @@ class ClusterState:
         state.nominated = dump.nominated
         state.promises = dump.promises
         state.rounds = dump.rounds
+        state.late = dump.late
         state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
         state.answers = dump.answers

@@ -42,17 +42,17 @@ _ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, Tas
 
 
 class Watch(Protocol):
-    """Who is told when a plugin or action that is not ours is entered and left, and may interrupt it in between."""
+    """Who is told when a plugin or action that is not ours is entered and left, and may interrupt the session there."""
 
     def enter(self, name: str, point: str) -> int:
         """The deciding thread goes into it; the number of those that it was in before."""
 
     def leave(self, depth: int) -> None:
-        """The deciding thread comes back from it, and is in as many as ``enter`` said; may be told twice."""
+        """The deciding thread comes back from it, and is in as many as ``enter`` said."""
 
 
 class Interrupted(BaseException):
-    """Raised in the deciding thread, by who watches it, amid a plugin or action that takes too long."""
+    """Raised by a Watch at the gate of a plugin or action that took too long; no plugin that asks it may catch it."""
 
 
 class Nonsense(ValueError):
@@ -144,11 +144,7 @@ class Gate:
             raise Nonsense(self.name, point, "an answer", _shown(error)) from error
         finally:
             if watch is not None:
-                try:
-                    watch.leave(depth)
-                except Interrupted:  # perhaps before the watch knew
-                    watch.leave(depth)
-                    raise
+                watch.leave(depth)
 
 
 class GuardedPoint:

@@ -42,7 +42,7 @@ class Plugin:
     """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
     watched: ClassVar[bool] = False
-    """Whether the watchdog looks after it though it comes with vcd. One that was interrupted still takes part in its
+    """Whether the watchdog looks after it though it comes with vcd. One that took too long still takes part in the
     session, in ``session.left_out``: what it does then is for it to say."""
 
     def __init__(self, arguments: ArgumentValues) -> None:

@@ -74,7 +74,7 @@ class Session:
         self.policy_digest = "/".join((policy_digest, *left_out))
         """What was decided by: tables of other plugins do not hold."""
         self.left_out = frozenset(left_out)
-        """The plugins and actions that failed or were interrupted; of plugins those are here that are ``watched``."""
+        """The plugins and actions that failed or took too long; of plugins those are here that are ``watched``."""
         self.now = now
         self.seed = seed
         self.changes = 0
@@ -90,7 +90,7 @@ class Session:
         self._provided: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
         self.interrupted: tuple[str, ...] = ()
-        """Those of ``faults`` that were interrupted in an earlier attempt at this session, or in one before it."""
+        """Those of ``faults`` that took too long in an earlier attempt at this session, or in one before it."""
         self.errors: dict[str, Exception] = {}
         """What those in ``faults`` raised, by name, for who tells of it."""
         self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
