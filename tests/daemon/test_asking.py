@@ -32,9 +32,20 @@ def told() -> Iterator[Answering]:
 
 @pytest.fixture
 def asking() -> Iterator[Asking]:
-    made = Asking()
+    """On an event loop in another thread, as the deciding thread has it."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    made = asyncio.run_coroutine_threadsafe(_made(), loop).result(PROMPT)
     yield made
-    made.close()
+    asyncio.run_coroutine_threadsafe(made.close(), loop).result(PROMPT)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def _made() -> Asking:
+    return Asking()
 
 
 def question(url: str, body: bytes = b"{}", timeout: int = LONG, limit: int = 1000) -> Question:
@@ -155,6 +166,7 @@ def test_a_name_that_takes_long_to_look_up_costs_the_time_out(asking: Asking, mo
 
     monkeypatch.setattr(socket, "getaddrinfo", slowly)
     assert asking.ask(question("http://server/", timeout=50 * MS)) == Reply(error="no answer within 50ms")
+    assert asking.ask(question(nobodys_url())).error  # nobody else waits for it
     released.set()
 
 
@@ -183,36 +195,53 @@ def _once_each(listening: socket.socket, dropped: threading.Event) -> None:
         dropped.set()
 
 
-async def test_the_event_loop_turns_while_a_server_hangs(told: Answering, asking: Asking) -> None:
+async def test_the_event_loop_turns_while_a_server_hangs(told: Answering) -> None:
+    asking = Asking()
     told.answer = told.hang
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
     await until(told.hanging.is_set)  # a loop that is blocked does not come here
     assert not waiting.done()
     told.released.set()
     assert await waiting == Reply(b"late")
+    await asking.close()
 
 
-async def test_closing_ends_what_is_being_asked(told: Answering, asking: Asking) -> None:
+async def test_closing_ends_what_is_being_asked(told: Answering) -> None:
+    asking = Asking()
     told.answer = told.hang
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask, question(told.url)))
     await until(told.hanging.is_set)
-    asking.close()
-    reply = await asyncio.wait_for(waiting, PROMPT)
-    assert reply.error
+    await asking.close()
+    assert await asyncio.wait_for(waiting, PROMPT) == Reply(error="stopping")
     assert asking.ask(question(told.url)) == Reply(error="stopping")
 
 
-def test_it_leaves_no_threads_behind(told: Answering) -> None:
-    asking = Asking()
-    asking.ask(question(told.url))
+async def test_it_leaves_nothing_behind(told: Answering) -> None:
+    asking, mine = Asking(), asyncio.all_tasks()
+    await asyncio.to_thread(asking.ask, question(told.url))
     told.answer = told.hang
-    asking.ask(question(told.url, timeout=50 * MS))
-    told.released.set()
-    asking.close()
-    for thread in threading.enumerate():
-        if thread.name == "asking":
-            thread.join(PROMPT)
-            assert not thread.is_alive()
+    await asyncio.to_thread(asking.ask, question(told.url, timeout=50 * MS))
+    await asking.close()
+    await until(lambda: asyncio.all_tasks() == mine)
+
+
+async def test_who_waits_is_looked_after_and_may_be_interrupted(told: Answering) -> None:
+    """What it asked is given up with it."""
+
+    class Enough(BaseException):
+        pass
+
+    def look() -> None:
+        if told.hanging.is_set():
+            raise Enough
+
+    asking, mine = Asking(look), asyncio.all_tasks()
+    told.answer = told.hang
+    waiting = asyncio.ensure_future(asyncio.to_thread(asking.ask, question(told.url)))
+    with pytest.raises(Enough):
+        await asyncio.wait_for(waiting, PROMPT)
+    await until(lambda: asyncio.all_tasks() == mine)
+    await asking.close()
 
 
 def test_json_of_any_size_is_sent(told: Answering, asking: Asking) -> None:
@@ -282,10 +311,11 @@ def test_one_that_hangs_holds_up_no_other(told: Answering, asking: Asking) -> No
     assert replies[39] == Reply(b"/39")
 
 
-async def test_closing_ends_all_that_is_being_asked(told: Answering, asking: Asking) -> None:
+async def test_closing_ends_all_that_is_being_asked(told: Answering) -> None:
+    asking = Asking()
     told.answer = told.hang
     questions = [question(told.url) for _ in range(3 * AT_ONCE)]
     waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(asking.ask_all, questions, LONG))
     await until(told.hanging.is_set)
-    asking.close()
-    assert all(reply.error for reply in await asyncio.wait_for(waiting, PROMPT))
+    await asking.close()
+    assert await asyncio.wait_for(waiting, PROMPT) == [Reply(error="stopping")] * len(questions)

@@ -892,7 +892,7 @@ async def write_history(path: Path, url: str) -> None:
         asking = Asking()
         cycle = Cycle(keeper, lambda: policy, lambda: 1, lambda *_: None, clock=lambda: NOW_NS, outside=asking)
         await cycle.once(1)
-        asking.close()
+        await asking.close()
 
 
 async def test_a_session_decided_with_an_extender_replays_without_one(tmp_path: Path) -> None:
@@ -923,7 +923,7 @@ async def test_a_hanging_extender_holds_up_nothing_but_its_session() -> None:
             told.answer = lambda _: (200, b"{}")
             told.released.set()
             await until(lambda: log.sessions)
-        asking.close()
+        await asking.close()
     assert log.sessions[0].head == head
     (answer,) = log.sessions[0].asked
     assert answer.error or answer.answer == b"late"
@@ -959,7 +959,7 @@ async def one_session(
     began = time.monotonic()
     await cycle.once(1)
     took = time.monotonic() - began
-    asking.close()
+    await asking.close()
     for logged in log.sessions:
         record = Recorded(logged.asked)
         again = decide(snapshot, policy, logged.now, logged.seed, outside=record, interrupted=logged.interrupted)

@@ -596,7 +596,7 @@ class SchedulerService:
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:
         cycle, elector = tasks[3], tasks[-1] if self.options.leader_elect else None
         cycle.cancel()
-        self.asking.close()
+        await self.asking.close()
         if self._commits:
             await asyncio.wait(self._commits, timeout=self.client.request_timeout)
         cut_off = bool(self._commits) or self._failure is not None
