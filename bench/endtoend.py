@@ -92,7 +92,7 @@ async def schedule(url: str, log: str) -> None:
     async with assembled(options) as service:
         started = asyncio.create_task(service.run(stop))
         await service.watches.wait_synced()
-        while not service._leads():  # noqa: ASYNC110
+        while not service.terms.leads():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         before = time.process_time()
         print(json.dumps({"ready": before}), flush=True)  # noqa: T201

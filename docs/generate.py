@@ -164,9 +164,9 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
     plan = plan_of(session)
     metrics = Metrics()
     record = SessionDecided(1, session.snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan))
-    metrics.observe_session(session, plan, record, {})
+    metrics.end_session(metrics.begin_session(session, plan, record, {})())
     plugin_of = {gauge.name: plugin.name for plugin in framework_of(session).plugins for gauge in plugin.gauges()}
-    page = text_string_to_metric_families(metrics.render().decode())
+    page = text_string_to_metric_families(metrics.freeze()().decode())
     samples = [sample for family in page for sample in family.samples]
     labels: dict[str, frozenset[str]] = {}
     for sample in samples:

@@ -31,7 +31,7 @@ Page = dict[str, dict[frozenset[tuple[str, str]], float]]
 def page_of(metrics: Metrics) -> Page:
     """The rendered page: sample name -> labels -> value. Fails on a series that is given twice."""
     page: Page = {}
-    for family in text_string_to_metric_families(metrics.render().decode()):
+    for family in text_string_to_metric_families(metrics.freeze()().decode()):
         for sample in family.samples:
             labels = frozenset(sample.labels.items())
             series = page.setdefault(sample.name, {})
@@ -62,6 +62,13 @@ def recorded(session: Session, number: int = 1, stale: tuple[tuple[int, str], ..
     return plan, record
 
 
+def observe_session(
+    metrics: Metrics, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
+) -> None:
+    """Let a session be noted from its beginning to its end."""
+    metrics.end_session(metrics.begin_session(session, plan, record, durations)())
+
+
 def observe(
     metrics: Metrics,
     *objects: Manifest | Iterable[Manifest],
@@ -73,7 +80,7 @@ def observe(
     """Let one session over the objects be noted."""
     session = session_after(*objects, conf=conf)
     plan, record = recorded(session, number, stale)
-    metrics.observe_session(session, plan, record, durations or {})
+    observe_session(metrics, session, plan, record, durations or {})
     return plan
 
 

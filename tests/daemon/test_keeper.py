@@ -55,7 +55,7 @@ async def test_what_cannot_be_logged_is_not_folded() -> None:
 async def test_events_are_folded_in_the_logs_order_though_appends_return_out_of_it() -> None:
     log, seen = FakeLog(held=True), list[str]()
     kept = keeper(log)
-    kept.observe = lambda event: seen.append(event.key if isinstance(event, ev.ObjectPut) else "")
+    kept.observers.append(lambda event: seen.append(event.key if isinstance(event, ev.ObjectPut) else ""))
     async with running(kept.put([put("a"), put("b")])) as first, running(kept.put([put("c")])) as second:
         await until(lambda: len(log.waiting) == 2)
         log.waiting[1].set_result(None)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import structlog
 
-from tests.daemon.pages import CONF, Ticks, kept, observe, page_of, recorded, value
+from tests.daemon.pages import CONF, Ticks, kept, observe, observe_session, page_of, recorded, value
 from tests.dsl import BARE, NOW_NS, gang, group, node, pod, queue, session_after
 from vcd.daemon.metrics import PAUSE_WINDOW, REMEMBERED_SESSIONS, Metrics
 from vcd.daemon.series import Distribution, exponential
@@ -58,14 +58,14 @@ class TestQueues:
 
     def test_series_of_a_deleted_queue_vanish(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, queue("b", guarantee={"resource": {"cpu": "1"}}), node("n"), gang("a", 1, queue="b"))
-        assert b'"b"' in metrics.render()
+        assert b'"b"' in metrics.freeze()()
         observe(metrics, DEFAULT, node("n"), number=2)
-        assert b'"b"' not in metrics.render()
+        assert b'"b"' not in metrics.freeze()()
 
     def test_gauges_are_zero_in_the_cycle_after_the_last_job(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n"), gang("a", 1, cpu=1))
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        metrics.observe_session(session, Plan(), None, {})
+        observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "volcano_queue_allocated_milli_cpu", queue_name="default") == 0
         assert value(metrics, "volcano_queue_inqueue_milli_cpu", queue_name="default") == 0
 
@@ -127,7 +127,7 @@ class TestJobs:
     def test_series_of_a_deleted_job_vanish(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=2), gang("left", 3, cpu=1), gang("placed", 1, cpu=1))
         observe(metrics, DEFAULT, node("n", cpu=2), number=2)
-        assert not re.search(rb'"(default/)?(left|placed)"', metrics.render())
+        assert not re.search(rb'"(default/)?(left|placed)"', metrics.freeze()())
 
     def test_a_new_job_of_a_deleted_ones_name_starts_anew(self, metrics: Metrics) -> None:
         observe(metrics, DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1))
@@ -164,7 +164,7 @@ class TestAttempts:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         victims = tuple(Operation("evict", f"default/v{number}", "uid") for number in range(3))
         plan = Plan((Statement("default/a", "preempt", victims[:2]), Statement("default/a", "reclaim", victims[2:])))
-        metrics.observe_session(session, plan, None, {})
+        observe_session(metrics, session, plan, None, {})
         page = page_of(metrics)
         assert page["volcano_eviction_transactions_total"] == {kept(action="preempt"): 1, kept(action="reclaim"): 1}
         assert page["volcano_total_preemption_attempts"] == {kept(): 1}
@@ -322,7 +322,7 @@ class TestOutcomes:
     def test_an_eviction_is_not_timed_as_a_bind(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), gang("a", 1, cpu=1), conf=CONF)
         plan = Plan((Statement("default/a", "preempt", (Operation("evict", "default/v", "uid"),)),))
-        metrics.observe_session(session, plan, _decided(plan), {})
+        observe_session(metrics, session, plan, _decided(plan), {})
         metrics.observe_outcome(OperationDone(1, 0, 0, "done"))
         assert value(metrics, "vcd_commit_operations_total", verb="evict", result="done") == 1
         assert value(metrics, "volcano_scheduling_stage_duration_milliseconds_count", stage="Bind") is None
@@ -330,7 +330,7 @@ class TestOutcomes:
     def test_sessions_without_outcomes_are_forgotten(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), conf=CONF)
         for number in range(REMEMBERED_SESSIONS + 1):
-            metrics.observe_session(session, *recorded(session, number), {})
+            observe_session(metrics, session, *recorded(session, number), {})
         metrics.observe_outcome(OperationDone(0, 0, 0, "done"))
         assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="done") == 1
 
@@ -483,7 +483,7 @@ class TestTheDaemon:
 
     def test_a_plugin_that_was_left_out_is_counted(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
-        metrics.observe_session(session, Plan(faults=("drf: ZeroDivisionError()",)), None, {})
+        observe_session(metrics, session, Plan(faults=("drf: ZeroDivisionError()",)), None, {})
         assert value(metrics, "vcd_plugin_faults_total", plugin="drf") == 1
 
     def test_replay_mismatches_start_at_zero(self, metrics: Metrics) -> None:
@@ -531,14 +531,14 @@ class TestPluginsThatAreNotOurs:
     def test_their_gauges_are_shown(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         framework_of(session).plugins.append(_Odd([Gauge("odd_things", (("kind", "x"),), 3)]))
-        metrics.observe_session(session, Plan(), None, {})
+        observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "odd_things", kind="x") == 3
 
     @pytest.mark.parametrize("gauge", [Gauge("not a name", (), 1), Gauge("odd", (), "many"), ("odd",)])  # type: ignore[arg-type]
     def test_a_bad_gauge_costs_their_gauges_only(self, metrics: Metrics, gauge: Gauge) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         framework_of(session).plugins.append(_Odd([Gauge("odd_things", (), 3), gauge]))
-        metrics.observe_session(session, Plan(), None, {})
+        observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "odd_things") is None
         assert value(metrics, "vcd_plugin_faults_total", plugin="odd") == 1
         assert value(metrics, "volcano_queue_weight", queue_name="default") == 1
@@ -547,13 +547,13 @@ class TestPluginsThatAreNotOurs:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         one, again = (("a", "x"), ("b", "y")), (("b", "y"), ("a", "x"))
         framework_of(session).plugins.append(_Odd([Gauge("odd_things", one, 3), Gauge("odd_things", again, 4)]))
-        metrics.observe_session(session, Plan(), None, {})
+        observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "odd_things", a="x", b="y") == 4
 
     def test_they_cannot_take_a_name_of_ours(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n"), conf=CONF)
         framework_of(session).plugins.append(_Odd([Gauge("vcd_leader", (), 3)]))
-        metrics.observe_session(session, Plan(), None, {})
+        observe_session(metrics, session, Plan(), None, {})
         assert value(metrics, "vcd_leader") == 0
 
 
@@ -570,19 +570,19 @@ class TestThePage:
 
     def test_groups_that_came_and_went_leave_no_series(self, metrics: Metrics) -> None:
         session = session_after(DEFAULT, node("n", cpu=2), gang("a", 3, cpu=1), conf=CONF)
-        metrics.observe_session(session, *recorded(session), {})
-        before = len(metrics.render().splitlines())
+        observe_session(metrics, session, *recorded(session), {})
+        before = len(metrics.freeze()().splitlines())
         for number in range(50):
             observe(metrics, DEFAULT, node("n", cpu=2), gang(f"g{number}", 3, cpu=1), number=number + 2)
-        metrics.observe_session(session, *recorded(session, 99), {})
-        assert len(metrics.render().splitlines()) == before
+        observe_session(metrics, session, *recorded(session, 99), {})
+        assert len(metrics.freeze()().splitlines()) == before
 
     def test_noting_a_session_of_1400_jobs_costs_some_calls_a_job(self, metrics: Metrics) -> None:
         jobs = [manifest for i in range(1400) for manifest in gang(f"j{i}", 2, cpu=1)]
         session = session_after(DEFAULT, queue("b"), [node(f"n{i}", cpu=16) for i in range(100)], jobs, conf=CONF)
         plan, record = recorded(session)
         profile = cProfile.Profile()
-        profile.runcall(metrics.observe_session, session, plan, record, {"total": 0.1})
+        profile.runcall(observe_session, metrics, session, plan, record, {"total": 0.1})
         calls = sum(entry.callcount for entry in profile.getstats())
         assert calls < 40 * len(session.jobs)  # some 29, since all of them are new
 
@@ -609,7 +609,7 @@ def _decided(plan: Plan) -> SessionDecided:
 def test_a_statement_of_a_group_that_is_not_in_the_session_is_still_counted(metrics: Metrics) -> None:
     session = session_after(DEFAULT, node("n"), conf=CONF)
     plan = Plan((Statement("default/x", "allocate", (Operation("bind", "default/x-0", "uid", "n"),)),))
-    metrics.observe_session(session, plan, _decided(plan), {})
+    observe_session(metrics, session, plan, _decided(plan), {})
     assert value(metrics, "volcano_schedule_attempts_total", result="scheduled") == 1
 
 

@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 
 from tests.daemon.fakes import FakeLog
+from tests.daemon.pages import observe_session
 from tests.daemon.test_cycle import puts
 from tests.daemon.test_metrics import value
 from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock, until
 from vcd.api import read_policy
 from vcd.daemon.cycle import Cycle
-from vcd.daemon.faults import CHANGE, REPEAT, FaultNews
-from vcd.daemon.keeper import Keeper
+from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import OptionError, parse_options
-from vcd.daemon.service import restore
 from vcd.daemon.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PAUSES, Watchdog
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.plain import event_line
@@ -590,7 +589,7 @@ async def test_gauges_are_asked_for_in_the_thread_that_decides(monkeypatch: pyte
     replica = await with_a_gang(Replica())
     await replica.cycle.once(1)
     plan, session = replica.handed[0]
-    Metrics().observe_session(session, plan, replica.log.sessions[0], {})
+    observe_session(Metrics(), session, plan, replica.log.sessions[0], {})
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
 
@@ -625,7 +624,7 @@ async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -
 def test_an_action_is_counted_under_its_name() -> None:
     session = session_of(node("n"))
     metrics = Metrics()
-    metrics.observe_session(session, ev.Plan(faults=("action odd: RuntimeError('a: b')",)), None, {})
+    observe_session(metrics, session, ev.Plan(faults=("action odd: RuntimeError('a: b')",)), None, {})
     assert value(metrics, "vcd_plugin_faults_total", plugin="action odd") == 1
 
 
@@ -637,33 +636,3 @@ def test_the_limit_is_a_flag(given: list[str], limit: float) -> None:
 def test_the_limit_is_not_negative() -> None:
     with pytest.raises(OptionError, match="--plugin-timeout: must be at least 0"):
         parse_options({"plugin-timeout": ["-1s"]})
-
-
-# --- news -------------------------------------------------------------------------------------------------------------
-
-
-def news(clock: FakeClock) -> Callable[[str], bool]:
-    return FaultNews(clock.monotonic).is_news
-
-
-def test_a_fault_that_lasts_is_told_now_and_then(clock: FakeClock) -> None:
-    is_news = news(clock)
-    told = 0
-    for _ in range(int(REPEAT) * 3):
-        told += is_news("slow: too slow")
-        clock.advance(1.0)
-    assert told == 3
-
-
-def test_other_words_are_told_sooner(clock: FakeClock) -> None:
-    is_news = news(clock)
-    told = 0
-    for second in range(int(CHANGE) * 3):
-        told += is_news(f"slow: pod-{second} is odd")
-        clock.advance(1.0)
-    assert told == 3
-
-
-def test_each_plugin_is_news(clock: FakeClock) -> None:
-    is_news = news(clock)
-    assert [is_news("a: no"), is_news("b: no"), is_news("a: no")] == [True, True, False]

@@ -32,7 +32,7 @@ def labels_of() -> dict[str, set[str]]:
             found |= {f"{family.name}_{end}": {*family.labels, "le"} for end in ("bucket", "sum", "count")}
         else:
             found[family.name] = set(family.labels)
-    process = re.findall(r"^(process_\w+) ", Metrics().render().decode(), re.MULTILINE)
+    process = re.findall(r"^(process_\w+) ", Metrics().freeze()().decode(), re.MULTILINE)
     return found | {name: set() for name in process}
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
-from vcd.daemon.service import bind_timeout
+from vcd.daemon.policyfile import bind_timeout
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
@@ -231,7 +231,7 @@ def read() -> set[Owned]:
         patch.setattr(decide, "read_arguments", reading)
         for policy, objects in CYCLES:
             cycle(policy, objects, [])
-        patch.setattr("vcd.daemon.service.parse_arguments", lambda *given: reading(*given)[0])
+        patch.setattr("vcd.daemon.policyfile.parse_arguments", lambda *given: reading(*given)[0])
         bind_timeout(policy_of("predicates"))
     return found
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.dsl import NOW_NS, gang, group, node, pod, queue
 from vcd.api import describe_policy, read_policy
-from vcd.daemon.service import bind_timeout
+from vcd.daemon.policyfile import bind_timeout
 from vcd.model.manifests import default_queues
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run

@@ -147,15 +147,15 @@ class Simulation:
         assert self.service is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GATHER_LIMIT):
-                await self.service.caught_up(self.versions)
+                await self.service.rest.caught_up(self.versions)
                 while self.cluster.manager.busy():
                     await asyncio.sleep(0)
-                    await self.service.caught_up(self.versions)
+                    await self.service.rest.caught_up(self.versions)
 
     async def _scheduler_rests(self) -> bool:
         if self.service is None:
             return False
-        await self.service.rest(self.versions)
+        await self.service.rest.rest(self.versions)
         return True
 
     @property

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from vcd import api
 from vcd.cli.simulation import Simulation
-from vcd.daemon.service import in_words
+from vcd.daemon.waiting import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of

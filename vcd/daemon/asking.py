@@ -7,20 +7,17 @@ and then, costs a session that much and no more.
 from __future__ import annotations
 
 import asyncio
-import base64
 import concurrent.futures
 import contextlib
 import io
 import re
-import socket
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from vcd.daemon.threads import in_thread
+from vcd.daemon.outgoing import headers_for, open_session, read_within
 from vcd.scheduling.framework.arguments import format_duration
 from vcd.scheduling.session.outside import OUT_OF_TIME, Question, Reply
 
@@ -34,12 +31,6 @@ _LONGEST = 86_400.0
 _SPARED = 65_536
 """Bytes of a refusal that are read, so that its connection can be kept."""
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
-_HEADERS = {
-    "Content-Type": "application/json",
-    "Accept": "application/json",
-    "Accept-Encoding": "identity",
-    "User-Agent": "vcd",
-}
 
 
 class Asking:
@@ -130,41 +121,15 @@ class Asking:
                 with contextlib.suppress(aiohttp.ClientPayloadError):
                     await response.content.read(_SPARED)
                 return Reply(error=f"HTTP {response.status}")
-            body = bytearray()
-            async for part in response.content.iter_any():
-                body += part
-                if len(body) > question.limit:
-                    return Reply(error=f"the answer has more than {question.limit} bytes")
-            return Reply(bytes(body))
+            body = await read_within(response, question.limit)
+            return Reply(error=f"the answer has more than {question.limit} bytes") if body is None else Reply(body)
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             trace = aiohttp.TraceConfig()
             trace.on_connection_reuseconn.append(_note_kept)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=_Resolver()),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(),
-                auto_decompress=False,
-                trace_configs=[trace],
-            )
+            self._session = open_session(auto_decompress=False, trace_configs=[trace])
         return self._session
-
-
-class _Resolver(AbstractResolver):
-    """Looks each name up in a thread of its own: others need those of the event loop."""
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        found = await in_thread(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM)
-        return [
-            ResolveResult(hostname=host, host=str(address[0]), port=int(address[1]), family=of, proto=proto, flags=0)
-            for of, _, proto, _, address in found
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
@@ -176,13 +141,8 @@ def _target(url: str) -> tuple[URL, dict[str, str]]:
     target = URL(url)
     if target.scheme not in ("http", "https") or not target.host or _BLANK.search(url):
         raise ValueError("it is no URL with http:// or https:// and a host")
-    if target.user is None:
-        return target, _HEADERS
-    pair = f"{target.user}:{target.password or ''}"
-    return target.with_user(None), {
-        **_HEADERS,
-        "Authorization": "Basic " + base64.b64encode(pair.encode()).decode(),
-    }
+    headers = headers_for(target.user, target.password)
+    return target.with_user(None), {**headers, "Content-Type": "application/json", "Accept-Encoding": "identity"}
 
 
 def _outcome(call: asyncio.Task[Reply]) -> Reply:

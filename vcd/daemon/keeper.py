@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
+from vcd.eventlog.reader import LogReader
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
 from vcd.state.cluster import ClusterState
 
@@ -15,10 +17,22 @@ _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
 """Events that give no reason for another cycle by themselves."""
 
 
+def restore(path: Path) -> ClusterState:
+    """The state that a log's newest checkpoint and the events after it give. Raises LogError."""
+    if not path.exists():
+        return ClusterState()
+    with LogReader(path) as reader:
+        checkpoint = reader.latest_checkpoint()
+        state = ClusterState() if checkpoint is None else ClusterState.load(checkpoint.state)
+        for logged in reader.read(after=state.sequence):
+            state.apply(logged.sequence, logged.event)
+    return state
+
+
 class Keeper:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
-    ``changed`` is set when something happened that a cycle could decide on. ``observe`` is told each event after it
+    ``changed`` is set when something happened that a cycle could decide on. ``observers`` are told each event after it
     was folded; ``appended`` how many seconds an append took. ``minded`` tells whether someone decides by the answers
     to a question: only then does one give a reason for a cycle.
     """
@@ -27,12 +41,14 @@ class Keeper:
         self.log = log
         self.state = state
         self.changed = asyncio.Event()
-        self.observe: Callable[[Event], None] = lambda _: None
+        self.observers: list[Callable[[Event], None]] = []
         self.appended: Callable[[float], None] = lambda _: None
         self.minded: Callable[[str], bool] = lambda _: True
         self.whole = asyncio.Event()
         """Set while the state is that of its sequence number: not amid a session that is folded in slices of time."""
         self.whole.set()
+        self.checkpointed_at = state.sequence
+        """How far the state was when it was last kept, or restored."""
         self._next = state.sequence + 1
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
 
@@ -43,6 +59,13 @@ class Keeper:
         """
         if events:
             await asyncio.shield(asyncio.ensure_future(self._put(events)))
+
+    async def checkpoint(self) -> None:
+        """Keep the state as it is now, encoded in a thread."""
+        await self.whole.wait()
+        sequence, frozen = self.state.sequence, self.state.freeze()
+        await self.log.checkpoint(sequence, await asyncio.to_thread(frozen.encode))
+        self.checkpointed_at = sequence
 
     async def _put(self, events: Sequence[Event]) -> None:
         began = time.perf_counter()
@@ -76,7 +99,8 @@ class Keeper:
         else:
             self.state.apply(self._next, event)
         self._next += 1
-        self.observe(event)
+        for observe in self.observers:
+            observe(event)
         if not self._is_quiet(event):
             self.changed.set()
 

@@ -7,12 +7,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import structlog
 from structlog.typing import Processor
-
-Format = Literal["auto", "json", "console"]
 
 DETAILED = 4
 """klog's verbosity from which details are written; Volcano's per-job lines begin at 3, which its chart asks for."""

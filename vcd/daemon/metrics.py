@@ -183,12 +183,6 @@ class Metrics:
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
-    def observe_session(
-        self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
-    ) -> None:
-        """`begin_session`, its result and `end_session`, one after the other."""
-        self.end_session(self.begin_session(session, plan, record, durations)())
-
     def begin_session(
         self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
     ) -> Callable[[], SessionSummary]:
@@ -380,7 +374,7 @@ class Metrics:
     # --- the page -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> Callable[[], bytes]:
-        """Take what the page shows as it is now; the result writes it, and may do so in another thread."""
+        """Take what the page shows as it is now; the result writes it in Prometheus' text format, in any thread."""
         page = _Page(
             (self._store.copy(), self._by_queue.copy()),
             self._view,
@@ -391,10 +385,6 @@ class Metrics:
             self._process,
         )
         return lambda: generate_latest(page)
-
-    def render(self) -> bytes:
-        """The page in Prometheus' text format."""
-        return self.freeze()()
 
     def _single_values(self) -> Iterator[Metric]:
         now = self._now

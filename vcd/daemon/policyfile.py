@@ -9,9 +9,13 @@ from pathlib import Path
 import structlog
 
 from vcd.kube.connection import ConfigurationError
+from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.policy import Policy, PolicyError
+from vcd.scheduling.framework.registry import plugins
+from vcd.scheduling.session.outside import without_secrets
 from vcd.state.records import Settings
 
 _log = structlog.get_logger(__name__)
@@ -45,6 +49,11 @@ class PolicyFile:
     def named(self, digest: str) -> Policy:
         """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
         return self._policies.get(digest, self.policy)
+
+    def minds(self, question: str) -> bool:
+        """Whether a plugin that is on decides by the answers to a question."""
+        known = plugins()
+        return any(question in known[option.name].questions for tier in self.policy.tiers for option in tier)
 
     async def follow(
         self,
@@ -83,5 +92,16 @@ class PolicyFile:
             _log.warning("configuration", warning=str(warning))
 
     def _event(self) -> PolicyLoaded:
+        """The one in force as a log keeps it: what is decided by it does not depend on its passwords."""
         self._policies[self.policy.digest] = self.policy
-        return PolicyLoaded(self.policy.digest, self.policy.text, self._settings.as_text())
+        return PolicyLoaded(self.policy.digest, without_secrets(self.policy.text), self._settings.as_text())
+
+
+def bind_timeout(policy: Policy) -> float:
+    """Seconds that a pod's volumes may take, as the predicates plugin's entry says; read when the program starts."""
+    for tier in policy.tiers:
+        for option in tier:
+            if option.name == "predicates":
+                values = parse_arguments(plugins()["predicates"].arguments, option.arguments)
+                return float(values["volumebinding.bindTimeoutSeconds"])
+    return BIND_TIMEOUT

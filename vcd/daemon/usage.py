@@ -7,9 +7,7 @@ leaves no event: what is not known is not zero. Source: Volcano ``pkg/scheduler/
 from __future__ import annotations
 
 import asyncio
-import base64
 import math
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +16,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from vcd.daemon.outgoing import headers_for, open_session, read_within
 from vcd.kube.client import ApiError, KubeClient, KubeError
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.events import Event
@@ -273,20 +272,12 @@ class _Server:
         self._address = without_user_info(address).rstrip("/")
         user = settings.get("elasticsearch.username") or unquote(parts.username or "")
         password = settings.get("elasticsearch.password") or unquote(parts.password or "")
-        self._headers = {"User-Agent": "vcd", "Accept": "application/json"}
-        if user:
-            self._headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._headers = headers_for(user, password)
         self._insecure = settings.get("tls.insecureSkipVerify") == "true"
 
     async def __aenter__(self) -> _Server:
         """Open a session of its own: a sample is taken too seldom to keep a connection."""
-        verify: bool | ssl.SSLContext = not self._insecure
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=verify),
-            timeout=aiohttp.ClientTimeout(total=None),  # the sample's own time-out bounds it
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=self._headers,
-        )
+        self._session = open_session(verify=not self._insecure, headers=self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -301,14 +292,12 @@ class _Server:
             ) as response:
                 if response.status != 200:
                     raise UsageFailed(f"{self._address} answered HTTP {response.status}")
-                text = bytearray()
-                async for chunk in response.content.iter_any():
-                    text += chunk
-                    if len(text) > LARGEST:
-                        raise UsageFailed(f"{self._address} answered more than {LARGEST} bytes")
+                text = await read_within(response, LARGEST)
+                if text is None:
+                    raise UsageFailed(f"{self._address} answered more than {LARGEST} bytes")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise UsageFailed(f"{self._address} cannot be asked: {error or type(error).__name__}") from error
-        return _json(bytes(text), self._address)
+        return _json(text, self._address)
 
 
 async def _query(server: _Server, query: str) -> Percent:

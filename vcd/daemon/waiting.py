@@ -10,6 +10,7 @@ import numpy as np
 
 from vcd.model.events import Plan, Waiting
 from vcd.model.status import TaskStatus
+from vcd.model.words import reason_in_words
 from vcd.scheduling.session.session import Session
 from vcd.state.records import GroupRecord
 
@@ -82,6 +83,13 @@ def mending(reason: str) -> str:
     if reason.startswith("annotation "):
         return "mend what is named"
     return _MENDING.get(reason_class(reason), "")
+
+
+def in_words(waiting: Waiting) -> str:
+    """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
+    source = f" [{waiting.plugin}]" if waiting.plugin else ""
+    to_do = mending(waiting.reason)
+    return f"{reason_in_words(waiting)}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")
 
 
 class WaitingCounts:

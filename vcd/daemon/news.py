@@ -1,13 +1,37 @@
-"""What plugins find misconfigured in other people's objects: what of it is news, and whom to tell."""
+"""What of plugins is news: their faults, and what they find misconfigured in other people's objects."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from vcd.model.objects import Object
+from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
+
+REPEAT = 600.0
+"""Seconds until a fault that lasts is told again."""
+CHANGE = 60.0
+"""Seconds until a plugin is told of again that fails in other words than before; they may name a pod or a time."""
+
+
+class FaultNews:
+    """What was last told of each plugin, and when. ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def is_news(self, fault: str) -> bool:
+        """Whether a session's fault shall be told; it counts as told then."""
+        name, now = name_in(fault), self._clock()
+        before = self._told.get(name)
+        if before is not None and now - before[1] < (REPEAT if fault == before[0] else CHANGE):
+            return False
+        self._told[name] = (fault, now)
+        return True
 
 
 class Misconfigured:

@@ -1,14 +1,17 @@
-"""Problems with other people's objects: which are news, how many there are, and whose they are."""
+"""What of plugins is news: problems with other people's objects, how many and whose they are; and plugins' faults."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.daemon.pages import kept, page_of
+from tests.daemon.pages import kept, observe_session, page_of
 from tests.dsl import gang, node, pod, priority_class, queue, session_after
+from tests.kube.scripted import FakeClock
 from tests.world import World
 from vcd.daemon.metrics import Metrics
-from vcd.daemon.misconfigured import Misconfigured, uid_of
+from vcd.daemon.news import CHANGE, REPEAT, FaultNews, Misconfigured, uid_of
 from vcd.model.events import Plan
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -114,6 +117,41 @@ class TestMetrics:
 
     def test_a_plugin_that_cannot_tell_is_counted(self) -> None:
         metrics = Metrics()
-        metrics.observe_session(session_with(odd=RuntimeError("no")), Plan(), None, {})
+        observe_session(metrics, session_with(odd=RuntimeError("no")), Plan(), None, {})
         faults = page_of(metrics)["vcd_plugin_faults_total"]
         assert {labels: count for labels, count in faults.items() if count} == {kept(plugin="odd"): 1}
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def news(clock: FakeClock) -> Callable[[str], bool]:
+    return FaultNews(clock.monotonic).is_news
+
+
+def test_a_fault_that_lasts_is_told_now_and_then(clock: FakeClock) -> None:
+    is_news = news(clock)
+    told = 0
+    for _ in range(int(REPEAT) * 3):
+        told += is_news("slow: too slow")
+        clock.advance(1.0)
+    assert told == 3
+
+
+def test_other_words_are_told_sooner(clock: FakeClock) -> None:
+    is_news = news(clock)
+    told = 0
+    for second in range(int(CHANGE) * 3):
+        told += is_news(f"slow: pod-{second} is odd")
+        clock.advance(1.0)
+    assert told == 3
+
+
+def test_each_plugin_is_news(clock: FakeClock) -> None:
+    is_news = news(clock)
+    assert [is_news("a: no"), is_news("b: no"), is_news("a: no")] == [True, True, False]

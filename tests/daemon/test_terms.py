@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
+import structlog
 
+from tests.daemon.fakes import FakeLog
 from tests.daemon.test_watches import serve
 from tests.kube.scripted import Answer, FakeClock, Log, ScriptedServer, client_of, failure, running, scripted, until
 from tests.kube.test_lease import LeaseServer
-from vcd.daemon.stepdown import StepDown
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import Options
+from vcd.daemon.terms import Terms
 from vcd.daemon.watches import Watches
 from vcd.kube.lease import LeaderElector
 from vcd.model.kinds import KINDS
+from vcd.state.cluster import ClusterState
 
 DEADLINE, STALE = 60.0, 300.0
 REFUSED = failure(403, "Forbidden", "may not list pods")
@@ -26,9 +33,14 @@ class Fixture:
     def __init__(self, server: ScriptedServer, clocks: tuple[FakeClock, FakeClock], elector: LeaderElector) -> None:
         self.server = server
         self.elector = elector
-        self.told: list[str] = []
+        self.lines: Sequence[MutableMapping[str, Any]] = ()
         self._clocks = clocks
         self._began = clocks[0].now
+
+    @property
+    def told(self) -> list[str]:
+        """Why the Lease was given back, as the log says it."""
+        return [line["reason"] for line in self.lines if line["event"].startswith("the Lease is given back")]
 
     @property
     def passed(self) -> float:
@@ -61,8 +73,12 @@ async def replica(pods: Answer) -> AsyncIterator[Fixture]:
         watches = Watches(client, log, log.sink, [KINDS["Node"], KINDS["Pod"]], clocks[1])  # type: ignore[arg-type]
         elector = LeaderElector(client, identity="a", clock=clocks[0])
         it = Fixture(server, clocks, elector)
-        down = StepDown(elector, watches, DEADLINE, STALE, lambda stuck: it.told.extend(stuck), clocks[1], lambda: 0.5)
-        for part in (watches.run(), elector.run(), down.run()):
+        it.lines = stack.enter_context(structlog.testing.capture_logs())
+        options = Options(list_deadline=DEADLINE, stale_deadline=STALE)
+        keeper = Keeper(FakeLog().as_log(), ClusterState())
+        terms = Terms(options, client, keeper, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
+        terms.elector = elector
+        for part in (watches.run(), elector.run(), terms.make_room()):
             await stack.enter_async_context(running(part))
         await until(elector.is_leader)
         yield it
@@ -72,7 +88,7 @@ async def test_a_leader_that_may_not_list_a_kind_steps_down_after_the_deadline_a
     async with replica(REFUSED) as it:
         await it.pass_time_until_it_leads(False, 2 * DEADLINE)
         assert DEADLINE <= it.passed <= 1.2 * DEADLINE
-        assert it.told == ["Pod"]
+        assert [why.partition(" (")[0] for why in it.told] == ["cannot list Pod"]
 
 
 async def test_it_stands_again_after_a_pause_that_grows() -> None:
@@ -127,7 +143,7 @@ async def test_a_leader_that_loses_a_kind_steps_down_after_the_longer_deadline_a
     async with losing(fault) as it:
         await it.pass_time_until_it_leads(False, 2 * STALE)
         assert STALE <= it.passed <= STALE + 0.3 * DEADLINE
-        assert it.told == ["Pod"]
+        assert [why.partition(" (")[0] for why in it.told] == ["cannot list Pod"]
 
 
 async def test_what_fails_for_less_than_that_costs_no_leadership() -> None:

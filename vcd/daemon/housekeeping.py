@@ -1,0 +1,57 @@
+"""What is done beside scheduling now and then: checkpoints and retention of the log, and a look at the wall clock."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.metrics import Metrics
+from vcd.daemon.options import Options
+from vcd.kube.clock import Clock, SteadyClock
+from vcd.model.events import ClockJumped
+
+_log = structlog.get_logger(__name__)
+
+_CLOCK_LOOK = 1.0
+"""Seconds between looks at whether the wall clock jumped."""
+
+
+async def keep_house(
+    options: Options, keeper: Keeper, metrics: Metrics, clock: Clock, also: Callable[[], None]
+) -> None:
+    """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled."""
+    log = keeper.log
+    while True:
+        await asyncio.sleep(options.housekeeping_period)
+        metrics.observe_log(log.head, *await asyncio.to_thread(_sizes, options.event_log))
+        also()
+        if keeper.state.sequence - keeper.checkpointed_at >= options.checkpoint_interval:
+            await keeper.checkpoint()
+            # while nobody can tell how old history is, none goes for its age
+            unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
+            await log.retain(None if unsteady else options.retention_age, options.retention_size)
+
+
+async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> None:
+    """Tell, and log, where the machine's wall clock jumps, until cancelled."""
+    while True:
+        await clock.sleep(_CLOCK_LOOK)
+        for jump in clock.news():
+            metrics.observe_clock_jump()
+            _log.error(
+                "the machine's wall clock jumped" + ("; it is believed now" if jump.followed else ""),
+                seconds=round(jump.by / 1e9, 3),
+            )
+            await keeper.put([ClockJumped(jump.by, jump.followed)])
+        metrics.observe_clock(clock.ahead)
+
+
+def _sizes(path: Path) -> tuple[int, int, int]:
+    """The bytes of a file, and those of its file system: all, and those that are free for this process."""
+    volume = shutil.disk_usage(path.parent)
+    return path.stat().st_size, volume.total, volume.free

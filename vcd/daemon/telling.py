@@ -1,0 +1,206 @@
+"""Telling what sessions find out where people look: the log, the metrics page, Events, conditions and statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import structlog
+
+from vcd.daemon.followup import FollowUp
+from vcd.daemon.latecomers import Latecomers
+from vcd.daemon.metrics import Metrics, SessionSummary
+from vcd.daemon.news import FaultNews, Misconfigured, uid_of
+from vcd.daemon.nodeshelp import UNSCHEDULABLE, PodReasons
+from vcd.daemon.options import Options
+from vcd.daemon.setaside import SetAside
+from vcd.daemon.waiting import in_words
+from vcd.kube.client import KubeClient
+from vcd.kube.clock import Clock
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
+from vcd.model import events as ev
+from vcd.model.codec import group_status
+from vcd.model.objects import Condition, Pod, PodGroupStatus
+from vcd.model.status import TaskStatus
+from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.registry import kinds
+from vcd.scheduling.session.session import Session
+from vcd.state.cluster import ClusterState
+
+_log = structlog.get_logger(__name__)
+
+
+class Telling:
+    """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
+
+    def __init__(
+        self,
+        options: Options,
+        client: KubeClient,
+        state: ClusterState,
+        metrics: Metrics,
+        leads: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._options = options
+        self._state = state
+        self._metrics = metrics
+        self._leads = leads
+        self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
+        """Version and status of groups, as the watch last told them."""
+        self.recorder = Recorder(client, options.scheduler_names[0], fence=leads, clock=clock, kinds=kinds())
+        self.statuses = StatusWriter(client, leads, clock=clock, known_group=self._shown_groups.get)
+        self.followup = FollowUp()
+        self._fault_news = FaultNews(clock.monotonic)
+        self._misconfigured = Misconfigured()
+        self._latecomers = Latecomers(state)
+        self._set_aside = SetAside(state, self.recorder, self.statuses)
+
+    def begin(self) -> None:
+        """This replica leads: tell what only the log was told."""
+        self._latecomers.look()
+        self._set_aside.tell_owners()
+        self.write_groups_again()
+
+    def session(
+        self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
+    ) -> None:
+        """A session was decided; ``record`` is None where nothing changed in it."""
+        summary = self._metrics.begin_session(session, plan, record, durations)
+        self._tell_faults(plan, session)
+        self._tell_misconfigured(session)
+        self.followup.add(summary, lambda found: self._tell(found, record, plan, session))
+
+    def _tell(
+        self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
+    ) -> Iterator[None]:
+        """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
+        self._metrics.end_session(summary)
+        yield
+        if record is not None:
+            yield from self._write_groups(plan.groups, f"session-{record.session}")
+            self.statuses.submit_queues(plan.queues)
+            yield from self._tell_waiting(plan, session)
+        yield from self._tell_latecomers(session, frozenset(waiting.group for waiting in plan.waiting))
+        if record is not None:
+            self._tell_nominated(record, plan)
+        session.release()
+
+    def write_groups_again(self) -> None:
+        """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
+        if self._leads() and self._state.intended_status:
+            self.followup.add(lambda: list(self._state.intended_status.values()), self._write_groups)
+
+    def _write_groups(self, groups: Sequence[ev.GroupStatus], transition: str = "") -> Iterator[None]:
+        for group in groups:
+            self.statuses.submit_groups((group,), transition)
+            yield
+
+    # --- plugins ----------------------------------------------------------------------------------------------------
+
+    def at_configuration(self, reason: str, message: str) -> None:
+        """An Event where the configuration is."""
+        subject = f"{self._options.lease_namespace}/volcano-scheduler-configmap"
+        self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
+
+    def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
+        """A log line with the traceback and an Event where the configuration is: it names the plugin."""
+        for fault in plan.faults:
+            if self._fault_news.is_news(fault):
+                error = session.errors.get(name_in(fault))
+                _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
+                self.at_configuration("PluginFault", f"{fault}; the cycle went on without it")
+
+    def stuck(self, late: ev.PluginLate, words: str) -> None:
+        """A plugin does not come back, and the session with it."""
+        _log.error("plugin does not come back; only a restart helps", fault=late.fault)
+        self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
+        self._metrics.observe_fault(late.name)
+
+    def _tell_misconfigured(self, session: Session) -> None:
+        """An Event on each object that a plugin finds a new problem with."""
+        for problem in self._misconfigured.news(session):
+            if not problem.kind:
+                _log.warning("a plugin cannot do its work", problem=problem.message)
+                self.at_configuration("PluginFault", problem.message)
+                continue
+            uid = uid_of(self._state, problem.kind, problem.key)
+            _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
+            self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
+        self._metrics.observe_misconfigured(self._misconfigured.counts())
+
+    # --- who waits --------------------------------------------------------------------------------------------------
+
+    def _tell_waiting(self, plan: ev.Plan, session: Session) -> Iterator[None]:
+        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons."""
+        by_group: dict[str, list[ev.Waiting]] = {}
+        for waiting in plan.waiting:
+            if waiting.gate:
+                by_group.setdefault(waiting.group, []).append(waiting)
+        for key, reasons in by_group.items():
+            yield
+            words = "; ".join(map(in_words, reasons))
+            group = self._state.groups.get(key)
+            if group is not None:
+                self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
+            index = session.jobs.index_of.get(key)
+            if index is None:
+                continue
+            job = session.job(index)
+            own = {pod: in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
+            reason_of = PodReasons(reasons, job.queue.name, self._state.queues)
+            for task in job.pending():
+                if task.status == TaskStatus.PENDING:
+                    self._tell_pod(task.pod, reason_of, own.get(task.key, words))
+
+    def _tell_latecomers(self, session: Session, told: frozenset[str]) -> Iterator[None]:
+        """The same for pods that came to groups that wait as before, and so are not among those ``told``."""
+        for _, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+            yield
+            group = session.snapshot.groups.get(reasons[0].group)
+            if reasons[0].group not in told:
+                queue = "" if group is None else session.queue_name_of(group)
+                self._tell_pod(pod, PodReasons(reasons, queue, self._state.queues), "; ".join(map(in_words, reasons)))
+
+    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
+        key, uid = pod.key, pod.metadata.uid
+        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+            reason = UNSCHEDULABLE if self._options.unschedulable == "all" else reason_of.of(key)
+            self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
+        self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
+
+    def _tell_nominated(self, record: ev.SessionDecided, plan: ev.Plan) -> None:
+        """On pods that others are evicted for: the node where they wait for their room."""
+        stale = dict(record.stale)
+        for index, statement in enumerate(plan.statements):
+            if index in stale or not any(operation.verb == "evict" for operation in statement.operations):
+                continue
+            for operation in statement.operations:
+                if operation.verb == "pipeline":
+                    words = f"waits for room that evictions free on node {operation.node}"
+                    condition = Condition("PodScheduled", "False", UNSCHEDULABLE, words)
+                    self.statuses.submit_pod_condition(operation.key, operation.uid, condition, operation.node)
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def observe(self, event: ev.Event) -> None:
+        """An event was folded."""
+        if self._leads():
+            self._latecomers.observe(event)
+        if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
+            if event.kind == "PodGroup":
+                self._note_group(event)
+            if isinstance(event, ev.ObjectGone):
+                self.statuses.forget(event.kind, event.key)
+            self._set_aside.observe(event)
+
+    def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
+        """Keep what the watch told of a group's status, so that writing it needs no reading."""
+        known = self._shown_groups.pop(event.key, None)
+        if not isinstance(event, ev.ObjectPut):
+            return
+        status = known[1] if known is not None else None
+        if event.payload is not None:
+            status = group_status(event.payload)
+        if status is not None and event.resource_version:
+            self._shown_groups[event.key] = (event.resource_version, status)
