@@ -36,7 +36,7 @@ def reasons(name: str, *objects: Any, using: str) -> dict[str, str]:
     key = f"default/{name}"
     told = [waiting for waiting in plan_of(session).waiting if waiting.group == key and waiting.gate]
     assert told, "the job waits for nothing"
-    job = session.job(session.jobs.index_of[key])
+    job = session.job(session.jobs.index(key))
     found = PodReasons(told, job.queue.name, state_of(manifests).queues)
     return {task.name.rpartition("-")[2]: found.of(task.key) for task in job.pending()}
 

@@ -29,7 +29,7 @@ def plugin_of(session: Session, kind: type[P]) -> P:
 
 def job_of(session: Session, name: str) -> Job:
     """The job of a group in the namespace default."""
-    return session.job(session.jobs.index_of[f"default/{name}"])
+    return session.job(session.jobs.index(f"default/{name}"))
 
 
 def task_of(session: Session, name: str, namespace: str = "default") -> Task:

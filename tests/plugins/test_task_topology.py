@@ -69,7 +69,7 @@ def opened(*objects: Any, weight: int | None = None) -> Session:
 def buckets(session: Session) -> list[set[str]]:
     """The names of the tasks in each bucket."""
     found: dict[int, set[str]] = {}
-    index = session.jobs.index_of["default/j"]
+    index = session.jobs.index("default/j")
     topology = plugin_of(session, TaskTopologyPlugin)._jobs.get(index)
     if topology is None:
         return []
@@ -80,7 +80,7 @@ def buckets(session: Session) -> list[set[str]]:
 
 def order(session: Session) -> list[str]:
     """The names of the job's pending tasks, the first to be placed first."""
-    waiting = session.job(session.jobs.index_of["default/j"]).pending()
+    waiting = session.job(session.jobs.index("default/j")).pending()
     return [task.name for task in framework_of(session).in_task_order(waiting)]
 
 

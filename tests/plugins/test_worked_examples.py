@@ -160,7 +160,7 @@ def distributed(*roles: str, affinity: str = "", anti: str = "", order: str = ""
 
 
 def buckets(session: Session) -> list[list[str]]:
-    topology = plugin_of(session, TaskTopologyPlugin)._jobs[session.jobs.index_of["default/distributed-training"]]
+    topology = plugin_of(session, TaskTopologyPlugin)._jobs[session.jobs.index("default/distributed-training")]
     found: dict[int, list[str]] = {}
     for row, bucket in sorted(topology.bucket_of.items()):
         found.setdefault(bucket.index, []).append(session.task(row).name)

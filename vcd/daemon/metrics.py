@@ -33,8 +33,8 @@ from vcd.model.version import __version__
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
-from vcd.scheduling.session.jobs import JobColumns
 from vcd.scheduling.session.session import Session
+from vcd.state.groups import GroupColumns
 from vcd.state.sums import sum_of
 
 _log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class _View:
     """What the last session says of queues, jobs and who waits."""
 
     gauges: list[Gauge]
-    jobs: JobColumns
+    jobs: GroupColumns
     queue_names: list[str]
     groups: list[list[int]]
     unschedulable: dict[str, int]
@@ -467,7 +467,7 @@ class _Page:
 def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
     stale = {} if record is None else dict(record.stale)
     progress = known.progress
-    for key in progress.keys() - session.jobs.index_of.keys():
+    for key in progress.keys() - session.snapshot.groups.keys():
         del progress[key]
     placed = _Placed() if record is None else _placements(session, plan, record.now, stale)
     for key, since in placed.jobs.items():
@@ -523,7 +523,7 @@ def _evictions(session: Session, plan: Plan, stale: Mapping[int, str]) -> Counte
     pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
     queue_of = {task.key: task.job.queue.name for task in session.moves if task.key in pods} if pods else {}
     for statement in statements:
-        index = session.jobs.index_of.get(statement.group)
+        index = session.jobs.index(statement.group)
         if index is not None and pods:
             queue = session.job(index).queue.name
             evicted.update(
@@ -538,7 +538,7 @@ def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]
     """The jobs and pods that were placed, and what outcomes are to come."""
     placed = _Placed(now)
     for number, statement in enumerate(plan.statements):
-        index = session.jobs.index_of.get(statement.group)
+        index = session.jobs.index(statement.group)
         if number in stale or index is None:
             continue
         job = session.job(index)
@@ -576,8 +576,7 @@ def _groups_by_phase(session: Session, plan: Plan, progress: dict[str, _Progress
     jobs = session.jobs
     phases = jobs.phase.astype(np.int64)
     for status in plan.groups:
-        index = jobs.index_of[status.key]
-        phases[index] = phase_of(status.phase)
+        phases[jobs.index(status.key)] = phase_of(status.phase)
         if status.phase == _COMPLETED and status.was != _COMPLETED:
             known = progress.get(status.key, _NEW)
             progress[status.key] = known._replace(completions=known.completions + 1)

@@ -143,7 +143,7 @@ class Telling:
             group = self._state.groups.get(key)
             if group is not None:
                 self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
-            index = session.jobs.index_of.get(key)
+            index = session.jobs.index(key)
             if index is None:
                 continue
             job = session.job(index)

@@ -106,7 +106,7 @@ class WaitingCounts:
     def update(self, session: Session, plan: Plan) -> None:
         """Count as of the end of a session."""
         waiting = _after(session.snapshot.waiting, plan.waiting)
-        records, index_of = session.snapshot.groups, session.jobs.index_of
+        records, index_of = session.snapshot.groups, _indices(session)
         pending = session.jobs.counts[:, TaskStatus.PENDING].tolist()
         known = self._known
         for key, reasons in waiting.items():
@@ -128,7 +128,7 @@ class WaitingCounts:
 
     def oldest(self, session: Session) -> dict[tuple[str], int]:
         """By queue, when the oldest pod that waits was created, or the group where it has no pods; Unix seconds."""
-        jobs, tasks, index_of = session.jobs, session.snapshot.tasks, session.jobs.index_of
+        jobs, tasks, index_of = session.jobs, session.snapshot.tasks, _indices(session)
         times = np.full(len(jobs) + 1, _NEVER)
         rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
         np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
@@ -175,3 +175,8 @@ def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict
         labels = (queue, gate, reason_class(waiting.reason))
         shares[labels] = min(pending, shares.get(labels, 0) + (waiting.tasks or pending))
     return shares
+
+
+def _indices(session: Session) -> dict[str, int]:
+    jobs = session.jobs
+    return jobs.kept("indices", lambda: {key: index for index, key in enumerate(jobs.keys)})

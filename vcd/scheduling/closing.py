@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
@@ -13,10 +15,14 @@ from vcd.model.requests import resource_values
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling.session.session import ROOT_QUEUE, Condition, Session
 from vcd.scheduling.session.views import Job
+from vcd.state.groups import GroupColumns, Rows
+from vcd.state.records import GroupRecord
 from vcd.state.sums import Ints, bounded, sums_by
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
+_TEXTS = [phase.text for phase in Phase]
+Phases = npt.NDArray[np.int8]
 
 
 def plan_of(session: Session) -> ev.Plan:
@@ -44,48 +50,85 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
-    columns = session.jobs
-    counts = columns.counts.copy()
-    leaving = session.releasing_on_nodes()
-    viewed = {job.index: job for job in session.viewed_jobs()}
-    for job in viewed.values():
+    columns, conditions = session.jobs, session.conditions
+    asked = columns.derived(_shows_otherwise).copy()
+    asked[[job.index for job in session.viewed_jobs()]] = True
+    asked[list(conditions)] = True
+    for jobs, settled in session.settled:
+        asked[jobs & ~columns.derived(_Shows(settled))] = True
+    indices = np.flatnonzero(asked)
+    counts, leaving = columns.counts[indices], session.releasing_on_nodes()[indices]
+    for place, job in _viewed(session, indices):
         if job.touched:
-            counts[job.index] = job.counts
-    phases = _phases(session, viewed, counts, leaving)
-    conditions = session.conditions
+            counts[place] = job.counts
+    phases = _phases(session, indices, counts, leaving)
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    for index, (record, phase, (running, succeeded, failed)) in enumerate(
-        zip(columns.records, phases, figures, strict=True)
-    ):
+    for index, phase, (running, succeeded, failed) in zip(indices.tolist(), phases, figures, strict=True):
+        record = columns.records[index]
         shown = record.group.status
-        wanted = conditions.get(index)
-        condition = None if wanted is None else _new_condition(wanted, shown.conditions)
-        if (
-            condition is not None
-            or phase != shown.phase
-            or running != shown.running
-            or succeeded != shown.succeeded
-            or failed != shown.failed
-        ):
+        wanted = conditions.get(index) or _settled(session, index)
+        condition = _new_condition(wanted, shown.conditions) if wanted else None
+        if condition is not None or (phase, running, succeeded, failed) != _shown(record):
             yield ev.GroupStatus(record.group.key, phase, condition, running, succeeded, failed, shown.phase)
 
 
-def _phases(session: Session, viewed: Mapping[int, Job], counts: Ints, leaving: Ints) -> list[str]:
-    """Each group's phase at the end of the session, as the API writes it."""
+def _viewed(session: Session, indices: Rows) -> Iterator[tuple[int, Job]]:
+    """The jobs that somebody looked at, with their places among ``indices``."""
+    jobs = list(session.viewed_jobs())
+    places = np.searchsorted(indices, [job.index for job in jobs])
+    return zip(places.tolist(), jobs, strict=True)
+
+
+def _settled(session: Session, index: int) -> Condition | None:
+    return next((condition for jobs, condition in session.settled if jobs[index]), None)
+
+
+def _phases(session: Session, indices: Rows, counts: Ints, leaving: Ints) -> list[str]:
+    """Groups' phases at the end of the session, as the API writes them."""
     columns = session.jobs
-    scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
-    completed = counts[:, _COMPLETED].sum(axis=1)
-    phases = np.where(columns.phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
-    for job in viewed.values():
-        phases[job.index] = Phase.INQUEUE if job.phase is Phase.INQUEUE else Phase.PENDING
-    ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
-    phases = np.where(scheduled >= columns.min_member, ended, phases)
-    for job in viewed.values():
+    phase = columns.phase[indices]
+    for place, job in _viewed(session, indices):
+        phase[place] = job.phase
+    phases = _phases_at_end(phase, counts, leaving, columns.min_member[indices])
+    for place, job in _viewed(session, indices):
         condition = session.conditions.get(job.index)
-        if condition is not None and condition[0] == UNSCHEDULABLE and counts[job.index, TaskStatus.RUNNING]:
-            phases[job.index] = Phase.UNKNOWN
-    texts = [phase.text for phase in Phase]
-    return [texts[phase] for phase in phases.tolist()]
+        if condition is not None and condition[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
+            phases[place] = Phase.UNKNOWN
+    return [_TEXTS[phase] for phase in phases.tolist()]
+
+
+def _phases_at_end(phase: Phases, counts: Ints, leaving: Ints, min_member: Ints) -> Phases:
+    scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
+    ended = np.where(scheduled == counts[:, _COMPLETED].sum(axis=1), Phase.COMPLETED, Phase.RUNNING)
+    waits = np.where(phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
+    return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
+
+
+def _shows_otherwise(columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
+    """Whether groups that nobody looks at show another phase, or other counts, than they have."""
+    counts = columns.counts[indices]
+    phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
+    figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
+    records = [columns.records[index] for index in indices.tolist()]
+    pairs = zip(records, phases.tolist(), figures, strict=True)
+    return np.array([(_TEXTS[phase], *those) != _shown(record) for record, phase, those in pairs], np.bool_)
+
+
+def _shown(record: GroupRecord) -> tuple[str, int, int, int]:
+    status = record.group.status
+    return status.phase, status.running, status.succeeded, status.failed
+
+
+@dataclass(frozen=True)
+class _Shows:
+    """Whether groups show a condition already."""
+
+    condition: Condition
+
+    def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
+        records = (columns.records[index] for index in indices.tolist())
+        shows = [_new_condition(self.condition, record.group.status.conditions) is None for record in records]
+        return np.array(shows, np.bool_)
 
 
 def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:
@@ -100,11 +143,14 @@ def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condit
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     """Allocated resources of queues, their children's and what pods without a group hold included, where they differ
     from what the queues show."""
-    allocated = session.jobs.allocated.copy()
-    for job in session.viewed_jobs():
-        if job.touched:
+    jobs = session.jobs
+    sums = jobs.by_queue("allocated")
+    moved = [job for job in session.viewed_jobs() if job.touched]
+    if moved:
+        allocated = jobs.allocated.copy()
+        for job in moved:
             allocated[job.index] = job.allocated
-    sums = sums_by(session.jobs.queue, allocated, len(session.queue_list))
+        sums = sums_by(jobs.queue, allocated, len(session.queue_list))
     sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated

@@ -14,9 +14,9 @@ from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
+from vcd.scheduling.framework.validity import tell_of_large_pods
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Predicate, Score
-from vcd.scheduling.session.jobs import tell_of_large_pods
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot

@@ -20,7 +20,7 @@ def release(session: Session) -> None:
     limit = session.snapshot.settings.release_after * 1_000_000_000
     for key in sorted(session.snapshot.stranded):
         since = session.snapshot.stranded[key]
-        index = session.jobs.index_of.get(key)
+        index = session.jobs.index(key)
         if index is None or session.now - since < limit:
             continue
         job = session.job(index)

@@ -182,8 +182,8 @@ class _Head:
         self._left = left or {}
         self._uncounted = uncounted
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
-        self._requests = head.shape_requests()
-        self._idle = head.idle_rooms(self._requests)
+        self._requests = head.shape_columns.requests
+        self._idle = head.usage[: len(head.resources)].T.copy()
 
     def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
         """Which statements have to be looked at operation by operation, in order; all others hold.

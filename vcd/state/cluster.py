@@ -16,7 +16,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import Dump, Frozen, on_node
-from vcd.state.interning import Interner, Rows
+from vcd.state.interning import Changes, Interner, Rows
 from vcd.state.records import (
     GROUP_ANNOTATION,
     REPEATING_ACTIONS,
@@ -67,6 +67,11 @@ class ClusterState:
         self.resources: set[str] = {"cpu", "memory", "pods"}
         self.facts_version = 0
         self.others_version: dict[str, int] = {}
+        self.changed_rows: Changes[int] = Changes(lambda: len(self.pods))
+        """Rows of ``tasks`` whose pod, status or node is another."""
+        self.changed_groups: Changes[str] = Changes(self.groups.__len__)
+        self.changed_queues: Changes[str] = Changes(self.queues.__len__)
+        self.changed_waiting: Changes[str] = Changes(lambda: len(self.waiting))
 
         self.tasks = Rows(
             status=np.int8,
@@ -193,7 +198,7 @@ class ClusterState:
                     group = self._with_intended_status(key, GroupRecord.of(obj))
                     if key in self.groups and self.groups[key].group.spec != obj.spec:
                         self.evicted.pop(key, None)
-                    self.groups[key] = group
+                    self._set_group(key, group)
                     self.former.pop(key, None)
                     self.resources.update(group.min_resources or ())
                 case Queue():
@@ -201,6 +206,7 @@ class ClusterState:
                     if key not in self.queues or self.queues[key].queue.spec != obj.spec:
                         self.evicted.clear()
                     self.queues[key] = queue
+                    self.changed_queues.note(key)
                     self.resources.update(queue.capability, queue.deserved, queue.guarantee)
                 case _:
                     self.others.setdefault(kind, {})[key] = obj
@@ -226,17 +232,31 @@ class ClusterState:
                 self.evicted.clear()
         elif kind == "PodGroup":
             record = self.groups.pop(key, None)
-            if record is not None and key in self.job_keys:
-                self.former[key] = record.group.spec.queue
+            if record is not None:
+                self.changed_groups.note(key)
+                if key in self.job_keys:
+                    self.former[key] = record.group.spec.queue
             self.intended_status.pop(key, None)
-            self.waiting.pop(key, None)
+            self._set_waiting(key, ())
             self.stranded.pop(key, None)
             self.evicted.pop(key, None)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
+                self.changed_queues.note(key)
                 self.evicted.clear()
         elif self.others.get(kind, {}).pop(key, None) is not None:
             self.others_version[kind] = self.others_version.get(kind, 0) + 1
+
+    def _set_group(self, key: str, record: GroupRecord) -> None:
+        self.groups[key] = record
+        self.changed_groups.note(key)
+
+    def _set_waiting(self, group: str, reasons: tuple[ev.Waiting, ...]) -> None:
+        if reasons:
+            self.waiting[group] = reasons
+        elif self.waiting.pop(group, None) is None:
+            return
+        self.changed_waiting.note(group)
 
     # --- pods -----------------------------------------------------------------------------------------------------
 
@@ -300,6 +320,7 @@ class ClusterState:
     def _place(self, key: str, row: int) -> None:
         """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
         pod = cast(Pod, self.pods[row])
+        self.changed_rows.note(row)
         node_name = self.shown_nodes[row]
         status = task_status(pod, node_name)
         intent = self.intents.get(key)
@@ -376,6 +397,7 @@ class ClusterState:
         self.tasks.column("job")[row] = _NOWHERE
         self.tasks.column("status")[row] = TaskStatus.UNKNOWN
         self.pods[row] = None
+        self.changed_rows.note(row)
         self.tasks.remove(key)
         self.nominated.pop(key, None)
         self.shown_nominations.pop(key, None)
@@ -412,7 +434,7 @@ class ClusterState:
             record = self.groups.get(status.key)
             if record is not None:
                 self.intended_status[status.key] = status
-                self.groups[status.key] = _with_status(record, status)
+                self._set_group(status.key, _with_status(record, status))
 
     def _promise(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
         """Note whom others are evicted for and the node where. An older promise there ends when the session had nothing
@@ -483,10 +505,7 @@ class ClusterState:
             fresh.setdefault(waiting.group, []).append(waiting)
         for group, reasons in fresh.items():
             yield
-            if reasons[0].gate:
-                self.waiting[group] = tuple(reasons)
-            else:
-                self.waiting.pop(group, None)
+            self._set_waiting(group, tuple(reasons) if reasons[0].gate else ())
 
     def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> None:
         row = self.tasks.row_of.get(operation.key)

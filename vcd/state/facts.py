@@ -4,12 +4,14 @@ changes, with whatever was computed from it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import Node
+from vcd.model.requests import PODS
 from vcd.model.selectors import (
     NodeSelector,
     NodeSelectorRequirement,
@@ -27,6 +29,8 @@ Mask = npt.NDArray[np.bool_]
 _KEPT = 20_000
 """How many computed columns are kept before they are dropped and computed anew."""
 
+_BOUNDLESS = int(np.iinfo(np.int64).max) // 2
+
 NO_VALUE = -1
 """The code of a label that a node does not have."""
 
@@ -42,11 +46,11 @@ class NodeFacts:
         self.row_of: dict[str, int] = {name: row for row, name in enumerate(self.names)}
         self.nodes: list[Node] = [nodes[name].node for name in self.names]
         self.resources = tuple(resources)
+        self.column_of = {name: column for column, name in enumerate(resources)}
         self.allocatable = np.zeros((len(self.names), len(resources)), np.int64)
-        column_of = {name: column for column, name in enumerate(resources)}
         for row, name in enumerate(self.names):
             for resource, value in nodes[name].allocatable.items():
-                self.allocatable[row, column_of[resource]] = value
+                self.allocatable[row, self.column_of[resource]] = value
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
         self._kept: dict[Hashable, Any] = {}
 
@@ -63,6 +67,41 @@ class NodeFacts:
                 self._kept.clear()
             self._kept[key] = value
             return value
+
+    # --- sizes ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def largest(self) -> npt.NDArray[np.int64]:
+        """The most that any node has of each resource; places for pods are not compared."""
+        found = self.allocatable.max(axis=0) if len(self) else np.zeros(len(self.resources), np.int64)
+        found[self.column_of[PODS]] = _BOUNDLESS
+        return found
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """What the nodes have of each resource, those left out that have no more of any than another one."""
+        rows = np.array(self.allocatable, np.int64, order="C")
+        rows[:, self.column_of[PODS]] = _BOUNDLESS
+        sizes = np.array([*{row.tobytes(): row for row in rows}.values()]).reshape(-1, len(self.resources))
+        kept: list[npt.NDArray[np.int64]] = []
+        for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
+            if not any((size <= other).all() for other in kept):
+                kept.append(size)
+        return np.array(kept, np.int64).reshape(len(kept), len(self.resources))
+
+    def too_large(self, requests: npt.NDArray[np.int64]) -> Mask:
+        """Which of some requests, as (requests, resources), no node would have room for were it empty; none where
+        there is no node."""
+        rest = np.arange(len(requests) if len(self) else 0)
+        for size in self.sizes:
+            rest = rest[(requests[rest] > size).any(axis=1)]
+            if not len(rest):
+                break
+        result = np.zeros(len(requests), np.bool_)
+        result[rest] = True
+        return result
+
+    # --- labels -----------------------------------------------------------------------------------------------------
 
     def label(self, key: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """A label over the nodes: codes (NO_VALUE where absent) and the sorted values that they stand for."""

@@ -1,4 +1,4 @@
-"""Small integers for values that many rows share, and growing tables of rows."""
+"""Small integers for values that many rows share, growing tables of rows, and what of either changed last."""
 
 from __future__ import annotations
 
@@ -9,6 +9,46 @@ import numpy as np
 import numpy.typing as npt
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+_REMEMBERED = 256
+"""So many changes are known one by one at least; who missed more than these and twice as many as there are things
+looks at everything."""
+
+
+class Changes(Generic[K]):
+    """Which of many things changed, the latest last, for any number of readers that look now and then.
+
+    ``count`` is how many changes there were: a reader notes it, and asks next time what came ``since``. ``size`` says
+    how many things there are.
+    """
+
+    def __init__(self, size: Callable[[], int]) -> None:
+        self.count = 0
+        self._size = size
+        self._last: dict[K, int] = {}
+        self._known_since = 0
+
+    def note(self, key: K) -> None:
+        """Something changed, was added or removed."""
+        self.count += 1
+        self._last.pop(key, None)
+        self._last[key] = self.count
+        if len(self._last) > _REMEMBERED + 2 * self._size():
+            half = list(self._last.items())[len(self._last) // 2 :]
+            self._known_since = half[0][1] - 1
+            self._last = dict(half)
+
+    def since(self, count: int) -> list[K] | None:
+        """What changed after there were ``count`` changes; None where that is no longer known."""
+        if count < self._known_since:
+            return None
+        found: list[K] = []
+        for key in reversed(self._last):
+            if self._last[key] <= count:
+                break
+            found.append(key)
+        return found
 
 
 class Interner(Generic[T]):
@@ -20,6 +60,8 @@ class Interner(Generic[T]):
         self._keys: list[Hashable] = []
         self._uses: list[int] = []
         self._free: list[int] = []
+        self.changes: Changes[int] = Changes(self.__len__)
+        """The numbers that stand for another value than they did."""
 
     def acquire(self, key: Hashable, make: Callable[[], T]) -> int:
         """The number of the value known as ``key``, which ``make`` makes when it is new."""
@@ -37,6 +79,7 @@ class Interner(Generic[T]):
             self._keys.append(key)
             self._uses.append(1)
         self._numbers[key] = number
+        self.changes.note(number)
         return number
 
     def release(self, number: int) -> None:
@@ -47,6 +90,7 @@ class Interner(Generic[T]):
             self.values[number] = None
             self._keys[number] = None
             self._free.append(number)
+            self.changes.note(number)
 
     def __contains__(self, key: Hashable) -> bool:
         """Whether anybody uses the value known as ``key``."""

@@ -207,6 +207,16 @@ def has_queue_gate(spec: PodSpec) -> bool:
     return any(gate.name == QUEUE_ADMISSION_GATE for gate in spec.scheduling_gates)
 
 
+def has_gate(shape: Shape) -> bool:
+    """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
+    return bool(shape.unsupported) or has_foreign_gate(shape.spec)
+
+
+def needs_no_room(shape: Shape) -> bool:
+    """Whether pending tasks of a shape count as ready: they ask for nothing, and nothing holds them."""
+    return shape.best_effort and not (shape.unsupported or shape.spec.scheduling_gates)
+
+
 def opts_into_queue_gate(pod: Pod) -> bool:
     """Whether the pod says that its queue shall keep it behind a gate until it has quota for it."""
     return pod.metadata.annotations.get(QUEUE_ADMISSION_GATE) == "true"

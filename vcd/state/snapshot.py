@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,21 @@ import numpy.typing as npt
 from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.requests import names_in_order
-from vcd.model.status import TERMINATED_STATUSES
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.cluster import ClusterState
 from vcd.state.facts import NodeFacts
+from vcd.state.groups import GroupColumns
+from vcd.state.interning import Changes, Interner
 from vcd.state.records import Evicted, GroupRecord, NodeRecord, QueueRecord, Settings, Shape, stated_queue
-from vcd.state.sums import sums_by
+from vcd.state.shapes import ShapeColumns
+from vcd.state.usage import usage_after, usage_of
 
+T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
 _NOWHERE = -1
+_ALIVE = np.array([status not in TERMINATED_STATUSES for status in TaskStatus])
 GONE = -2
 """The row of a node that pods name and that is not there."""
 
@@ -60,6 +65,12 @@ class TaskColumns:
     created: Ints
     keys: list[str | None]
     pods: list[Pod | None]
+
+    @cached_property
+    def placed(self) -> npt.NDArray[np.bool_]:
+        """Which pods are on a node that is there, or on their way to it, and did not end."""
+        placed: npt.NDArray[np.bool_] = (self.node >= 0) & _ALIVE[self.status]
+        return placed
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ class Snapshot:
             return {}
         numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
         tasks = self.tasks
-        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & _ALIVE[tasks.status]
         found = {}
         for row in np.flatnonzero(held).tolist():
             queue, pod = self.former[self.job_keys[tasks.job[row]] or ""], tasks.pods[row]
@@ -125,21 +136,49 @@ class Snapshot:
                 found[row] = queue
         return found
 
-    def shape_requests(self) -> Ints:
-        """What a task of each shape asks for, as (shapes + 1, resources): the last row stands for no shape."""
-        column_of = {name: column for column, name in enumerate(self.resources)}
-        requests = np.zeros((len(self.shapes) + 1, len(column_of)), np.int64)
-        for number, shape in enumerate(self.shapes):
-            if shape is not None:
-                for name, value in shape.requests.items():
-                    requests[number, column_of[name]] = value
-        return requests
+    earlier: _Earlier | None = field(default=None, init=False, repr=False, compare=False)
 
-    def idle_rooms(self, requests: Ints) -> Ints:
-        """What placed pods leave of each node, as (nodes, resources); ``requests`` by shape."""
-        tasks = self.tasks
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-        return self.facts.allocatable - sums_by(tasks.node[placed], requests[tasks.shape[placed]], len(self.facts))
+    # --- what follows from these ------------------------------------------------------------------------------------
+
+    @cached_property
+    def shape_columns(self) -> ShapeColumns:
+        """What each shape asks for."""
+        earlier = self.earlier
+        if earlier is None or earlier.shapes is None or earlier.snapshot.resources != self.resources:
+            return ShapeColumns(self.shapes, self.resources)
+        columns = earlier.snapshot.shape_columns
+        return columns.with_changes(self.shapes, earlier.shapes) if earlier.shapes else columns
+
+    @cached_property
+    def group_columns(self) -> GroupColumns:
+        """The groups whose queue exists, and what their pods sum up to."""
+        earlier = self.earlier
+        if earlier is None or earlier.groups is None or earlier.rows is None:
+            return GroupColumns(self)
+        return earlier.snapshot.group_columns.with_changes(self, earlier.groups, earlier.rows)
+
+    @cached_property
+    def usage(self) -> Ints:
+        """What pods use of each node (``vcd.state.usage``); not to be changed."""
+        earlier = self.earlier
+        if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
+            return usage_of(self)
+        return usage_after(earlier.snapshot.usage, earlier.snapshot, self, earlier.rows)
+
+
+_FOLLOWING = frozenset({"shape_columns", "group_columns", "usage"})
+"""What a snapshot makes of an earlier one's, once it is asked for."""
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """An earlier snapshot of the same state, and what changed since: keys of groups, rows of tasks, numbers of shapes;
+    None where it may be anything."""
+
+    snapshot: Snapshot
+    groups: list[str] | None
+    rows: list[int] | None
+    shapes: list[int] | None
 
 
 class SnapshotMaker:
@@ -151,6 +190,12 @@ class SnapshotMaker:
         self._facts_version = -1
         self._resources: tuple[str, ...] = ()
         self._others: dict[str, tuple[int, Objects]] = {}
+        self._copies: dict[str, tuple[int, Any]] = {}
+        self._last: Snapshot | None = None
+        self._counts: dict[str, int] = {}
+        """How many changes there were at the last snapshot."""
+        self._base: tuple[Snapshot, dict[str, int]] | None = None
+        """The last snapshot that made what follows from it, and its counts."""
 
     def snapshot(self) -> Snapshot:
         """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
@@ -158,40 +203,24 @@ class SnapshotMaker:
         self._refresh_facts()
         facts = self._facts
         assert facts is not None
-        columns, nominations = state.tasks, state.nominations()
-        node_rows = np.full(len(state.node_names.values) + 1, -1, np.int32)
-        for number, name in enumerate(state.node_names.values):
-            if name is not None:
-                node_rows[number] = facts.row_of.get(name, GONE)
-        return Snapshot(
+        nominations = state.nominations()
+        snapshot = Snapshot(
             sequence=state.sequence,
             resources=self._resources,
             facts=facts,
-            tasks=TaskColumns(
-                status=columns.column("status").astype(np.int8),
-                node=node_rows[columns.column("node")],
-                job=columns.column("job").astype(np.int32),
-                shape=columns.column("shape").astype(np.int32),
-                labels=columns.column("labels").astype(np.int32),
-                namespace=columns.column("namespace").astype(np.int32),
-                scheduler=columns.column("scheduler").astype(np.int32),
-                priority=columns.column("priority").astype(np.int32),
-                created=columns.column("created").astype(np.int64),
-                keys=list(columns.keys),
-                pods=list(state.pods),
-            ),
-            job_keys=list(state.job_keys.values),
-            shapes=list(state.shapes.values),
-            label_sets=list(state.label_sets.values),
-            namespaces=list(state.namespaces.values),
-            schedulers=list(state.schedulers.values),
-            groups=dict(state.groups),
-            queues=dict(state.queues),
+            tasks=self._tasks(facts),
+            job_keys=self._values("job_keys", state.job_keys),
+            shapes=self._values("shapes", state.shapes),
+            label_sets=self._values("label_sets", state.label_sets),
+            namespaces=self._values("namespaces", state.namespaces),
+            schedulers=self._values("schedulers", state.schedulers),
+            groups=self._copy("groups", state.changed_groups, lambda: dict(state.groups)),
+            queues=self._copy("queues", state.changed_queues, lambda: dict(state.queues)),
             bad_queues={key: message for (kind, key), message in state.bad.items() if kind == "Queue"},
             others={kind: self._copy_of(kind) for kind in state.others},
             others_version=dict(state.others_version),
             answers=dict(state.answers),
-            waiting=dict(state.waiting),
+            waiting=self._copy("waiting", state.changed_waiting, lambda: dict(state.waiting)),
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
@@ -203,6 +232,61 @@ class SnapshotMaker:
             former=dict(state.former),
             settings=state.settings,
         )
+        self._follows(snapshot)
+        return snapshot
+
+    def _copy(self, name: str, changes: Changes[Any], make: Callable[[], T]) -> T:
+        """A copy that holds until there is a change."""
+        kept = self._copies.get(name)
+        if kept is None or kept[0] != changes.count:
+            kept = self._copies[name] = (changes.count, make())
+        copy: T = kept[1]
+        return copy
+
+    def _values(self, name: str, interner: Interner[T]) -> list[T | None]:
+        return self._copy(name, interner.changes, lambda: list(interner.values))
+
+    def _tasks(self, facts: NodeFacts) -> TaskColumns:
+        state, last = self._state, self._last
+        columns = state.tasks
+        if last is not None and last.facts is facts and self._counts["rows"] == state.changed_rows.count:
+            return last.tasks
+        names = self._copy("node_names", state.node_names.changes, lambda: list(state.node_names.values))
+        row_of = facts.row_of
+        known = self._copies.get("node_rows")
+        if known is None or known[1][0] is not facts or known[1][1] is not names:
+            found = [-1 if name is None else row_of.get(name, GONE) for name in names]
+            known = self._copies["node_rows"] = (0, (facts, names, np.array([*found, -1], np.int32)))
+        return TaskColumns(
+            status=columns.column("status").astype(np.int8),
+            node=known[1][2][columns.column("node")],
+            job=columns.column("job").astype(np.int32),
+            shape=columns.column("shape").astype(np.int32),
+            labels=columns.column("labels").astype(np.int32),
+            namespace=columns.column("namespace").astype(np.int32),
+            scheduler=columns.column("scheduler").astype(np.int32),
+            priority=columns.column("priority").astype(np.int32),
+            created=columns.column("created").astype(np.int64),
+            keys=list(columns.keys),
+            pods=list(state.pods),
+        )
+
+    def _follows(self, snapshot: Snapshot) -> None:
+        """Let a snapshot make what follows from it of what the last one has that made it, by what changed since."""
+        last = self._last
+        if last is not None and last.__dict__.keys() >= _FOLLOWING:
+            object.__setattr__(last, "earlier", None)
+            self._base = (last, self._counts)
+        if self._base is not None:
+            base, counts = self._base
+            groups, rows, shapes = (changes.since(counts[name]) for name, changes in self._changes().items())
+            object.__setattr__(snapshot, "earlier", _Earlier(base, groups, rows, shapes))
+        self._last = snapshot
+        self._counts = {name: changes.count for name, changes in self._changes().items()}
+
+    def _changes(self) -> dict[str, Changes[Any]]:
+        state = self._state
+        return {"groups": state.changed_groups, "rows": state.changed_rows, "shapes": state.shapes.changes}
 
     def _copy_of(self, kind: str) -> Objects:
         version = self._state.others_version.get(kind, 0)

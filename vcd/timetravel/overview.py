@@ -15,6 +15,7 @@ from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
+from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
@@ -171,7 +172,7 @@ def _jobs(session: Session, plan: ev.Plan, status: Ints) -> list[JobLine]:
     phases = {group.key: group.phase for group in plan.groups}
     reasons = _reasons(session, plan)
     lines = []
-    for record, priority in zip(records, session.priorities_of(records).tolist(), strict=True):
+    for record, priority in zip(records, priorities_of(snapshot, records).tolist(), strict=True):
         key = record.group.key
         number = number_of.get(key, -1)
         have = counts[number].tolist()

@@ -17,13 +17,12 @@ from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
-from vcd.scheduling.session.jobs import has_gate
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import Partition, SubJob
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
+from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 

@@ -9,8 +9,8 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
-from vcd.scheduling.session.jobs import has_gate
 from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.state.records import has_gate
 
 
 class BackfillAction(Action):

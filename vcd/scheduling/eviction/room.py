@@ -116,7 +116,7 @@ def immune_rows(session: Session) -> frozenset[int]:
     nodes, the queues and the configuration stay as they are (docs/semantics/actions.md#not-evicted-twice)."""
     rows: list[int] = []
     for key, evicted in sorted(session.snapshot.evicted.items()):
-        index = session.jobs.index_of.get(key)
+        index = session.jobs.index(key)
         if index is None:
             continue
         tasks = session.job(index).tasks()

@@ -6,9 +6,12 @@ no node takes would never start.
 
 from __future__ import annotations
 
+import numpy as np
+
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 
@@ -37,3 +40,18 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Refusal] | None:
         job.moved(task, TaskStatus.PENDING)
     job.is_broken = refused is not None
     return refused
+
+
+def tell_of_large_pods(session: Session) -> None:
+    """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so."""
+    facts = session.nodes.facts
+    for index in np.flatnonzero(session.jobs.too_large).tolist():
+        job = session.job(index)
+        pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
+        needed = session.jobs.mean_minimum(index) if pod is None else pod.request
+        over = needed > facts.largest
+        detail = {
+            **{f"needs {name}": text for name, text in session.amounts(needed * (over if over.any() else 1)).items()},
+            **{f"largest node {name}": text for name, text in session.amounts(facts.largest * over).items()},
+        }
+        session.note(job, "predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)

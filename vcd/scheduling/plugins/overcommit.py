@@ -8,9 +8,11 @@ from vcd.model.status import Phase
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.session.jobs import reserved_by_running
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+from vcd.state.groups import GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
 DEFAULT_FACTOR = 1.2
@@ -47,20 +49,21 @@ class OvercommitPlugin(Plugin):
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs
-        inqueue = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-        admitted = np.where(inqueue[:, None], jobs.reservable, 0) + session.reserved_by_running()
-        self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
-        self._admitted = sums_by(rank, admitted, len(self._priorities))
+        self._priorities, rank = jobs.ranks()
+        by_priority = jobs.kept(
+            "admitted by priority", lambda: sums_by(rank, jobs.derived(_admitted), len(self._priorities))
+        )
+        self._admitted = by_priority.copy()
         """Rows by the groups' priority, ascending."""
         self._guaranteed: dict[int, Ints] = {}
         """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
         for queue in session.queue_list:
             if queue.record.guarantee:
-                mine = jobs.queue == queue.index
-                left = np.zeros(admitted.shape[1], np.int64)
+                left = np.zeros(len(nodes.resources), np.int64)
                 for name, value in queue.record.guarantee.items():
                     left[nodes.column_of[name]] = value
-                self._guaranteed[queue.index] = left - sum_of(jobs.allocated[mine]) - sum_of(admitted[mine])
+                held, admitted = jobs.by_queue("allocated"), jobs.by_queue(_admitted)
+                self._guaranteed[queue.index] = left - held[queue.index] - admitted[queue.index]
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
         """Whether the group's minimum still fits."""
@@ -100,3 +103,9 @@ class OvercommitPlugin(Plugin):
 
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
+
+
+def _admitted(jobs: GroupColumns, rows: Rows) -> Ints:
+    """What each group counts as that is admitted."""
+    inqueue = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.INQUEUE)
+    return np.where(inqueue[:, None], jobs.reservable[rows], 0) + reserved_by_running(jobs, rows)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.requests import PODS
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
-from vcd.state.sums import sum_of, sums_by
+from vcd.state.sums import sum_of
 
 Ints = npt.NDArray[np.int64]
 
@@ -106,7 +104,6 @@ class Deltas:
 
 _UNASKED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not asked for: every room reaches it."""
-_BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 _MASKS = 256
 """For how many floors the nodes with room are kept up to date."""
 _MIXED = object()
@@ -120,74 +117,23 @@ class Nodes:
     compute again. ``sole`` tells which rows only had tasks of one shape allocated, and how many.
     """
 
-    def __init__(self, snapshot: Snapshot, requests: Ints, scored: Ints) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self.facts: NodeFacts = snapshot.facts
         self.resources = snapshot.resources
-        self.column_of = {name: column for column, name in enumerate(snapshot.resources)}
-        count, width = len(self.facts), len(snapshot.resources)
-        matrix = np.zeros((4 * width + 3, count), np.int64)
-        self.usage = Usage(matrix, np.ascontiguousarray(self.facts.allocatable.T), width, None)
-        self._sum_up(snapshot, requests, scored)
-        self.total: Ints = sum_of(self.facts.allocatable)
+        self.column_of = self.facts.column_of
+        allocatable = self.facts.kept("allocatable by resource", lambda: np.ascontiguousarray(self.facts.allocatable.T))
+        self.opened = Usage(snapshot.usage, allocatable, len(snapshot.resources), None)
+        """The usage as the session began."""
+        self.usage = Usage(snapshot.usage.copy(), allocatable, len(snapshot.resources), None)
+        self.total: Ints = self.facts.kept("total", lambda: sum_of(self.facts.allocatable))
         self.log: list[int] = []
         self.awaits_room = bool(self.usage.releasing.any())
         """Whether some room is being freed or promised; if not, future idle is idle."""
         self._sole: dict[int, tuple[object, int]] = {}
         self._with_room: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
-        self._base_matrix: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.facts)
-
-    def _sum_up(self, snapshot: Snapshot, requests: Ints, scored: Ints) -> None:
-        tasks = snapshot.tasks
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-        rows, shapes = tasks.node[placed], tasks.shape[placed]
-        leaving = tasks.status[placed] == TaskStatus.RELEASING
-        count = len(self)
-        usage = self.usage
-        for column in range(len(self.resources)):
-            amounts = requests[shapes, column]
-            usage.used[column] = sums_by(rows, amounts, count)
-            usage.releasing[column] = sums_by(rows[leaving], amounts[leaving], count)
-        np.subtract(usage.allocatable, usage.used, out=usage.idle)
-        for column in range(2):
-            usage.scored[column] = sums_by(rows, scored[shapes, column], count)
-        usage.pods[:] = np.bincount(rows, minlength=count)
-
-    @property
-    def largest(self) -> Ints:
-        """The most that any node has of each resource; places for pods are not compared."""
-        found: Ints = self.facts.kept("largest", self._largest)
-        return found
-
-    def _largest(self) -> Ints:
-        largest = self.facts.allocatable.max(axis=0) if len(self) else np.zeros_like(self.total)
-        largest[self.column_of[PODS]] = _BOUNDLESS
-        return largest
-
-    def too_large(self, requests: Ints) -> npt.NDArray[np.bool_]:
-        """Which of some requests, as (requests, resources), no node would have room for were it empty; none where
-        there is no node."""
-        rest = np.arange(len(requests) if len(self) else 0)
-        for size in self.facts.kept("sizes", self._sizes):
-            rest = rest[(requests[rest] > size).any(axis=1)]
-            if not len(rest):
-                break
-        result = np.zeros(len(requests), np.bool_)
-        result[rest] = True
-        return result
-
-    def _sizes(self) -> Ints:
-        """What the nodes have of each resource, those left out that have no more of any than another one."""
-        rows = np.array(self.facts.allocatable, np.int64, order="C")
-        rows[:, self.column_of[PODS]] = _BOUNDLESS
-        sizes = np.array([*{row.tobytes(): row for row in rows}.values()]).reshape(-1, len(self.resources))
-        kept: list[Ints] = []
-        for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
-            if not any((size <= other).all() for other in kept):
-                kept.append(size)
-        return np.array(kept, np.int64).reshape(len(kept), len(self.resources))
 
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""
@@ -211,17 +157,8 @@ class Nodes:
             del self._with_room[next(iter(self._with_room))]
         return mask
 
-    @property
-    def opened(self) -> Usage:
-        """The usage as the session began; copied when the first change is made."""
-        if self._base_matrix is None:
-            return self.usage
-        return Usage(self._base_matrix, self.usage.allocatable, len(self.resources), None)
-
     def change(self, row: int, delta: Ints, shape: Shape | None, times: int) -> None:
         """Add ``delta`` to a node ``times`` (1 or -1) times; ``shape`` when it is an allocation of that shape."""
-        if self._base_matrix is None:
-            self._base_matrix = self.usage.matrix.copy()
         if times > 0:
             self.usage.matrix[:, row] += delta
         else:

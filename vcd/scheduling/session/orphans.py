@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
 from vcd.model.status import ALLOCATED_STATUSES
+from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints, sums_by
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
 
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 
@@ -18,19 +16,18 @@ _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 class Orphans:
     """Pods that are no tasks of a job, and hold what queues of the session count.
 
-    ``rows`` of the snapshot's columns, ascending, and the ``queues`` that they count against, as rows of
-    ``Session.queue_list``; ``allocated`` by queue and resource what they hold, without those that are being deleted,
+    ``rows`` of the snapshot's columns, ascending, and the ``queues`` that they count against, by the numbers that
+    ``number_of`` gives them; ``allocated`` by queue and resource what they hold, without those that are being deleted,
     as it is summed of jobs.
     """
 
-    def __init__(self, session: Session) -> None:
-        queues, snapshot = session.queues, session.snapshot
-        known = {row: queues[name].index for row, name in snapshot.orphans.items() if name in queues}
+    def __init__(self, snapshot: Snapshot, number_of: Mapping[str, int]) -> None:
+        known = {row: number_of[name] for row, name in snapshot.orphans.items() if name in number_of}
         self.rows: Ints = np.array(list(known), np.int64)
         self.queues: Ints = np.array(list(known.values()), np.int64)
         chosen = np.isin(snapshot.tasks.status[self.rows], _ALLOCATED)
-        requests = session.requests[snapshot.tasks.shape[self.rows[chosen]]]
-        self.allocated = sums_by(self.queues[chosen], requests, len(session.queue_list))
+        requests = snapshot.shape_columns.requests[snapshot.tasks.shape[self.rows[chosen]]]
+        self.allocated = sums_by(self.queues[chosen], requests, len(number_of))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -16,16 +16,13 @@ import numpy.typing as npt
 
 from vcd.model.codec import BadObject, Foreign
 from vcd.model.events import Waiting, by_key
-from vcd.model.objects import Object, PriorityClass
+from vcd.model.objects import Object
 from vcd.model.requests import format_sum
 from vcd.model.status import (
-    ALLOCATED_STATUSES,
-    READY_STATUSES,
-    Phase,
     TaskStatus,
 )
 from vcd.scheduling.session.gauges import Gauge
-from vcd.scheduling.session.jobs import JobColumns
+from vcd.scheduling.session.jobs import has_ended, is_ready
 from vcd.scheduling.session.nodes import Deltas, Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
@@ -33,6 +30,7 @@ from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Job, NodeView, Queue, Task
 from vcd.state.records import GroupRecord, Shape
+from vcd.state.shapes import flags_of
 from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
 
 Condition = tuple[str, str, str, str]
@@ -47,8 +45,6 @@ _SHOWN_PODS = 3
 """How many pods a reason names."""
 
 _S = TaskStatus
-_READY = tuple(int(status) for status in READY_STATUSES)
-_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 
 
 class Session:
@@ -86,6 +82,8 @@ class Session:
         self.kept: dict[int, list[Statement]] = {}
         self.conditions: dict[int, Condition] = {}
         """Conditions of groups by the job's index: type, status, reason, message."""
+        self.settled: list[tuple[npt.NDArray[np.bool_], Condition]] = []
+        """Conditions of many groups, by the jobs' indices; those of ``conditions`` come before them."""
         self.hooks = Hooks()
         self._provided: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
@@ -102,41 +100,15 @@ class Session:
         self.moves: list[Task] = []
         """Tasks in the order in which their status or node changed in trial, one entry a change."""
         self._shape_deltas: dict[int, Deltas] = {}
-        self._load_shapes()
-        self.nodes = Nodes(snapshot, self.requests, self._scored)
+        self.requests: Ints = snapshot.shape_columns.requests
+        self.nodes = Nodes(snapshot)
         self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
         self.queues = {queue.name: queue for queue in self.queue_list}
-        self._load_jobs()
-        self.orphans = Orphans(self)
+        self.jobs = snapshot.group_columns
+        self.job_of_row: Ints = self.jobs.of_row
+        self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
         self._job_views: dict[int, Job] = {}
         self._task_views: dict[int, Task] = {}
-        self._rows_by_job: tuple[npt.NDArray[np.intp], Ints] | None = None
-
-    # --- loading ----------------------------------------------------------------------------------------------------
-
-    def _load_shapes(self) -> None:
-        self.requests: Ints = self.snapshot.shape_requests()
-        self._scored: Ints = np.zeros((len(self.requests), 2), np.int64)
-        for number, shape in enumerate(self.snapshot.shapes):
-            if shape is not None:
-                self._scored[number] = shape.scored
-
-    def _load_jobs(self) -> None:
-        snapshot = self.snapshot
-        default, queues = snapshot.settings.default_queue, self.queues
-        keys = sorted(key for key, record in snapshot.groups.items() if (record.group.spec.queue or default) in queues)
-        tasks = snapshot.tasks
-        names = snapshot.settings.scheduler_names
-        ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
-        index_of = {key: index for index, key in enumerate(keys)}
-        numbers = np.array([index_of.get(key or "", -1) for key in snapshot.job_keys] + [-1], np.int64)
-        visible = ours[tasks.scheduler] | (tasks.node != _NOWHERE)
-        self.job_of_row: Ints = np.where(visible, numbers[tasks.job], -1)
-        self.jobs = JobColumns(self, keys)
-        pending = np.flatnonzero((self.job_of_row >= 0) & (tasks.status == _S.PENDING))
-        self._pending_of: dict[int, list[int]] = {}
-        for job, row in zip(self.job_of_row[pending].tolist(), pending.tolist(), strict=True):
-            self._pending_of.setdefault(job, []).append(row)
 
     @cached_property
     def queue_of_row(self) -> Ints:
@@ -182,25 +154,15 @@ class Session:
         """
         return self.kept_of(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
 
-    def priorities_of(self, records: Sequence[GroupRecord]) -> Ints:
-        """Groups' priorities: of their class, else of the global default class, else 0."""
-        classes = self.snapshot.others.get("PriorityClass", {})
-        values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
-        defaults = [
-            (name, obj.value) for name, obj in classes.items() if isinstance(obj, PriorityClass) and obj.global_default
-        ]
-        default = min(defaults)[1] if defaults else 0
-        return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
-
     def shape_flags(self, of: Callable[[Shape], bool]) -> npt.NDArray[np.bool_]:
         """A bool per shape number."""
-        return np.array([shape is not None and of(shape) for shape in self.snapshot.shapes] + [False], np.bool_)
+        return flags_of(self.snapshot.shapes, of)
 
     def deltas(self, number: int) -> Deltas:
         """What a task of a shape adds to its node's usage."""
         found = self._shape_deltas.get(number)
         if found is None:
-            scored = self._scored[number].tolist()
+            scored = self.snapshot.shape_columns.scored[number].tolist()
             found = self._shape_deltas[number] = Deltas(self.requests[number], (scored[0], scored[1]))
         return found
 
@@ -225,16 +187,15 @@ class Session:
         """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
         caller, but for jobs that ended: what they were told in their time holds."""
         columns, views = self.jobs, self._job_views
-        ready = columns.counts[:, list(_READY)].sum(axis=1) + columns.best_effort_pending >= columns.min_member
-        ended = columns.counts[:, [_S.SUCCEEDED, _S.FAILED]].sum(axis=1) == columns.counts.sum(axis=1)
+        ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
         untouched[list(views)] = False
-        self.conditions.update(dict.fromkeys(np.flatnonzero(ready & ~ended & untouched).tolist(), condition))
+        self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(~untouched | ~(ready | ended)).tolist())
 
     def jobs_with_pending(self) -> Iterator[Job]:
         """Jobs that had pending tasks when the session began, in order of key."""
-        return (self.job(index) for index in sorted(self._pending_of))
+        return (self.job(index) for index in np.unique(self._pending.jobs).tolist())
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
@@ -245,40 +206,33 @@ class Session:
 
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""
-        return self._in_order(self._pending_of.get(job, []))
+        return self._in_order(self._pending.of(job))
 
     def pending_rows_of(self, keys: Container[str]) -> Iterator[int]:
         """Rows of those of the jobs' pending tasks that have one of the keys."""
         names = self.snapshot.tasks.keys
-        return (row for rows in self._pending_of.values() for row in rows if names[row] in keys)
+        return (row for row in self._pending.rows.tolist() if names[row] in keys)
+
+    @cached_property
+    def _pending(self) -> _RowsByJob:
+        return self.jobs.kept("pending", lambda: _RowsByJob(self.job_of_row, self.snapshot.tasks.status == _S.PENDING))
+
+    @cached_property
+    def _members(self) -> _RowsByJob:
+        return self.jobs.kept("members", lambda: _RowsByJob(self.job_of_row, self.job_of_row >= 0))
 
     def task_rows(self, job: int) -> list[int]:
         """Rows of all tasks of a job, in order of key."""
-        if self._rows_by_job is None:
-            order = np.argsort(self.job_of_row, kind="stable")
-            self._rows_by_job = (order, self.job_of_row[order])
-        order, jobs = self._rows_by_job
-        first, last = np.searchsorted(jobs, [job, job + 1])
-        return self._in_order(order[first:last].tolist())
+        return self._in_order(self._members.of(job))
 
     def _in_order(self, rows: list[int]) -> list[int]:
         keys = self.snapshot.tasks.keys
         return sorted(rows, key=lambda row: keys[row] or "")
 
-    def reserved_by_running(self) -> Ints:
-        """Per job (jobs, resources), what running groups that have their minimum of tasks still miss of their
-        minimum resources (Volcano ``GetInqueueResource``)."""
-        jobs = self.jobs
-        allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
-        counted = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        return np.where(counted[:, None], jobs.missing, 0)
-
     def releasing_on_nodes(self) -> Ints:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
         this session evicted are among them."""
-        tasks = self.snapshot.tasks
-        chosen = (tasks.status == _S.RELEASING) & (tasks.node != _NOWHERE) & (self.job_of_row >= 0)
-        leaving: Ints = np.bincount(self.job_of_row[chosen], minlength=len(self.jobs))
+        leaving: Ints = self.jobs.releasing.copy()
         for job in self.viewed_jobs():
             if job.touched:
                 leaving[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
@@ -373,6 +327,22 @@ class Session:
             for name, value in zip(self.nodes.resources, values, strict=True)
             if value and (wanted is None or name in wanted)
         }
+
+
+class _RowsByJob:
+    """Rows of tasks by the index of their job, jobs and rows ascending."""
+
+    def __init__(self, job_of_row: Ints, chosen: npt.NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(chosen & (job_of_row >= 0))
+        jobs = job_of_row[rows]
+        order = np.argsort(jobs, kind="stable")
+        self.rows, self.jobs = rows[order], jobs[order]
+
+    def of(self, job: int) -> list[int]:
+        """The rows of a job."""
+        first, last = np.searchsorted(self.jobs, [job, job + 1])
+        rows: list[int] = self.rows[first:last].tolist()
+        return rows
 
 
 def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:

@@ -211,7 +211,7 @@ def room_dial(session: Session, job: Job, row: int) -> Dial:
     facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
     now = {name: int(facts.allocatable[row, column_of[name]]) for name in needs.own}
     unit = {name: _unit_of(name) for name in now}
-    most = {name: int(session.nodes.largest[column_of[name]]) // unit[name] for name in now}
+    most = {name: int(facts.largest[column_of[name]]) // unit[name] for name in now}
     name = facts.names[row]
 
     def turned(amounts: Amounts) -> Snapshot:

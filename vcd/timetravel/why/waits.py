@@ -36,7 +36,7 @@ class Wait:
     @property
     def job(self) -> Job | None:
         """The job in the session; None where its queue does not exist."""
-        index = self.session.jobs.index_of.get(self.group)
+        index = self.session.jobs.index(self.group)
         return None if index is None else self.session.job(index)
 
 

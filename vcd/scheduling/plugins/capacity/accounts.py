@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from vcd.model.quantity import format_resource
 from vcd.model.requests import LARGEST_SUM
-from vcd.model.status import READY_STATUSES, Phase, TaskStatus
+from vcd.model.status import READY_STATUSES, TaskStatus
+from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Queue, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
-from vcd.state.sums import Ints, sums_by
 
 UNLIMITED = 1 << 62
 """A capability without a limit; no sum of requests comes near it."""
@@ -238,29 +238,23 @@ def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
 def fill(accounts: list[Account], session: Session) -> None:
     """Sum up the jobs, and pods whose group is gone: each account holds its own queue's and its descendants'."""
     jobs = session.jobs
-    queues = jobs.queue.astype(np.int64)
-    for index, (allocated, pending, elastic) in _by_key(
-        queues, jobs.allocated, jobs.pending, np.maximum(jobs.allocated - jobs.min_resources, 0)
-    ):
-        for account in accounts[index].chain:
+    sums = (jobs.by_queue(of).tolist() for of in ("allocated", "pending", elastic))
+    for own, allocated, pending, above in zip(accounts, *sums, strict=True):
+        for account in own.chain:
             account.allocated = _sum(account.allocated, allocated)
             account.request = _sum(account.request, allocated, pending)
-            account.elastic = _sum(account.elastic, elastic)
+            account.elastic = _sum(account.elastic, above)
     orphans = session.orphans
     for index in sorted(set(orphans.queues.tolist())):
         amounts = orphans.allocated[index].tolist()
         for account in accounts[index].chain:
             account.allocated = _sum(account.allocated, amounts)
             account.request = _sum(account.request, amounts)
-    inqueue = session.reserved_by_running()
-    waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-    inqueue[waits] += jobs.missing[waits]
-    some = inqueue.any(axis=1)
-    priorities, ranks = np.unique(jobs.priority[some], return_inverse=True)
-    for key, (amounts,) in _by_key(queues[some] * max(len(priorities), 1) + ranks, inqueue[some]):
-        index, rank = divmod(key, len(priorities))
+    reserved = inqueue_by_priority(jobs, len(accounts))
+    priorities = jobs.ranks()[0].tolist()
+    for index, rank in np.argwhere(reserved.any(axis=2)).tolist():
         for account in accounts[index].chain:
-            account.reserve(amounts, int(priorities[rank]))
+            account.reserve(reserved[index, rank].tolist(), priorities[rank])
 
 
 def mark_evicted(accounts: list[Account], session: Session) -> bool:
@@ -272,7 +266,7 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
     """
     jobs = session.jobs
     counts = jobs.counts
-    found = [jobs.index_of[key] for key in sorted(session.snapshot.evicted) if key in jobs.index_of]
+    found = [at for key in sorted(session.snapshot.evicted) if (at := jobs.index(key)) is not None]
     evicted = np.zeros(len(jobs), np.bool_)
     evicted[found] = True
     waits = counts[:, _PENDING] > 0
@@ -294,16 +288,6 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
 def request_of(tasks: list[Task]) -> list[int]:
     """What tasks ask for together."""
     return [sum(column) for column in zip(*[task.amounts for task in tasks], strict=True)]
-
-
-def _by_key(keys: Ints, *tables: Ints) -> Iterator[tuple[int, list[list[int]]]]:
-    """Rows of the tables added up by key, keys ascending, as sums are bounded."""
-    if not len(keys):
-        return
-    found, positions = np.unique(keys, return_inverse=True)
-    sums = [sums_by(positions, table, len(found)).tolist() for table in tables]
-    for position, key in enumerate(found.tolist()):
-        yield key, [table[position] for table in sums]
 
 
 def _sum(*rows: list[int]) -> list[int]:

@@ -14,6 +14,7 @@ from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
 from vcd.scheduling.plugins.capacity_card.account import Account, add_to
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
 from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
+from vcd.scheduling.session.jobs import elastic, inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.cards import NO_CARD, NodeCards
@@ -241,23 +242,17 @@ class Accounts:
     def _fill_basic(self) -> None:
         """Cpu and memory of queues, and what bounds them."""
         session, jobs = self._session, self._session.jobs
-        minimum = jobs.min_resources[:, :2]
-        inqueue = jobs.missing[:, :2].copy()
-        inqueue[~(jobs.states_minimum & (jobs.phase == Phase.INQUEUE))] = 0
-        inqueue += session.reserved_by_running()[:, :2]
-        elastic = np.maximum(jobs.allocated[:, :2] - minimum, 0)
+        allocated = bounded(jobs.by_queue("allocated") + session.orphans.allocated)[:, :2]
+        pending = jobs.by_queue("pending")[:, :2].copy()
+        waiting, above = jobs.by_queue(inqueue)[:, :2], jobs.by_queue(elastic)[:, :2]
         if self._unlimited:
-            inqueue[self._has_cards] = 0
-            elastic[self._has_cards] = 0
-        allocated = bounded(self._by_queue(jobs.allocated[:, :2]) + session.orphans.allocated[:, :2])
-        pending = self._by_queue(jobs.pending[:, :2])
-        if self._unlimited:
+            counted = ~self._has_cards[:, None]
+            waiting, above = (self._by_queue(jobs.derived(of)[:, :2] * counted) for of in (inqueue, elastic))
             allocated -= self._of_card_pods(_ALLOCATED)
             pending -= self._of_card_pods((int(TaskStatus.PENDING),))
         reserved = [sum(account.guarantee[column] for account in self.queues) for column in range(2)]
         left = [max(all_ - kept, 0) for all_, kept in zip(session.nodes.total[:2].tolist(), reserved, strict=True)]
-        parts = [part.tolist() for part in (allocated, allocated + pending)]
-        parts += [self._by_queue(part).tolist() for part in (inqueue, elastic)]
+        parts = [part.tolist() for part in (allocated, allocated + pending, waiting, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
             account.settle(left)

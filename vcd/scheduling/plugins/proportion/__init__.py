@@ -8,13 +8,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import ALLOCATED_STATUSES, Phase
+from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
@@ -110,7 +111,10 @@ class ProportionPlugin(Plugin):
             for column, name in enumerate(session.nodes.resources)
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
-        indices = sorted({*session.jobs.queue.tolist(), *session.orphans.queues.tolist()})
+        jobs = session.jobs
+        indices = sorted(
+            {*jobs.kept("queues", lambda: np.unique(jobs.queue).tolist()), *session.orphans.queues.tolist()}
+        )
         self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
         self._fill_accounts(session)
         for index, deserved in self._divided(self._total).items():
@@ -128,30 +132,21 @@ class ProportionPlugin(Plugin):
 
     def _fill_accounts(self, session: Session) -> None:
         jobs = session.jobs
-        elastic = np.maximum(jobs.allocated - jobs.min_resources, 0)
-        waits = jobs.states_minimum & (jobs.phase == Phase.INQUEUE)
-        inqueue = np.where(waits[:, None], jobs.missing, 0) + session.reserved_by_running()
-        allocated = bounded(self._by_queue(jobs.allocated) + session.orphans.allocated)
-        pending = self._by_queue(jobs.pending)
-        elastic = self._by_queue(elastic)
-        self._priorities, rank = np.unique(jobs.priority, return_inverse=True)
-        places = (len(session.queue_list), len(self._priorities))
-        reserved_by = sums_by(jobs.queue * places[1] + rank, inqueue, places[0] * places[1])
-        reserved_by = reserved_by.reshape(*places, self._width)
+        allocated = bounded(jobs.by_queue("allocated") + session.orphans.allocated)
+        pending, above = jobs.by_queue("pending"), jobs.by_queue(elastic)
+        self._priorities, _ = jobs.ranks()
+        reserved_by = inqueue_by_priority(jobs, len(session.queue_list))
         guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
         reserved = sum(guarantees.values(), np.zeros(self._width))
         for index, account in self._shares.items():
             account.allocated = allocated[index].tolist()
             account.request = (allocated[index] + pending[index]).astype(np.float64)
-            account.elastic = elastic[index].astype(np.float64)
+            account.elastic = above[index].astype(np.float64)
             account.inqueue = reserved_by[index].astype(np.float64)
             account.guarantee = guarantees[index]
             account.capability = self._capability(account.queue)
             rest = np.maximum(self._total - reserved, 0) + account.guarantee
             account.real_capability = np.minimum(rest, account.capability)
-
-    def _by_queue(self, per_job: Ints) -> Ints:
-        return sums_by(self._session.jobs.queue, per_job, len(self._session.queue_list))
 
     def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
         result = np.full(self._width, default)

@@ -1,0 +1,354 @@
+"""Groups in columns, with what their pods sum up to: what a session and its plugins read of all groups at once.
+
+The columns of one snapshot are made from those of the one before by what changed in between; made from nothing, they
+are the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import PodGroup, PriorityClass
+from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
+from vcd.state.records import GroupRecord, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
+from vcd.state.sums import Ints, sums_by
+
+if TYPE_CHECKING:
+    from vcd.state.snapshot import Snapshot
+
+T = TypeVar("T")
+Rows = npt.NDArray[np.intp]
+Column = npt.NDArray[Any]
+Derived = Callable[["GroupColumns", Rows], Column]
+"""What is computed of some groups, by index, in their order."""
+
+NO_GROUP = -1
+_NOWHERE = -1
+_FEW = 1000
+"""Up to so many groups are looked for one by one."""
+_ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
+_HOLDABLE = [int(status) for status in (*READY_STATUSES, TaskStatus.PENDING)]
+_VOLCANO_JOBS = "batch.volcano.sh/"
+
+
+class GroupColumns:
+    """The groups whose queue exists, in order of key, one row each.
+
+    ``queue`` is a position among the queues' sorted names. ``counts`` (groups, statuses); ``allocated``, ``pending``,
+    ``min_resources`` (groups, resources), where ``pending`` sums the requests of pending tasks; ``states_minimum``
+    whether minResources is given; ``releasing`` counts those being deleted that are still on a node, be it one that is
+    gone. ``of_row`` is the group of each row of the snapshot's tasks, NO_GROUP where there is
+    none, or where the pod is another scheduler's and waits.
+
+    ``too_large`` marks groups that no node could hold: of whose pods too few for the minimum are as small as a node,
+    or, before a Volcano Job has pods, whose mean pod is larger than any. ``reservable`` (groups, resources) is what an
+    admitted group's minimum counts as, ``missing`` the same beside what it holds: without pods that a foreign
+    scheduling gate holds or that are larger than any node, and nothing of a group that no node could hold, or that
+    asks for what is not supported: of one that does not ``reserves``.
+    """
+
+    keys: list[str]
+    records: list[GroupRecord]
+    of_row: Ints
+    phase: npt.NDArray[np.int8]
+    min_member: Ints
+    queue: npt.NDArray[np.int32]
+    priority: Ints
+    states_minimum: npt.NDArray[np.bool_]
+    min_resources: Ints
+    counts: Ints
+    allocated: Ints
+    pending: Ints
+    best_effort_pending: Ints
+    releasing: Ints
+    too_large: npt.NDArray[np.bool_]
+    reserves: npt.NDArray[np.bool_]
+    reservable: Ints
+    missing: Ints
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._basis = _basis(snapshot)
+        self._queues = len(snapshot.queues)
+        self._kept: dict[Hashable, Any] = {}
+        self._derived: dict[Derived, Column] = {}
+        queues = frozenset(snapshot.queues)
+        default = snapshot.settings.default_queue
+        self.keys = sorted(
+            key for key, record in snapshot.groups.items() if (record.group.spec.queue or default) in queues
+        )
+        self.records = [snapshot.groups[key] for key in self.keys]
+        count, width = len(self.keys), len(snapshot.resources)
+        for name, (dtype, wide) in _COLUMNS.items():
+            setattr(self, name, np.zeros((count, width) if wide else count, dtype))
+        self.counts = np.zeros((count, STATUSES), np.int64)
+        self.of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
+        self._find_groups(snapshot, np.arange(len(self.of_row)))
+        self._fill(snapshot, np.arange(count), np.arange(count))
+
+    def with_changes(self, snapshot: Snapshot, groups: Sequence[str], rows: Sequence[int]) -> GroupColumns:
+        """The columns of a later snapshot in which no more than some groups, by key, and rows of tasks are others."""
+        if self._basis != _basis(snapshot):
+            return GroupColumns(snapshot)
+        if not (groups or rows):
+            return self
+        result = object.__new__(GroupColumns)
+        result._basis, result._queues, result._kept = self._basis, self._queues, {}
+        moved, added = result._arrange(self, snapshot, groups)
+        of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
+        of_row[: len(self.of_row)] = moved[self.of_row]
+        changed = np.array(rows, np.intp)
+        before = moved[self.of_row[changed[changed < len(self.of_row)]]]
+        if len(added):  # pods may have been there before their group
+            changed = np.union1d(changed, np.flatnonzero((of_row == NO_GROUP) & (snapshot.tasks.job >= 0)))
+        result.of_row = of_row
+        result._find_groups(snapshot, changed)
+        renewed = np.array([index for key in groups if (index := result.index(key)) is not None], np.intp)
+        touched = np.unique(np.concatenate([before, of_row[changed], renewed]))
+        result._fill(snapshot, touched[touched >= 0], np.unique(renewed))
+        return result
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def index(self, key: str) -> int | None:
+        """The row of a group, None where it is not among these."""
+        at = bisect_left(self.keys, key)
+        return at if at < len(self.keys) and self.keys[at] == key else None
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` computes from these columns alone, computed once as long as no group or pod changes."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def derived(self, of: Derived) -> Column:
+        """A column that a function of a module computes of each group, from its record and these columns alone; it is
+        computed again only for groups of which something changed."""
+        found = self._derived.get(of)
+        if found is None:
+            found = self._derived[of] = of(self, np.arange(len(self)))
+        return found
+
+    def by_queue(self, of: str | Derived) -> Ints:
+        """Sums by queue, as (queues, resources), of one of these columns, by its name, or of a ``derived`` one."""
+        amounts = getattr(self, of) if isinstance(of, str) else self.derived(of)
+        return self.kept(("by queue", of), lambda: sums_by(self.queue, amounts, self._queues))
+
+    def ranks(self) -> tuple[Ints, Ints]:
+        """The priorities of groups, ascending, and of each group the rank of its own among them."""
+        priorities, rank = self.kept("ranks", lambda: np.unique(self.priority, return_inverse=True))
+        return priorities, rank
+
+    def mean_minimum(self, index: int | slice | Rows) -> Ints:
+        """What a pod of the minimum asks for on average, rounded up."""
+        members = np.maximum(self.min_member[index], 1)
+        return -(-self.min_resources[index] // members[..., None])
+
+    # --- keeping up -------------------------------------------------------------------------------------------------
+
+    def _arrange(self, before: GroupColumns, snapshot: Snapshot, groups: Iterable[str]) -> tuple[Ints, Rows]:
+        """Take over what was, with rows for new groups and none for those that are gone: the new row of each old one,
+        with a last entry for none, and the new rows."""
+        default, queues = snapshot.settings.default_queue, snapshot.queues
+        gone, new = [], []
+        records = list(before.records)
+        for key in groups:
+            record, index = snapshot.groups.get(key), before.index(key)
+            if record is not None and (record.group.spec.queue or default) not in queues:
+                record = None
+            if index is None:
+                if record is not None:
+                    new.append(key)
+            elif record is None:
+                gone.append(index)
+            else:
+                records[index] = record
+        new.sort()
+        gone.sort()
+        moved = np.arange(len(before) + 1)
+        moved[-1] = NO_GROUP
+        if not (gone or new):
+            self.keys, self.records = before.keys, records
+            for name in (*_COLUMNS, "counts"):
+                setattr(self, name, getattr(before, name).copy())
+            self._derived = {of: column.copy() for of, column in before._derived.items()}
+            return moved, np.zeros(0, np.intp)
+        keys = list(before.keys)
+        for index in reversed(gone):
+            del keys[index], records[index]
+        places = np.array([bisect_left(keys, key) for key in new], np.intp)
+        for place, key in zip(places[::-1].tolist(), reversed(new), strict=True):
+            keys.insert(place, key)
+            records.insert(place, snapshot.groups[key])
+        self.keys, self.records = keys, records
+        stays = np.ones(len(before), np.bool_)
+        stays[gone] = False
+        rank = np.arange(int(stays.sum()))
+        moved[:-1][stays] = rank + np.searchsorted(places, rank, side="right")
+        moved[gone] = NO_GROUP
+        for name in (*_COLUMNS, "counts"):
+            setattr(self, name, _rearranged(getattr(before, name), gone, places))
+        self._derived = {of: _rearranged(column, gone, places) for of, column in before._derived.items()}
+        return moved, places + np.arange(len(places))
+
+    def _find_groups(self, snapshot: Snapshot, rows: Rows) -> None:
+        """Of which group the pods of some rows are."""
+        tasks, job_keys = snapshot.tasks, snapshot.job_keys
+        names = snapshot.settings.scheduler_names
+        ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
+        numbers, at = np.unique(tasks.job[rows], return_inverse=True)
+        index = self.index if len(numbers) < _FEW else {key: index for index, key in enumerate(self.keys)}.get
+        found = [index(job_keys[number] or "") if number >= 0 else None for number in numbers.tolist()]
+        of_number = np.array([NO_GROUP if index is None else index for index in found], np.int64)
+        visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
+        self.of_row[rows] = np.where(visible, of_number[at.reshape(-1)], NO_GROUP)
+
+    def _fill(self, snapshot: Snapshot, indices: Rows, renewed: Rows) -> None:
+        """Compute the rows of some groups anew; the objects of those ``renewed`` are others."""
+        self._read(snapshot, renewed)
+        self._sum_up(snapshot, indices)
+        self._judge_sizes(snapshot, indices)
+        for of, column in self._derived.items():
+            column[indices] = of(self, indices)
+
+    def _read(self, snapshot: Snapshot, indices: Rows) -> None:
+        records = [self.records[index] for index in indices.tolist()]
+        default = snapshot.settings.default_queue
+        number_of = {name: number for number, name in enumerate(sorted(snapshot.queues))}
+        column_of = {name: column for column, name in enumerate(snapshot.resources)}
+        self.phase[indices] = [record.phase for record in records]
+        self.min_member[indices] = [record.group.spec.min_member for record in records]
+        self.queue[indices] = [number_of[record.group.spec.queue or default] for record in records]
+        self.priority[indices] = priorities_of(snapshot, records)
+        self.states_minimum[indices] = [record.min_resources is not None for record in records]
+        self.unsupported[indices] = [bool(record.unsupported) for record in records]
+        minimum = np.zeros((len(records), len(column_of)), np.int64)
+        for index, record in enumerate(records):
+            for name, value in (record.min_resources or {}).items():
+                minimum[index, column_of[name]] = value
+        self.min_resources[indices] = minimum
+
+    def _sum_up(self, snapshot: Snapshot, indices: Rows) -> None:
+        tasks, shapes, count = snapshot.tasks, snapshot.shape_columns, len(indices)
+        place = np.full(len(self) + 1, NO_GROUP, np.int64)
+        place[indices] = np.arange(count)
+        all_groups = place[self.of_row]
+        rows = np.flatnonzero(all_groups >= 0)
+        group, status, shape = all_groups[rows], tasks.status[rows].astype(np.int64), tasks.shape[rows]
+        self.counts[indices] = np.bincount(group * STATUSES + status, minlength=count * STATUSES).reshape(-1, STATUSES)
+        leaving = (status == TaskStatus.RELEASING) & (tasks.node[rows] != _NOWHERE)
+        self.releasing[indices] = np.bincount(group[leaving], minlength=count)
+        held = _ALLOCATED[status]
+        self.allocated[indices] = sums_by(group[held], shapes.requests[shape[held]], count)
+        waits = status == TaskStatus.PENDING  # few beside those that run
+        rows, group, shape = rows[waits], group[waits], shape[waits]
+        best_effort = shapes.flags(needs_no_room)[shape]
+        too_large = snapshot.facts.too_large(shapes.requests[shape])
+        held_back = too_large | waiting_in_vain(snapshot, rows)
+        self.too_large_pending[indices] = np.bincount(group[too_large], minlength=count)
+        self.best_effort_pending[indices] = np.bincount(group[best_effort], minlength=count)
+        self.pending[indices] = sums_by(group, shapes.requests[shape], count)
+        self.held_back[indices] = sums_by(group[held_back], shapes.requests[shape[held_back]], count)
+
+    def _judge_sizes(self, snapshot: Snapshot, indices: Rows) -> None:
+        facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
+        possible = counts[:, _HOLDABLE].sum(axis=1) - pending
+        too_large = (pending > 0) & (possible < np.maximum(self.min_member[indices], 1))
+        mean = self.mean_minimum(indices)
+        unborn = (counts.sum(axis=1) == 0) & (mean > facts.largest).any(axis=1) & (len(facts) > 0)
+        for index in np.flatnonzero(unborn).tolist():
+            too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
+        self.too_large[indices] = too_large
+        self.reserves[indices] = reserves = ~(too_large | self.unsupported[indices])
+        minimum, held_back = self.min_resources[indices], self.held_back[indices]
+        self.reservable[indices] = np.maximum(minimum - held_back, 0) * reserves[:, None]
+        missing = np.maximum(minimum - self.allocated[indices], 0)
+        self.missing[indices] = np.maximum(missing - held_back, 0) * reserves[:, None]
+
+    unsupported: npt.NDArray[np.bool_]
+    too_large_pending: Ints
+    held_back: Ints
+
+
+_COLUMNS: dict[str, tuple[Any, bool]] = {
+    "phase": (np.int8, False),
+    "min_member": (np.int64, False),
+    "queue": (np.int32, False),
+    "priority": (np.int64, False),
+    "states_minimum": (np.bool_, False),
+    "unsupported": (np.bool_, False),
+    "min_resources": (np.int64, True),
+    "allocated": (np.int64, True),
+    "pending": (np.int64, True),
+    "best_effort_pending": (np.int64, False),
+    "releasing": (np.int64, False),
+    "too_large_pending": (np.int64, False),
+    "held_back": (np.int64, True),
+    "too_large": (np.bool_, False),
+    "reserves": (np.bool_, False),
+    "reservable": (np.int64, True),
+    "missing": (np.int64, True),
+}
+"""The columns by name: their type, and whether they have one number per resource."""
+
+
+def _basis(snapshot: Snapshot) -> Hashable:
+    """What else the columns follow from; where it is another one, they are made anew."""
+    return (
+        snapshot.settings,
+        snapshot.resources,
+        tuple(sorted(snapshot.queues)),
+        snapshot.others_version.get("PriorityClass", 0),
+        len(snapshot.facts) > 0,
+        snapshot.facts.largest.tobytes(),
+        snapshot.facts.sizes.tobytes(),
+    )
+
+
+def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:
+    """Without some rows, and with new ones before some of those that are left."""
+    kept = np.delete(column, gone, axis=0) if len(gone) else column
+    return np.insert(kept, places, 0, axis=0) if len(places) else kept
+
+
+def priorities_of(snapshot: Snapshot, records: Sequence[GroupRecord]) -> Ints:
+    """Groups' priorities: of their class, else of the global default class, else 0."""
+    classes = snapshot.others.get("PriorityClass", {})
+    values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
+    defaults = [
+        (name, obj.value) for name, obj in classes.items() if isinstance(obj, PriorityClass) and obj.global_default
+    ]
+    default = min(defaults)[1] if defaults else 0
+    return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
+
+
+def waiting_in_vain(snapshot: Snapshot, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Of tasks, by row, those that `has_gate` is true of, or that wait at their queue's gate and do not ask for it to
+    be lifted: what nobody lets through holds no quota."""
+    tasks, columns = snapshot.tasks, snapshot.shape_columns
+    shapes = tasks.shape[rows]
+    held = columns.flags(has_gate)[shapes]
+    at_queue = columns.flags(_has_queue_gate)[shapes]
+    for index in np.flatnonzero(at_queue & ~held).tolist():
+        pod = tasks.pods[rows[index]]
+        held[index] = pod is not None and not opts_into_queue_gate(pod)
+    return held
+
+
+def _has_queue_gate(shape: Any) -> bool:
+    return has_queue_gate(shape.spec)
+
+
+def _is_of_volcano_job(group: PodGroup) -> bool:
+    """Whether a group's minimum is the sum of what minMember pods ask for, as the controller of Volcano Jobs writes
+    it: others, such as Spark's, write what all of their pods together need."""
+    owners = group.metadata.owner_references
+    return any(owner.kind == "Job" and owner.api_version.startswith(_VOLCANO_JOBS) for owner in owners)

@@ -1,0 +1,64 @@
+"""What shapes ask for, in columns by number, kept up to date by which numbers stand for another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.state.records import Shape
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class ShapeColumns:
+    """One row a shape, and a last one for none (number -1).
+
+    ``requests`` (shapes + 1, resources) in the order of ``resources``; ``scored`` (shapes + 1, 2) cpu and memory as
+    scores count them.
+    """
+
+    def __init__(self, shapes: Sequence[Shape | None], resources: tuple[str, ...]) -> None:
+        self.resources = resources
+        self._shapes = shapes
+        self.requests: Ints = np.zeros((len(shapes) + 1, len(resources)), np.int64)
+        self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
+        self._flags: dict[Callable[[Shape], bool], Flags] = {}
+        self._fill(range(len(shapes)))
+
+    def with_changes(self, shapes: Sequence[Shape | None], numbers: Iterable[int]) -> ShapeColumns:
+        """These columns, with the shapes that some numbers stand for now."""
+        result = object.__new__(ShapeColumns)
+        result.resources, result._shapes = self.resources, shapes
+        more = len(shapes) + 1 - len(self.requests)
+        result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
+        result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
+        result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in self._flags.items()}
+        result._fill(numbers)
+        return result
+
+    def _fill(self, numbers: Iterable[int]) -> None:
+        column_of = {name: column for column, name in enumerate(self.resources)}
+        for number in numbers:
+            shape = self._shapes[number]
+            self.requests[number] = 0
+            self.scored[number] = (0, 0) if shape is None else shape.scored
+            for name, value in {} if shape is None else shape.requests.items():
+                self.requests[number, column_of[name]] = value
+            for of, flags in self._flags.items():
+                flags[number] = shape is not None and of(shape)
+
+    def flags(self, of: Callable[[Shape], bool]) -> Flags:
+        """What a function of a module says of each shape; asked again only about new shapes."""
+        found = self._flags.get(of)
+        if found is None:
+            found = self._flags[of] = flags_of(self._shapes, of)
+        return found
+
+
+def flags_of(shapes: Sequence[Shape | None], of: Callable[[Any], bool]) -> Flags:
+    """A bool per shape, and False for none."""
+    return np.array([shape is not None and of(shape) for shape in shapes] + [False], np.bool_)
