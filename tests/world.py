@@ -5,7 +5,7 @@ For tests that need more than one cycle and no I/O. Every session is kept, and c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
@@ -29,7 +30,9 @@ Manifest = dict[str, Any]
 
 
 class World:
-    """A state, and the log of everything that happened to it."""
+    """A state, and the log of everything that happened to it. ``watchers`` are asked before all plugins."""
+
+    watchers: Sequence[Plugin] = ()
 
     def __init__(self, *objects: Manifest | Iterable[Manifest], conf: str | None = None, memory: bool = True) -> None:
         self.state = ClusterState()
@@ -76,7 +79,7 @@ class World:
     def decide(self) -> ev.Plan:
         """One session, logged; nothing of it is carried out yet."""
         snapshot = self.maker.snapshot()
-        self.session = run(snapshot, self.policy, self.now, 0, self.memory)
+        self.session = run(snapshot, self.policy, self.now, 0, self.memory, watchers=self.watchers)
         plan = plan_of(self.session)
         self.happen(
             ev.SessionDecided(

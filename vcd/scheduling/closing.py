@@ -13,7 +13,18 @@ from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
-from vcd.scheduling.session.session import ROOT_QUEUE, Condition, Session
+from vcd.scheduling.session.alike import (
+    Condition,
+    ConditionShown,
+    condition_of,
+    number_of,
+    open_condition,
+    open_reasons,
+    pods_of,
+    reasons_of,
+    shown_reasons,
+)
+from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import GroupRecord
@@ -50,51 +61,52 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
-    columns, conditions = session.jobs, session.conditions
-    asked = columns.derived(_shows_otherwise).copy()
+    columns = session.jobs
+    conditions = {**session.conditions, **dict(_conditions_of_followers(session))}
+    asked = columns.derived(_shows_otherwise) | (session.phases != columns.phase)
     asked[[job.index for job in session.viewed_jobs()]] = True
     asked[list(conditions)] = True
     for jobs, settled in session.settled:
         asked[jobs & ~columns.derived(_Shows(settled))] = True
     indices = np.flatnonzero(asked)
     counts, leaving = columns.counts[indices], session.releasing_on_nodes()[indices]
-    for place, job in _viewed(session, indices):
+    phase = session.phases[indices]
+    viewed = list(session.viewed_jobs())
+    places = np.searchsorted(indices, [job.index for job in viewed]).tolist()
+    for place, job in zip(places, viewed, strict=True):
+        phase[place] = job.phase
         if job.touched:
             counts[place] = job.counts
-    phases = _phases(session, indices, counts, leaving)
+    phases = _phases_at_end(phase, counts, leaving, columns.min_member[indices])
+    for place, job in zip(places, viewed, strict=True):
+        told = session.conditions.get(job.index)
+        if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
+            phases[place] = Phase.UNKNOWN
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    for index, phase, (running, succeeded, failed) in zip(indices.tolist(), phases, figures, strict=True):
+    for index, number, those in zip(indices.tolist(), phases.tolist(), figures, strict=True):
         record = columns.records[index]
         shown = record.group.status
         wanted = conditions.get(index) or _settled(session, index)
         condition = _new_condition(wanted, shown.conditions) if wanted else None
-        if condition is not None or (phase, running, succeeded, failed) != _shown(record):
-            yield ev.GroupStatus(record.group.key, phase, condition, running, succeeded, failed, shown.phase)
+        running, succeeded, failed = those
+        if condition is not None or (_TEXTS[number], running, succeeded, failed) != _shown(record):
+            yield ev.GroupStatus(record.group.key, _TEXTS[number], condition, running, succeeded, failed, shown.phase)
 
 
-def _viewed(session: Session, indices: Rows) -> Iterator[tuple[int, Job]]:
-    """The jobs that somebody looked at, with their places among ``indices``."""
-    jobs = list(session.viewed_jobs())
-    places = np.searchsorted(indices, [job.index for job in jobs])
-    return zip(places.tolist(), jobs, strict=True)
+def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
+    """The conditions of jobs for which others stand, where they show something else."""
+    columns = session.jobs
+    for lead, others in session.classes.followers():
+        condition = session.conditions.get(lead)
+        if condition is not None:
+            said = open_condition(condition, pods_of(columns, lead))
+            shown = columns.derived(ConditionShown(condition[0]))[others]
+            for index in others[shown != number_of(said)].tolist():
+                yield index, condition_of(said, pods_of(columns, index))
 
 
 def _settled(session: Session, index: int) -> Condition | None:
     return next((condition for jobs, condition in session.settled if jobs[index]), None)
-
-
-def _phases(session: Session, indices: Rows, counts: Ints, leaving: Ints) -> list[str]:
-    """Groups' phases at the end of the session, as the API writes them."""
-    columns = session.jobs
-    phase = columns.phase[indices]
-    for place, job in _viewed(session, indices):
-        phase[place] = job.phase
-    phases = _phases_at_end(phase, counts, leaving, columns.min_member[indices])
-    for place, job in _viewed(session, indices):
-        condition = session.conditions.get(job.index)
-        if condition is not None and condition[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
-            phases[place] = Phase.UNKNOWN
-    return [_TEXTS[phase] for phase in phases.tolist()]
 
 
 def _phases_at_end(phase: Phases, counts: Ints, leaving: Ints, min_member: Ints) -> Phases:
@@ -177,18 +189,31 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
     """Groups whose reasons for waiting are not what they were, those outside the session included."""
+    columns, shown = session.jobs, session.snapshot.waiting
+    now = {job.index: tuple(job.why) for job in session.viewed_jobs() if job.why and _still_waits(job)}
+    told = columns.derived(shown_reasons)
+    asked = told != 0
+    asked[list(now)] = True
+    asked &= ~session.classes.follows  # what is said of those is said of who stands for them
+    found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
+    for lead, others in session.classes.followers():
+        said = open_reasons(now.get(lead, ()), pods_of(columns, lead))
+        for index in others[told[others] != number_of(said)].tolist():
+            found[columns.keys[index]] = reasons_of(said, columns.keys[index], pods_of(columns, index))
+    found.update(_strangers(session))
+    for key in sorted(found):
+        if found[key] != shown.get(key, ()):
+            yield from found[key] or (ev.Waiting(key, ""),)
+
+
+def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
+    """What groups wait for whose queue is not there."""
     snapshot = session.snapshot
-    now = {job.key: tuple(job.why) for job in session.viewed_jobs() if job.why and _still_waits(job)}
-    strangers = snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ()
-    for key, record in strangers:
+    for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():
         name = session.queue_name_of(record)
         if name not in session.queues:
             refusal = session.why_no_queue(name)
-            now[key] = (ev.Waiting(key, "queue", "", refusal.reason, detail=ev.by_key(refusal.detail)),)
-    for key in sorted(now.keys() | snapshot.waiting.keys()):
-        reasons = now.get(key, ())
-        if reasons != snapshot.waiting.get(key, ()):
-            yield from reasons or (ev.Waiting(key, ""),)
+            yield key, (ev.Waiting(key, "queue", "", refusal.reason, detail=ev.by_key(refusal.detail)),)
 
 
 def _still_waits(job: Job) -> bool:

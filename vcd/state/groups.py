@@ -7,19 +7,20 @@ are the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
-from vcd.state.records import GroupRecord, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
+from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
 from vcd.state.sums import Ints, sums_by
 
 if TYPE_CHECKING:
-    from vcd.state.snapshot import Snapshot
+    from vcd.state.snapshot import Snapshot, TaskColumns
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.intp]
@@ -54,7 +55,11 @@ class GroupColumns:
 
     keys: list[str]
     records: list[GroupRecord]
+    tasks: TaskColumns
+    shapes: Sequence[Shape | None]
+    waiting: Mapping[str, tuple[Waiting, ...]]
     of_row: Ints
+    created: Ints
     phase: npt.NDArray[np.int8]
     min_member: Ints
     queue: npt.NDArray[np.int32]
@@ -76,6 +81,7 @@ class GroupColumns:
         self._queues = len(snapshot.queues)
         self._kept: dict[Hashable, Any] = {}
         self._derived: dict[Derived, Column] = {}
+        self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         queues = frozenset(snapshot.queues)
         default = snapshot.settings.default_queue
         self.keys = sorted(
@@ -98,6 +104,7 @@ class GroupColumns:
             return self
         result = object.__new__(GroupColumns)
         result._basis, result._queues, result._kept = self._basis, self._queues, {}
+        result.tasks, result.shapes, result.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         moved, added = result._arrange(self, snapshot, groups)
         of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
         of_row[: len(self.of_row)] = moved[self.of_row]
@@ -147,6 +154,30 @@ class GroupColumns:
         priorities, rank = self.kept("ranks", lambda: np.unique(self.priority, return_inverse=True))
         return priorities, rank
 
+    def rows_of(self, index: int) -> list[int]:
+        """The rows of a group's pods, ascending."""
+        order, groups = self.kept("rows by group", self._rows_by_group)
+        first, last = np.searchsorted(groups, [index, index + 1])
+        rows: list[int] = order[first:last].tolist()
+        return rows
+
+    def _rows_by_group(self) -> tuple[Rows, Ints]:
+        order = np.argsort(self.of_row, kind="stable")
+        return order, self.of_row[order]
+
+    def members(self, indices: Rows) -> list[list[int]]:
+        """Of each of some groups the rows of its pods, in order of key."""
+        place = np.full(len(self) + 1, NO_GROUP, np.int64)
+        place[indices] = np.arange(len(indices))
+        of_row = place[self.of_row]
+        found: list[list[int]] = [[] for _ in range(len(indices))]
+        keys = self.tasks.keys
+        for row in np.flatnonzero(of_row >= 0).tolist():
+            found[of_row[row]].append(row)
+        for rows in found:
+            rows.sort(key=lambda row: keys[row] or "")
+        return found
+
     def mean_minimum(self, index: int | slice | Rows) -> Ints:
         """What a pod of the minimum asks for on average, rounded up."""
         members = np.maximum(self.min_member[index], 1)
@@ -179,7 +210,7 @@ class GroupColumns:
             self.keys, self.records = before.keys, records
             for name in (*_COLUMNS, "counts"):
                 setattr(self, name, getattr(before, name).copy())
-            self._derived = {of: column.copy() for of, column in before._derived.items()}
+            self._derived = {of: column.copy() for of, column in before._derived.items() if not _is_spent(of)}
             return moved, np.zeros(0, np.intp)
         keys = list(before.keys)
         for index in reversed(gone):
@@ -196,7 +227,9 @@ class GroupColumns:
         moved[gone] = NO_GROUP
         for name in (*_COLUMNS, "counts"):
             setattr(self, name, _rearranged(getattr(before, name), gone, places))
-        self._derived = {of: _rearranged(column, gone, places) for of, column in before._derived.items()}
+        self._derived = {
+            of: _rearranged(column, gone, places) for of, column in before._derived.items() if not _is_spent(of)
+        }
         return moved, places + np.arange(len(places))
 
     def _find_groups(self, snapshot: Snapshot, rows: Rows) -> None:
@@ -225,6 +258,7 @@ class GroupColumns:
         number_of = {name: number for number, name in enumerate(sorted(snapshot.queues))}
         column_of = {name: column for column, name in enumerate(snapshot.resources)}
         self.phase[indices] = [record.phase for record in records]
+        self.created[indices] = [record.created for record in records]
         self.min_member[indices] = [record.group.spec.min_member for record in records]
         self.queue[indices] = [number_of[record.group.spec.queue or default] for record in records]
         self.priority[indices] = priorities_of(snapshot, records)
@@ -280,6 +314,7 @@ class GroupColumns:
 
 _COLUMNS: dict[str, tuple[Any, bool]] = {
     "phase": (np.int8, False),
+    "created": (np.int64, False),
     "min_member": (np.int64, False),
     "queue": (np.int32, False),
     "priority": (np.int64, False),
@@ -311,6 +346,11 @@ def _basis(snapshot: Snapshot) -> Hashable:
         snapshot.facts.largest.tobytes(),
         snapshot.facts.sizes.tobytes(),
     )
+
+
+def _is_spent(of: Derived) -> bool:
+    """Whether what computes a column says that it should begin anew."""
+    return bool(getattr(of, "is_spent", False))
 
 
 def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:

@@ -36,6 +36,8 @@ REPEATING_ACTIONS = ("shuffle", "release")
 """Actions that may evict a pod's replacement again: they have their own bounds in time."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_DIGITS = 18
+"""A longer number is no index: Volcano reads it into 64 bits."""
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
@@ -182,12 +184,34 @@ def task_role(pod: Pod) -> str:
     return pod.metadata.annotations.get(TASK_SPEC) or pod.metadata.labels.get(TASK_SPEC, "")
 
 
+def index_in_name(name: str) -> int | None:
+    """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
+    parts = name.split("-")
+    last = parts[-1]
+    if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
+        return None
+    return int(last)
+
+
 def stated_queue(pod: Pod) -> str:
     """The queue that a pod names itself, by an annotation or else a label; empty where it names none."""
     meta = pod.metadata
     return next(
         (marks[name] for marks in (meta.annotations, meta.labels) for name in QUEUE_NAMES if marks.get(name)), ""
     )
+
+
+SETS_OF_PODS = (("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicationController", "v1"))
+"""Kinds and versions of what makes pods that are spread by default."""
+
+
+def set_of(pod: Pod) -> tuple[tuple[str, str], str] | None:
+    """Kind and version, and name, of the set of pods (``SETS_OF_PODS``) that made a pod; None where none did."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            kind = (owner.kind, owner.api_version)
+            return (kind, owner.name) if kind in SETS_OF_PODS else None
+    return None
 
 
 def is_preemptable(obj: Pod | PodGroup) -> bool:
@@ -210,6 +234,11 @@ def has_queue_gate(spec: PodSpec) -> bool:
 def has_gate(shape: Shape) -> bool:
     """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
     return bool(shape.unsupported) or has_foreign_gate(shape.spec)
+
+
+def asks_for_nothing(shape: Shape) -> bool:
+    """Whether tasks of a shape ask for nothing."""
+    return shape.best_effort
 
 
 def needs_no_room(shape: Shape) -> bool:

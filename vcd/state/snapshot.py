@@ -153,9 +153,10 @@ class Snapshot:
     def group_columns(self) -> GroupColumns:
         """The groups whose queue exists, and what their pods sum up to."""
         earlier = self.earlier
-        if earlier is None or earlier.groups is None or earlier.rows is None:
+        if earlier is None or earlier.groups is None or earlier.waiting is None or earlier.rows is None:
             return GroupColumns(self)
-        return earlier.snapshot.group_columns.with_changes(self, earlier.groups, earlier.rows)
+        groups = list(dict.fromkeys([*earlier.groups, *earlier.waiting]))
+        return earlier.snapshot.group_columns.with_changes(self, groups, earlier.rows)
 
     @cached_property
     def usage(self) -> Ints:
@@ -172,11 +173,12 @@ _FOLLOWING = frozenset({"shape_columns", "group_columns", "usage"})
 
 @dataclass(frozen=True)
 class _Earlier:
-    """An earlier snapshot of the same state, and what changed since: keys of groups, rows of tasks, numbers of shapes;
-    None where it may be anything."""
+    """An earlier snapshot of the same state, and what changed since: keys of groups, and of those that wait for
+    something else, rows of tasks, numbers of shapes; None where it may be anything."""
 
     snapshot: Snapshot
     groups: list[str] | None
+    waiting: list[str] | None
     rows: list[int] | None
     shapes: list[int] | None
 
@@ -279,14 +281,19 @@ class SnapshotMaker:
             self._base = (last, self._counts)
         if self._base is not None:
             base, counts = self._base
-            groups, rows, shapes = (changes.since(counts[name]) for name, changes in self._changes().items())
-            object.__setattr__(snapshot, "earlier", _Earlier(base, groups, rows, shapes))
+            since = {name: changes.since(counts[name]) for name, changes in self._changes().items()}
+            object.__setattr__(snapshot, "earlier", _Earlier(base, **since))
         self._last = snapshot
         self._counts = {name: changes.count for name, changes in self._changes().items()}
 
     def _changes(self) -> dict[str, Changes[Any]]:
         state = self._state
-        return {"groups": state.changed_groups, "rows": state.changed_rows, "shapes": state.shapes.changes}
+        return {
+            "groups": state.changed_groups,
+            "waiting": state.changed_waiting,
+            "rows": state.changed_rows,
+            "shapes": state.shapes.changes,
+        }
 
     def _copy_of(self, kind: str) -> Objects:
         version = self._state.others_version.get(kind, 0)

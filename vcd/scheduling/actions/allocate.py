@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import numpy as np
+
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
 from vcd.scheduling.eviction.idle import take_back
@@ -13,7 +15,7 @@ from vcd.scheduling.eviction.promises import promised_jobs, promises_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.framework.order import JobQueue, PriorityQueue
 from vcd.scheduling.framework.validity import unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
@@ -65,7 +67,7 @@ class AllocateAction(Action):
         everybody = {index: list(queued) for index, queued in jobs.items()}
         promises_of(framework).given_out = True
         self._keep_promises(framework, jobs, tasks)
-        waiting = {index: PriorityQueue(framework.job_key, queued) for index, queued in jobs.items()}
+        waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
         self._in_turn(framework, waiting, tasks)
         if not session.placements:
             self._second_round(framework, everybody)
@@ -106,7 +108,7 @@ class AllocateAction(Action):
                 queued.setdefault(job.queue.index, []).append(job)
         return queued, tasks
 
-    def _in_turn(self, framework: Framework, waiting: dict[int, PriorityQueue[Job]], tasks: dict[int, Left]) -> None:
+    def _in_turn(self, framework: Framework, waiting: dict[int, JobQueue], tasks: dict[int, Left]) -> None:
         """A job of one queue, then of the next, until nobody is left who could be placed."""
         session = framework.session
         queues: PriorityQueue[Queue] = PriorityQueue(
@@ -123,9 +125,13 @@ class AllocateAction(Action):
                     session.note(job, "queue", *overused)
                 continue
             if session.is_full():
+                for jobs in waiting.values():
+                    jobs.rest()  # nobody stands for those whose turn did not come
                 return
             job = heap.pop()
-            if self._allocate(framework, queue, job, tasks[job.index]) and tasks[job.index]:
+            left = tasks.pop(job.index, None) or self._to_place(framework, [job])[1].get(job.index)
+            if left and self._allocate(framework, queue, job, left) and left:
+                tasks[job.index] = left
                 heap.push(job)
             queues.push(queue)
 
@@ -319,10 +325,15 @@ def _place_until_ready(
 
 def _admit_all(session: Session) -> None:
     """Pending groups of open queues count as admitted, valid or not, where no action admits them."""
-    for index in (session.jobs.phase == Phase.PENDING).nonzero()[0].tolist():
+    for index in session.classes.leads(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
         job = session.job(index)
         if may_be_admitted(session, job):
             job.phase = Phase.INQUEUE
+    for lead, others in session.classes.followers():
+        session.phases[others] = session.job(lead).phase
+    for job in session.viewed_jobs():
+        if session.classes.follows[job.index]:
+            job.phase = Phase(session.phases[job.index])
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:

@@ -10,7 +10,7 @@ from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.records import has_gate
+from vcd.state.records import has_gate, asks_for_nothing
 
 
 class BackfillAction(Action):
@@ -56,7 +56,7 @@ class BackfillAction(Action):
         session = framework.session
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
-        for job in session.jobs_with_pending():
+        for job in session.jobs_with_pending(asks_for_nothing):
             if job.is_pending() or why_invalid(framework, job) is not None:
                 continue
             wanted = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vcd.model.status import Phase
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
@@ -23,14 +25,12 @@ class EnqueueAction(Action):
 
     def execute(self, framework: Framework) -> None:
         session = framework.session
-        jobs: dict[int, PriorityQueue[Job]] = {}
         pending: dict[int, list[Job]] = {}
-        for index in (session.jobs.phase == Phase.PENDING).nonzero()[0].tolist():
+        for index in session.classes.leads(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
             job = session.job(index)
             if job.is_pending():
                 pending.setdefault(job.queue.index, []).append(job)
-        for queue_index, waiting in pending.items():
-            jobs[queue_index] = PriorityQueue(framework.job_key, waiting)
+        jobs = {index: framework.jobs_in_order(waiting) for index, waiting in pending.items()}
         queues: PriorityQueue[Queue] = PriorityQueue(
             framework.queue_key, [session.queue_list[index] for index in sorted(jobs)]
         )

@@ -68,9 +68,10 @@ class PreemptAction(Action):
         )
         while queues:
             queue = queues.pop()
-            jobs = PriorityQueue(framework.job_key, starving[queue.index])
+            jobs = framework.jobs_in_order(starving[queue.index])
             while jobs:
                 if session.is_full():
+                    jobs.rest()  # nobody stands for those whose turn did not come
                     return
                 self._between_jobs(framework, jobs.pop())
             for job in starving[queue.index]:

@@ -35,7 +35,7 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
     session = framework.session
     starving = starving_jobs(framework)
     yield from _promised(framework, starving, may_take)
-    waiting = {index: PriorityQueue(framework.job_key, jobs) for index, jobs in starving.items()}
+    waiting = {index: framework.jobs_in_order(jobs) for index, jobs in starving.items()}
     queues: PriorityQueue[Queue] = PriorityQueue(
         framework.queue_key, [session.queue_list[index] for index in sorted(waiting)]
     )
@@ -45,6 +45,8 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
             continue
         while waiting[queue.index]:
             if session.is_full():
+                for jobs in waiting.values():
+                    jobs.rest()  # nobody stands for those whose turn did not come
                 return
             yield waiting[queue.index].pop()
 

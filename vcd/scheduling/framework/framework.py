@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from vcd.model.events import VolumeChoice, by_key
 from vcd.scheduling.framework import guard
-from vcd.scheduling.framework.order import ordered_tasks
+from vcd.scheduling.framework.order import JobQueue, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, VICTIM_POINTS, Vote
 from vcd.scheduling.framework.policy import Policy
@@ -67,6 +67,13 @@ class Framework:
             guard.open_plugin(plugin, session, watch)
             mark(f"open/{plugin.name}")
         self.evaluator = session.provide(Evaluator(session, self._predicates(), self._scores(), memory))
+        if all(plugin.treats_alike for plugin in self.plugins):
+            marks = {mark for plugin in self.plugins for mark in plugin.annotations}
+            session.classes.find(session.snapshot, marks, self.evaluator.tells_labels)
+
+    def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
+        """Jobs, the first to be served first."""
+        return JobQueue(self.session, self.job_key, jobs)
 
     def answering(self, point: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
         """Who is asked at a point, tier by tier: each plugin, and its method as the session calls it."""
@@ -150,6 +157,7 @@ class Framework:
 
     def job_enqueued(self, job: Job) -> None:
         """Tell the plugins that a group was admitted."""
+        self.session.decisions += 1
         for method in self._flat["job_enqueued"]:
             method(job)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from vcd.scheduling.session.views import Task
+from vcd.model.events import Waiting
+from vcd.scheduling.session.alike import open_reasons, pods_of, reasons_of
+from vcd.scheduling.session.classes import EquivalenceClass
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
+from vcd.state.records import index_in_name
 
 T = TypeVar("T")
-
-_DIGITS = 18
-"""A longer number is no index: Volcano reads it into 64 bits."""
 
 
 class PriorityQueue(Generic[T]):
@@ -49,13 +52,117 @@ class PriorityQueue(Generic[T]):
         return len(self._heap)
 
 
-def index_in_name(name: str) -> int | None:
-    """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
-    parts = name.split("-")
-    last = parts[-1]
-    if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
-        return None
-    return int(last)
+class _Turn(NamedTuple):
+    """The turn of a job, or of those alike that come after it: its key, its class and position there, and what was told
+    of those before all of their turns."""
+
+    key: tuple[Any, ...]
+    number: int
+    job: int
+    alike: EquivalenceClass | None
+    position: int
+    told: tuple[Waiting, ...] = ()
+
+
+class JobQueue:
+    """The job with the smallest key first; of jobs alike that failed none, as long as nothing was decided since.
+
+    Who pops a job tries it before the queue is asked again: it failed if the session decided nothing meanwhile
+    (``Session.decisions``). For those alike whose turn comes until something is decided the same is true, as if each
+    had been tried. Keys are computed when the queue is made or a job is pushed: see ``PriorityQueue``.
+    """
+
+    def __init__(self, session: Session, key: Callable[[Job], tuple[Any, ...]], jobs: Iterable[Job]) -> None:
+        self._session = session
+        self._key = key
+        self._count = 0
+        self._heap: list[_Turn] = []
+        self._tried: tuple[_Turn, int] | None = None
+        self._failed: dict[EquivalenceClass, int] = {}
+        """Of classes of which a job failed, how much had been decided then."""
+        for job in jobs:
+            self._heap.append(self._turn_of(job))
+        heapq.heapify(self._heap)
+
+    def _turn_of(self, job: Job) -> _Turn:
+        self._count += 1
+        alike, position = self._session.classes.of(job.index) or (None, 0)
+        told = () if alike is None or not job.why else open_reasons(job.why, pods_of(self._session.jobs, job.index))
+        return _Turn(self._key(job), self._count, job.index, alike, position, told)
+
+    def push(self, job: Job) -> None:
+        """Add a job, with its key as it is now."""
+        self._settle()
+        heapq.heappush(self._heap, self._turn_of(job)._replace(alike=None))
+
+    def pop(self) -> Job:
+        """Take the first. Raises IndexError when there is none."""
+        self._settle()
+        turn = heapq.heappop(self._heap)
+        if turn.alike is not None:
+            self._tried = turn, self._session.decisions
+        return self._lead(turn)
+
+    def rest(self) -> list[Job]:
+        """Those that are left, in no particular order; of jobs alike the first, that stands for the others."""
+        self._settle()
+        return [self._lead(turn) for turn in self._heap]
+
+    def _lead(self, turn: _Turn) -> Job:
+        """The job whose turn it is; from now on it stands for itself, and for those alike after it."""
+        session = self._session
+        job = session.job(turn.job)
+        if turn.alike is not None and session.classes.follows[turn.job]:
+            session.classes.lead(turn.alike, turn.position)
+            job.why[:] = reasons_of(turn.told, job.key, pods_of(session.jobs, turn.job)) if turn.told else ()
+        return job
+
+    def __len__(self) -> int:
+        """How many turns are left: 0 when none is, else perhaps fewer than there are jobs."""
+        self._settle()
+        return len(self._heap)
+
+    def _settle(self) -> None:
+        """Give the turn after one that was taken to the next job alike, and pass over those that fail as others did."""
+        if self._tried is not None:
+            (turn, decisions), self._tried = self._tried, None
+            if turn.alike is not None and decisions == self._session.decisions:
+                self._failed[turn.alike] = decisions
+            self._push_after(turn, turn.position + 1)
+        while self._heap and self._fails(self._heap[0]):
+            if all(self._fails(turn) for turn in self._heap):
+                self._heap.clear()
+                return
+            turn = heapq.heappop(self._heap)
+            self._push_after(turn, self._first_beyond(turn, self._heap[0].key))
+
+    def _fails(self, turn: _Turn) -> bool:
+        """Whether one alike failed just so; a job that stood for itself before is tried in any case."""
+        alike = turn.alike
+        return (
+            alike is not None
+            and self._failed.get(alike) == self._session.decisions
+            and bool(self._session.classes.follows[turn.job])
+        )
+
+    def _push_after(self, turn: _Turn, position: int) -> None:
+        alike = turn.alike
+        if alike is not None and position < alike.end_of(turn.position):
+            heapq.heappush(
+                self._heap,
+                turn._replace(key=self._key_at(turn, position), job=int(alike.order[position]), position=position),
+            )
+
+    def _first_beyond(self, turn: _Turn, key: tuple[Any, ...]) -> int:
+        assert turn.alike is not None
+        end = turn.alike.end_of(turn.position)
+        return bisect_left(range(end), key, turn.position + 1, end, key=lambda position: self._key_at(turn, position))
+
+    def _key_at(self, turn: _Turn, position: int) -> tuple[Any, ...]:
+        """The key of one alike: it differs in age and name only."""
+        assert turn.alike is not None
+        index, jobs = int(turn.alike.order[position]), self._session.jobs
+        return (*turn.key[:-2], int(jobs.created[index]), jobs.keys[index])
 
 
 def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:

@@ -41,6 +41,10 @@ class Plugin:
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
+    treats_alike: ClassVar[bool] = False
+    """Whether to it jobs are alike that differ in nothing but name, age, labels and annotations that it does not
+    declare (``annotations``), as far as it tells none of their pods apart by ``kind_of``. Where all plugins say so, one
+    of many such jobs is tried for all (``vcd.scheduling.session.classes``)."""
     watched: ClassVar[bool] = False
     """Whether the watchdog looks after it though it comes with vcd. One that took too long still takes part in the
     session, in ``session.left_out``: what it does then is for it to say."""

@@ -89,6 +89,7 @@ class BinpackPlugin(Plugin):
     """
 
     name = "binpack"
+    treats_alike = True
     arguments = (
         Argument("binpack.weight", "int", 1, "How much the plugin's score counts beside other plugins' scores."),
         Argument("binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1."),

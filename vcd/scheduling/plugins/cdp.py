@@ -25,6 +25,7 @@ class CdpPlugin(Plugin):
     """
 
     name = "cdp"
+    treats_alike = True
     annotations = (COOLDOWN,)
     protects = True
     timed = True

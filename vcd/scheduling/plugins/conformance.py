@@ -13,6 +13,7 @@ class ConformancePlugin(Plugin):
     """Pods of the namespace kube-system and of the system-critical priority classes are no victims."""
 
     name = "conformance"
+    treats_alike = True
     protects = True
 
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:

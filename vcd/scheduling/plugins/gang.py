@@ -30,6 +30,7 @@ class GangPlugin(Plugin):
     """
 
     name = "gang"
+    treats_alike = True
     protects = True
     annotations = ("volcano.sh/task-spec",)
 

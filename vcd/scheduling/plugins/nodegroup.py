@@ -192,6 +192,7 @@ class NodeGroupPlugin(Plugin):
     """
 
     name = "nodegroup"
+    treats_alike = True
     annotations = (NODE_GROUP, LIMITS)
     arguments = (
         Argument("strict", "bool", True, "Whether queues without rules are kept from nodes without the label, too."),

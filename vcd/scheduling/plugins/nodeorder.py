@@ -35,6 +35,7 @@ class NodeOrderPlugin(FollowsPods):
     """
 
     name = "nodeorder"
+    treats_alike = True
     kinds = ("Namespace", "Service", "ReplicationController", "ReplicaSet", "StatefulSet")
     arguments = (
         _weight("leastrequested", 1, "emptier nodes"),

@@ -29,6 +29,7 @@ class OvercommitPlugin(Plugin):
     """
 
     name = "overcommit"
+    treats_alike = True
     arguments = (
         Argument(
             "overcommit-factor",

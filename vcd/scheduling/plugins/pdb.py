@@ -36,6 +36,7 @@ class PdbPlugin(Plugin):
     """
 
     name = "pdb"
+    treats_alike = True
     kinds = (KIND,)
     protects = True
     timed = True

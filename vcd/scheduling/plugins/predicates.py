@@ -63,6 +63,7 @@ class PredicatesPlugin(FollowsPods, HasFixedTests):
     """
 
     name = "predicates"
+    treats_alike = True
     kinds = (
         "CSIDriver",
         "CSINode",

@@ -16,6 +16,7 @@ class PriorityPlugin(Plugin):
     """
 
     name = "priority"
+    treats_alike = True
     kinds = ("PriorityClass",)
     annotations = ("volcano.sh/task-priority",)
 

@@ -106,6 +106,7 @@ class ResourceStrategyFitPlugin(Plugin):
     """
 
     name = "resource-strategy-fit"
+    treats_alike = True
     annotations = (SCORING_TYPE, SCORING_WEIGHT)
     arguments = (
         Argument(

@@ -28,6 +28,7 @@ class ResourceQuotaPlugin(Plugin):
     """
 
     name = "resourcequota"
+    treats_alike = True
     kinds = ("ResourceQuota",)
 
     def open(self, session: Session) -> None:

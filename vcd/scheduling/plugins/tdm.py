@@ -193,6 +193,7 @@ class TdmPlugin(Plugin):
     """
 
     name = "tdm"
+    treats_alike = True
     arguments = (
         _WindowArgument(
             WINDOW,

@@ -155,6 +155,10 @@ class Evaluator:
         by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
         return _Moving(parts, telling, by_labels, by_job)
 
+    def tells_labels(self, namespace: str) -> bool:
+        """Whether to some part pods of a namespace that differ in labels alone may not be alike."""
+        return any(part.tells_labels(namespace) for part in self.parts)
+
     def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
         """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
         return any(

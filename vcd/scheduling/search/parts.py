@@ -47,6 +47,8 @@ class Predicate:
     unresolvable: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
     """Kinds beside pods and nodes; a change in one of them makes kept results void."""
+    minds_labels: ClassVar[bool] = True
+    """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
 
     def applies(self, task: Task) -> bool:
         """Whether the task can fail it at all; False spares the test."""
@@ -56,6 +58,11 @@ class Predicate:
         """Whether it may keep the task from nodes because of others that this session evicts: they are in the way
         until they are gone."""
         return False
+
+    def tells_labels(self, namespace: str) -> bool:
+        """Whether pods of a namespace that differ in labels alone may not be alike to it, be it that it does not apply
+        to each of them."""
+        return self.minds_labels and bool(self.depends & Depends.PODS)
 
     def kind_of(self, task: Task) -> Hashable:
         """What else tells the tasks to which it applies apart for it, such as an annotation, or the queue's name.
@@ -94,6 +101,8 @@ class Score:
     normalised: ClassVar[bool] = False
     """Whether ``normalise`` looks at the set of feasible nodes."""
     reads: ClassVar[tuple[str, ...]] = ()
+    minds_labels: ClassVar[bool] = True
+    """As of a predicate."""
 
     def __init__(self, weight: float = 1) -> None:
         self.weight = weight
@@ -101,6 +110,10 @@ class Score:
     def applies(self, task: Task) -> bool:
         """Whether it tells nodes apart for this task; False spares the computation."""
         return True
+
+    def tells_labels(self, namespace: str) -> bool:
+        """Whether pods of a namespace that differ in labels alone may not be alike to it; see ``Predicate``."""
+        return self.minds_labels and bool(self.depends & Depends.PODS)
 
     def kind_of(self, task: Task) -> Hashable:
         """What else tells the tasks to which it applies apart for it; see ``Predicate.kind_of``."""

@@ -272,6 +272,8 @@ class Held(Generic[K]):
         flags = index.session.shape_flags
         self._having: list[bool] = flags(self.has).tolist()
         self._by_labels: list[bool] = []
+        self.may_be = any(self._having)
+        """Whether any pods have such things, placed or not."""
         if any(self._having):
             self._by_labels = flags(lambda shape: self.has(shape) and self.minds_labels(shape)).tolist()
             self._load()

@@ -12,6 +12,7 @@ from vcd.model.selectors import EVERYTHING, IN, LabelSelector, Selector, Selecto
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.records import set_of
 
 _Key = tuple[str, str]
 _SETS: Final[dict[_Key, type[ReplicaSet] | type[StatefulSet]]] = {
@@ -45,20 +46,16 @@ class PodsAlike:
         """What selects pods like a task, None where nothing does."""
         if not self._owned and task.namespace not in self._services:
             return None
-        owner, name = self._owner(task.pod) if self._owned else (_NO_OWNER, "")
+        owner, name = (set_of(task.pod) if self._owned else None) or (_NO_OWNER, "")
         key = (task.namespace, task.labels, owner, name)
         if key not in self._found:
             self._found[key] = self._selector(task.namespace, task.pod, owner, name)
         return self._found[key]
 
-    @staticmethod
-    def _owner(pod: Pod) -> tuple[_Key, str]:
-        """Kind, version and name of the set of pods that made a pod; nothing where something else did."""
-        for owner in pod.metadata.owner_references:
-            if owner.controller:
-                kind = (owner.kind, owner.api_version)
-                return (kind, owner.name) if kind in _SETS or kind == _CONTROLLER else (_NO_OWNER, "")
-        return _NO_OWNER, ""
+    def may_tell_labels(self, namespace: str) -> bool:
+        """Whether of two pods of a namespace and one owner that differ in labels one may be selected and not the
+        other."""
+        return namespace in self._services
 
     def _selector(self, namespace: str, pod: Pod, owner: _Key, name: str) -> Selector | None:
         labels, needed = pod.metadata.labels, dict[str, str]()

@@ -21,6 +21,8 @@ from vcd.model.requests import format_sum
 from vcd.model.status import (
     TaskStatus,
 )
+from vcd.scheduling.session.alike import Condition
+from vcd.scheduling.session.classes import EquivalenceClasses
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.jobs import has_ended, is_ready
 from vcd.scheduling.session.nodes import Deltas, Ints, Nodes
@@ -33,7 +35,6 @@ from vcd.state.records import GroupRecord, Shape
 from vcd.state.shapes import flags_of
 from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
 
-Condition = tuple[str, str, str, str]
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
 
@@ -75,6 +76,8 @@ class Session:
         self.seed = seed
         self.changes = 0
         self.placements = 0
+        self.decisions = 0
+        """How often something was decided that stays: a statement was committed or kept, a group admitted."""
         self.more = False
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
@@ -106,6 +109,9 @@ class Session:
         self.queues = {queue.name: queue for queue in self.queue_list}
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
+        self.phases = self.jobs.phase.copy()
+        """The groups' phases as this session knows them; a job that was looked at has its own."""
+        self.classes = EquivalenceClasses(self.jobs)
         self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
         self._job_views: dict[int, Job] = {}
         self._task_views: dict[int, Task] = {}
@@ -190,12 +196,18 @@ class Session:
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
         untouched[list(views)] = False
+        others = ~self.classes.follows
         self.settled.append((ready & ~ended & untouched, condition))
-        return (self.job(index) for index in np.flatnonzero(~untouched | ~(ready | ended)).tolist())
+        return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
 
-    def jobs_with_pending(self) -> Iterator[Job]:
-        """Jobs that had pending tasks when the session began, in order of key."""
-        return (self.job(index) for index in np.unique(self._pending.jobs).tolist())
+    def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
+        """Jobs that had pending tasks, of some shapes by a function of a module, when the session began, in order of
+        key; without those for which another one stands (``classes``)."""
+        jobs = self._pending.distinct
+        if of is not None:
+            chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self._pending.rows]]
+            jobs = np.unique(self._pending.jobs[chosen])
+        return (self.job(index) for index in self.classes.leads(jobs))
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
@@ -214,16 +226,12 @@ class Session:
         return (row for row in self._pending.rows.tolist() if names[row] in keys)
 
     @cached_property
-    def _pending(self) -> _RowsByJob:
-        return self.jobs.kept("pending", lambda: _RowsByJob(self.job_of_row, self.snapshot.tasks.status == _S.PENDING))
-
-    @cached_property
-    def _members(self) -> _RowsByJob:
-        return self.jobs.kept("members", lambda: _RowsByJob(self.job_of_row, self.job_of_row >= 0))
+    def _pending(self) -> _PendingRows:
+        return self.jobs.kept("pending", lambda: _PendingRows(self.job_of_row, self.snapshot.tasks.status == _S.PENDING))
 
     def task_rows(self, job: int) -> list[int]:
         """Rows of all tasks of a job, in order of key."""
-        return self._in_order(self._members.of(job))
+        return self._in_order(self.jobs.rows_of(job))
 
     def _in_order(self, rows: list[int]) -> list[int]:
         keys = self.snapshot.tasks.keys
@@ -329,14 +337,15 @@ class Session:
         }
 
 
-class _RowsByJob:
-    """Rows of tasks by the index of their job, jobs and rows ascending."""
+class _PendingRows:
+    """Rows of pending tasks by the index of their job, jobs and rows ascending; ``distinct`` are the jobs."""
 
-    def __init__(self, job_of_row: Ints, chosen: npt.NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(chosen & (job_of_row >= 0))
+    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(pending & (job_of_row >= 0))
         jobs = job_of_row[rows]
         order = np.argsort(jobs, kind="stable")
         self.rows, self.jobs = rows[order], jobs[order]
+        self.distinct = np.unique(jobs)
 
     def of(self, job: int) -> list[int]:
         """The rows of a job."""

@@ -149,6 +149,7 @@ class Statement:
 
     def withdraw(self, task: Task) -> int:
         """Take back one task's waiting, whatever was done after it; the position that it had."""
+        self._session.decisions += 1
         position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
         self._reverse(self._done.pop(position))
         return position
@@ -164,6 +165,7 @@ class Statement:
         """Make it part of the decision: allocated tasks will be bound, evicted ones evicted."""
         if not self._done:
             return
+        self._session.decisions += 1
         for done in self._done:
             if done.verb == "bind" and done.task.status == _ALLOCATED:
                 done.task.job.moved(done.task, _BINDING)
@@ -173,6 +175,7 @@ class Statement:
 
     def keep(self) -> None:
         """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
+        self._session.decisions += 1
         self._session.kept.setdefault(self.job.index, []).append(self)
 
     def operations(self) -> tuple[ev.Operation, ...]:

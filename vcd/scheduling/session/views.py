@@ -137,7 +137,6 @@ class Job:
         "name",
         "namespace",
         "phase",
-        "phase_before",
         "priority",
         "queue",
         "record",
@@ -163,7 +162,7 @@ class Job:
         self.role_total = sum(spec.min_task_member.values())
         self.has_roles: bool = bool(spec.min_task_member)
         self.created = self.record.created
-        self.phase = self.phase_before = self.record.phase
+        self.phase = Phase(int(session.phases[index]))
         self.counts: list[int] = columns.counts[index].tolist()
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()

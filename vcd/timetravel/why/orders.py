@@ -16,11 +16,11 @@ from vcd.model.words import counted, quantities_in_words, rfc3339
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
-from vcd.scheduling.framework.order import index_in_name
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.state.records import index_in_name
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment

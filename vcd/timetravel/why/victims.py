@@ -13,11 +13,11 @@ from vcd.model.words import quantities_in_words
 from vcd.scheduling.eviction.room import EvictionContext, immune_rows, placed_tasks, who_goes
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of, victims_of_tier
-from vcd.scheduling.framework.order import index_in_name
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.records import index_in_name
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.why.orders import Precedence, goes_before
 

@@ -71,6 +71,7 @@ class CapacityPlugin(Plugin):
     """
 
     name = "capacity"
+    treats_alike = True
     protects = True
     arguments = (
         ANCESTOR_RECLAIM_LEVEL,

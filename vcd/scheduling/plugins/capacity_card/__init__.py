@@ -86,6 +86,7 @@ class CapacityCardPlugin(Plugin):
     """
 
     name = "capacity-card"
+    treats_alike = True
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),

@@ -40,6 +40,7 @@ class DrfPlugin(Plugin):
     """
 
     name = "drf"
+    treats_alike = True
     annotations = (HIERARCHY, WEIGHTS)
 
     def open(self, session: Session) -> None:

@@ -66,6 +66,7 @@ class NumaAdmission(Predicate):
     name: ClassVar[str] = "numa-aware"
     reason: ClassVar[str] = _NOT_ADMITTED
     depends: ClassVar[Depends] = Depends.PODS
+    minds_labels: ClassVar[bool] = False
     unresolvable: ClassVar[bool] = True
 
     def __init__(self, plugin: NumaAwarePlugin) -> None:
@@ -96,6 +97,7 @@ class NumaSpread(Score):
 
     name: ClassVar[str] = "numa-aware"
     depends: ClassVar[Depends] = Depends.PODS
+    minds_labels: ClassVar[bool] = False
     normalised: ClassVar[bool] = True
 
     def __init__(self, plugin: NumaAwarePlugin, weight: int) -> None:
@@ -141,6 +143,7 @@ class NumaAwarePlugin(Plugin):
     """
 
     name = "numa-aware"
+    treats_alike = True
     kinds = ("Numatopology",)
     annotations = (POLICY, CPUS)
     arguments = (Argument("weight", "int", 1, "How much the plugin's score counts beside other plugins' scores."),)

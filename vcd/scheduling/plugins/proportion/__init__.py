@@ -98,6 +98,7 @@ class ProportionPlugin(Plugin):
     """
 
     name = "proportion"
+    treats_alike = True
     protects = True
 
     def open(self, session: Session) -> None:

@@ -47,6 +47,7 @@ class ReschedulingPlugin(Plugin):
     """
 
     name = "rescheduling"
+    treats_alike = True
     timed = True
     questions = (USAGE,)
     annotations = (PREEMPTABLE,)

@@ -66,6 +66,7 @@ class TaskTopologyPlugin(Plugin):
     """
 
     name = "task-topology"
+    treats_alike = True
     annotations = (*ANNOTATIONS, TASK_SPEC)
     arguments = (
         Argument("task-topology.weight", "int", 1, "How much the points count; below 0 nodes are liked the less."),

@@ -98,6 +98,7 @@ class UsagePlugin(Plugin):
     """
 
     name = "usage"
+    treats_alike = True
     timed = True
     questions = (USAGE,)
     arguments = (

@@ -78,6 +78,9 @@ class InterPodAffinity(TestedPredicate):
             return True
         return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
 
+    def tells_labels(self, namespace: str) -> bool:
+        return self._index.held(OpposingTerms).may_be
+
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
         opposing, nodes = self._index.held(OpposingTerms), self._facts.nodes
         terms = (

@@ -74,6 +74,7 @@ class NodePorts(Predicate):
     name: ClassVar[str] = "NodePorts"
     reason: ClassVar[str] = "node(s) didn't have free ports for the requested pod ports"
     depends: ClassVar[Depends] = Depends.PODS
+    minds_labels: ClassVar[bool] = False
 
     def __init__(self, session: Session) -> None:
         self._nodes = session.nodes

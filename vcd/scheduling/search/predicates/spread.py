@@ -130,6 +130,7 @@ class PodTopologySpread(TestedPredicate):
     """No eviction gives a node the label that a constraint spreads over."""
     reason: ClassVar[str] = SKEWED
     depends: ClassVar[Depends] = Depends.PODS
+    minds_labels: ClassVar[bool] = False
 
     def __init__(self, session: Session) -> None:
         self._index = index_of(session)

@@ -155,6 +155,7 @@ class UnboundClaims(Predicate):
     name = "VolumeBinding"
     reason = BIND_CONFLICT
     depends = Depends.PODS
+    minds_labels = False
     unresolvable = True
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity")
 
@@ -244,6 +245,7 @@ class NodeVolumeLimits(Predicate):
     name = "NodeVolumeLimits"
     reason = "node(s) exceed max volume count"
     depends = Depends.PODS
+    minds_labels = False
     reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
 
     def __init__(self, session: Session, storage: Storage, attachments: Attachments) -> None:

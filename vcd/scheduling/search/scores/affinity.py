@@ -39,6 +39,9 @@ class InterPodAffinityScore(Score):
             return True
         return any(sums.total for _, sums in self._index.held(PreferringTerms).selecting(task))
 
+    def tells_labels(self, namespace: str) -> bool:
+        return self._index.held(PreferringTerms).may_be
+
     def raw(self, task: Task, usage: Usage) -> Scores:
         points = np.zeros(len(self._facts), np.int64)
         for weight, tally, domains in self._preferences(task):

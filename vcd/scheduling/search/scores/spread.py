@@ -48,6 +48,9 @@ class PodTopologySpreadScore(Score):
             return any(raw.when_unsatisfiable == SOFT for raw in found)
         return self._alike.of(task) is not None
 
+    def tells_labels(self, namespace: str) -> bool:
+        return self._alike.may_tell_labels(namespace)
+
     def kind_of(self, task: Task) -> Selector | None:
         return None if task.shape.spec.topology_spread_constraints else self._alike.of(task)
 

@@ -1,0 +1,117 @@
+"""Law: what is found of one of many jobs alike and said of all is what is found of each, were each tried.
+
+``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.dsl import Manifest, gang, node
+from tests.laws.answering import Answering
+from tests.reference.carded import carded_case
+from tests.reference.clusters import RandomCase, random_case
+from tests.reference.crowded import crowded_case
+from tests.reference.ganging import gang_case
+from tests.reference.machines import machine_case
+from tests.reference.rebalancing import rebalance_case
+from tests.reference.reclaiming import reclaim_case
+from tests.reference.wider import wide_case
+from vcd.model import events as ev
+from vcd.scheduling.framework.plugin import Plugin
+
+_GROUP = "scheduling.k8s.io/group-name"
+_CYCLES = 4
+
+CASES: dict[str, Callable[[int], RandomCase]] = {
+    "placing": random_case,
+    "quotas": wide_case,
+    "cards": carded_case,
+    "crowds": crowded_case,
+    "gangs": gang_case,
+    "numa": machine_case,
+    "rebalance": rebalance_case,
+    "reclaim": reclaim_case,
+}
+
+
+def _seeds() -> range:
+    first, _, last = os.environ.get("VCD_SEEDS", "60").rpartition(":")
+    return range(int(first or 0), int(last))
+
+
+class _TellsApart(Plugin):
+    """To it no two jobs are alike."""
+
+    name = "tells-apart"
+
+
+class _Each(Answering):
+    """A world in which each job is tried."""
+
+    watchers = (_TellsApart({}),)
+
+
+def _crowd(seed: int, case: RandomCase) -> list[Manifest]:
+    """The case, with many more groups like some of its own: other names, ages and labels, each its own pods."""
+    rng = random.Random(seed)
+    objects = [copy.deepcopy(one) for one in case.objects]
+    waiting = [one for one in objects if one["kind"] == "PodGroup" and _waits(objects, one)]
+    for number, group in enumerate(rng.sample(waiting, min(3, len(waiting)))):
+        pods = list(_pods(objects, group))
+        for copied in range(rng.randint(2, 6)):
+            objects.extend(_again(rng, group, pods, f"{number}-{copied}"))
+    rng.shuffle(objects)
+    return objects
+
+
+def _pods(objects: list[Manifest], group: Manifest) -> Iterator[Manifest]:
+    meta = group["metadata"]
+    for one in objects:
+        mine = one["metadata"].get("annotations", {}).get(_GROUP) == meta["name"]
+        if one["kind"] == "Pod" and mine and one["metadata"].get("namespace") == meta.get("namespace"):
+            yield one
+
+
+def _waits(objects: list[Manifest], group: Manifest) -> bool:
+    pods = list(_pods(objects, group))
+    return bool(pods) and not any(one["spec"].get("nodeName") for one in pods)
+
+
+def _again(rng: random.Random, group: Manifest, pods: list[Manifest], suffix: str) -> Iterator[Manifest]:
+    born = f"2026-01-01T00:00:{rng.randint(0, 20):02}Z"
+    name = f"{rng.choice('amz')}{group['metadata']['name']}-{suffix}"
+    labels = {"app": name} if rng.random() < 0.7 else {}
+    yield {**group, "metadata": {**group["metadata"], "name": name, "creationTimestamp": born}}
+    for index, one in enumerate(pods):
+        meta = copy.deepcopy(one["metadata"])
+        meta |= {"name": f"{name}-{index}", "uid": f"{name}-{index}", "creationTimestamp": born}
+        meta["annotations"][_GROUP] = name
+        meta["labels"] = {**meta.get("labels", {}), **labels}
+        yield {**one, "metadata": meta}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_of_many_alike_stands_for_all(name: str) -> None:
+    for seed in _seeds():
+        case = CASES[name](seed)
+        objects = _crowd(seed, case)
+        together, apart = Answering(objects, conf=case.conf), _Each(objects, conf=case.conf)
+        for cycle in range(_CYCLES):
+            mine, each = together.cycle(), apart.cycle()
+            assert ev.encode_plan(mine) == ev.encode_plan(each), f"seed {seed}, cycle {cycle}"
+
+
+def test_many_jobs_alike_are_tried_once() -> None:
+    jobs = [gang(f"j{number}", 1, cpu=3, queue="default") for number in range(50)]
+    world = Answering(node("full", cpu=4), gang("there", 1, cpu=4, on=["full"]), *jobs)
+    world.cycle()
+    assert world.session is not None
+    assert len([job for job in world.session.viewed_jobs() if job.why]) == 1
+    assert {world.reasons(f"j{number}") for number in range(50)} == {world.reasons("j0")}
+    assert all(world.why(f"j{number}")[0].pods == (f"default/j{number}-0",) for number in range(50))

@@ -1,0 +1,120 @@
+"""What is told of one job, said of others like it: reasons and conditions with the names of pods left open.
+
+A name is its position among the job's pods, in the order in which alike ones are tried. What a group shows is reduced to a number in the same
+way, so that of thousands of jobs alike only those are looked at that show something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+
+from vcd.model.events import Waiting
+from vcd.state.groups import GroupColumns, Rows
+from vcd.state.records import index_in_name
+from vcd.state.sums import Ints
+
+Condition = tuple[str, str, str, str]
+"""Type, status, reason, message."""
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_OPEN = "\0"
+"""Stands for "pod number", and cannot be in a text that comes from outside."""
+_SHOWN_PODS = 3
+"""How many pods at most a reason or a condition names."""
+
+
+def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
+    """The numbers of what groups are known to wait for, 0 where that is nothing."""
+    found = np.zeros(len(rows), np.int64)
+    wait = [place for place, index in enumerate(rows.tolist()) if jobs.keys[index] in jobs.waiting]
+    for place, members in zip(wait, jobs.members(rows[wait]), strict=True):
+        reasons = jobs.waiting[jobs.keys[rows[place]]]
+        found[place] = number_of(open_reasons(reasons, _keys(jobs, members)))
+    return found
+
+
+@dataclass(frozen=True)
+class ConditionShown:
+    """The numbers of the conditions of a type that groups show, 0 where they show none."""
+
+    kind: str
+
+    def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
+        found = []
+        for index, members in zip(rows.tolist(), jobs.members(rows), strict=True):
+            conditions = jobs.records[index].group.status.conditions
+            shown = next((each for each in conditions if each.type == self.kind), None)
+            if shown is None:
+                found.append(0)
+                continue
+            condition = (shown.type, shown.status, shown.reason, shown.message)
+            found.append(number_of(open_condition(condition, _keys(jobs, members))))
+        return np.array(found, np.int64)
+
+
+def pods_of(jobs: GroupColumns, index: int) -> list[str]:
+    """The keys of a job's pods, the one that is tried first first where they are alike."""
+    return _keys(jobs, jobs.rows_of(index))
+
+
+def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
+    tasks = jobs.tasks
+    keys = [tasks.keys[row] or "" for row in rows]
+    if len(keys) < 2:
+        return keys
+    pods = [tasks.pods[row] for row in rows]
+    indices = [None if pod is None else index_in_name(pod.metadata.name) for pod in pods]
+    by_index = None not in indices
+    order = [
+        (index if by_index else 0, int(tasks.created[row]), "" if pod is None else pod.metadata.uid, key)
+        for index, row, pod, key in zip(indices, rows, pods, keys, strict=True)
+    ]
+    return [key for *_, key in sorted(order)]
+
+
+def number_of(said: tuple[object, ...]) -> int:
+    """A number that only the same has, 0 for nothing."""
+    return int.from_bytes(blake2b(_encode(said), digest_size=8).digest(), "big") >> 1 if said else 0
+
+
+def open_reasons(reasons: Sequence[Waiting], pods: Sequence[str]) -> tuple[Waiting, ...]:
+    """Reasons for which a group waits, of any group."""
+    place_of = {key: f"{_OPEN}{place}" for place, key in enumerate(pods)} if reasons else {}
+    return tuple(
+        [
+            msgspec.structs.replace(reason, group="", pods=tuple([place_of.get(key, key) for key in reason.pods]))
+            for reason in reasons
+        ]
+    )
+
+
+def reasons_of(said: Sequence[Waiting], group: str, pods: Sequence[str]) -> tuple[Waiting, ...]:
+    """The same of one group."""
+    key_of = {f"{_OPEN}{place}": key for place, key in enumerate(pods)}
+    return tuple(
+        [
+            msgspec.structs.replace(reason, group=group, pods=tuple([key_of.get(key, key) for key in reason.pods]))
+            for reason in said
+        ]
+    )
+
+
+def open_condition(condition: Condition, pods: Sequence[str]) -> Condition:
+    """A condition of any group: a pod is named before a colon there."""
+    kind, status, reason, message = condition
+    for place, key in enumerate(pods[:_SHOWN_PODS]):
+        message = message.replace(f" {key.partition('/')[2]}: ", f" {_OPEN}{place}: ")
+    return kind, status, reason, message
+
+
+def condition_of(said: Condition, pods: Sequence[str]) -> Condition:
+    """The same of one group."""
+    kind, status, reason, message = said
+    for place, key in enumerate(pods[:_SHOWN_PODS]):
+        message = message.replace(f" {_OPEN}{place}: ", f" {key.partition('/')[2]}: ")
+    return kind, status, reason, message

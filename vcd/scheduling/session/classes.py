@@ -1,0 +1,189 @@
+"""Pending jobs that no rule tells apart are one class: tried once, waiting together, explained each.
+
+A class is in order of age and name. Its first job stands for those after it: what is found of it is true of them, too,
+as long as nothing is decided. When something was, the next one is looked at and stands for those after itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import ObjectMeta
+from vcd.model.status import TaskStatus
+from vcd.state.groups import GroupColumns, Rows
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, set_of
+from vcd.state.snapshot import Snapshot
+from vcd.state.sums import Ints
+
+_ALONE = 0
+"""The number of a job that is like no other."""
+_MARKS = (TASK_SPEC, PREEMPTABLE)
+"""Annotations and labels that matter whatever plugins there are."""
+_MIXED = -1
+_MOST = 100_000
+"""How many kinds of jobs are remembered before they are numbered anew."""
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    """Numbers jobs so that those with the same number differ in name, age, and in labels and annotations beside
+    ``marks`` only; which of their pods have the same labels is the same.
+
+    Of a job that has more than pending pods of one kind, or pods that are looked at one by one, it is 0.
+    """
+
+    marks: tuple[str, ...]
+    numbers: dict[Hashable, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it remembers more than is worth it."""
+        return len(self.numbers) > _MOST
+
+    def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
+        counts, numbers = jobs.counts[rows], self.numbers
+        found = np.full(len(rows), _ALONE, np.int64)
+        pending = counts[:, TaskStatus.PENDING]
+        wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)) & ~jobs.too_large[rows])
+        for place, pods in zip(wait.tolist(), jobs.members(rows[wait]), strict=True):
+            key = self._key(jobs, int(rows[place]), pods)
+            if key is not None:
+                found[place] = numbers.setdefault(key, len(numbers) + 1)
+        return found
+
+    def _key(self, jobs: GroupColumns, index: int, pods: list[int]) -> Hashable:
+        record = jobs.records[index]
+        spec = record.group.spec
+        if record.unsupported or spec.sub_group_policy:
+            return None
+        found = {self._key_of_pod(jobs, row) for row in pods}
+        pod_key = found.pop() if len(found) == 1 else None
+        if pod_key is None:
+            return None
+        minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
+        roles = tuple(sorted(spec.min_task_member.items()))
+        stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase)
+        labels = jobs.tasks.labels[pods].tolist()
+        return pod_key, tuple(map(labels.index, labels)), stated, self._marks_of(record.group.metadata)
+
+    def _key_of_pod(self, jobs: GroupColumns, row: int) -> Hashable:
+        tasks = jobs.tasks
+        pod, shape = tasks.pods[row], jobs.shapes[tasks.shape[row]]
+        if pod is None or shape is None or shape.best_effort or shape.unsupported:
+            return None
+        spec = shape.spec
+        if spec.scheduling_gates or spec.volumes:
+            return None
+        columns = (tasks.shape, tasks.namespace, tasks.scheduler, tasks.priority)
+        minds_labels = spec.affinity is not None or bool(spec.topology_spread_constraints)
+        return (
+            *[int(column[row]) for column in columns],
+            int(tasks.labels[row]) if minds_labels else None,
+            set_of(pod),
+            self._marks_of(pod.metadata),
+        )
+
+    def _marks_of(self, meta: ObjectMeta) -> tuple[tuple[str | None, str | None], ...]:
+        return tuple([(meta.annotations.get(mark), meta.labels.get(mark)) for mark in self.marks])
+
+
+def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
+    """The number of the labels that all pods of a job have, _MIXED where they differ."""
+    found = ({int(jobs.tasks.labels[row]) for row in pods} for pods in jobs.members(rows))
+    return np.array([labels.pop() if len(labels) == 1 else _MIXED for labels in found], np.int64)
+
+
+class EquivalenceClass:
+    """Jobs alike, by index, the oldest first; ``leads`` are the positions of those that were looked at."""
+
+    def __init__(self, order: Ints) -> None:
+        self.order = order
+        self.leads = [0]
+
+    def end_of(self, lead: int) -> int:
+        """The position after the last job that a lead stands for."""
+        after = bisect_right(self.leads, lead)
+        return self.leads[after] if after < len(self.leads) else len(self.order)
+
+
+class EquivalenceClasses:
+    """The classes of a session's jobs that have more than one job. At first there are none."""
+
+    def __init__(self, jobs: GroupColumns) -> None:
+        self._jobs = jobs
+        self.classes: list[EquivalenceClass] = []
+        self._class_of: Ints = np.zeros(0, np.int64)
+        self._position: Ints = np.zeros(0, np.int64)
+        self._follows = np.zeros(len(jobs), np.bool_)
+
+    def find(self, snapshot: Snapshot, marks: Iterable[str], tells_labels: Callable[[str], bool]) -> None:
+        """Find them. ``marks`` are the annotations and labels that plugins obey, ``tells_labels`` says of a namespace
+        whether other labels may decide where its pods can be."""
+        jobs = self._jobs
+        kinds = jobs.derived(_Kinds((*_MARKS, *sorted(marks))))
+        if np.count_nonzero(kinds) < 2:
+            return
+        kinds = kinds.copy()
+        tasks = snapshot.tasks
+        alone = [*snapshot.evicted, *snapshot.stranded]
+        kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
+        if snapshot.nominated:
+            waiting = np.flatnonzero((tasks.status == TaskStatus.PENDING) & (jobs.of_row >= 0))
+            rows = [row for row in waiting.tolist() if tasks.keys[row] in snapshot.nominated]
+            kinds[jobs.of_row[rows]] = _ALONE
+        labels = np.zeros(len(jobs), np.int64)
+        namespaces = {name for name in snapshot.namespaces if name is not None and tells_labels(name)}
+        if namespaces:
+            told = [
+                index for index in np.flatnonzero(kinds).tolist() if jobs.keys[index].partition("/")[0] in namespaces
+            ]
+            labels[told] = jobs.derived(_labels)[told]
+            kinds[labels == _MIXED] = _ALONE
+        members = np.flatnonzero(kinds)
+        if len(members) < 2:
+            return
+        order = members[np.lexsort((members, jobs.created[members], labels[members], kinds[members]))]
+        changes = np.diff(kinds[order], prepend=_ALONE) | np.diff(labels[order], prepend=_MIXED)
+        starts = np.flatnonzero(changes)
+        self._class_of = np.full(len(jobs), -1, np.int64)
+        self._position = np.zeros(len(jobs), np.int64)
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+            if end - start > 1:
+                alike = order[start:end]
+                self._class_of[alike] = len(self.classes)
+                self._position[alike] = np.arange(len(alike))
+                self._follows[alike[1:]] = True
+                self.classes.append(EquivalenceClass(alike))
+
+    def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
+        """The class of a job and its position there, None where no other is like it."""
+        number = int(self._class_of[index]) if self.classes else -1
+        return (self.classes[number], int(self._position[index])) if number >= 0 else None
+
+    def lead(self, alike: EquivalenceClass, position: int) -> None:
+        """Let a job for which another one stood stand for itself, and for those after it."""
+        self._follows[alike.order[position]] = False
+        insort(alike.leads, position)
+
+    def leads(self, indices: npt.NDArray[np.intp]) -> list[int]:
+        """Those of some jobs, by index, for whom no other one stands."""
+        found: list[int] = indices[~self._follows[indices]].tolist()
+        return found
+
+    @property
+    def follows(self) -> npt.NDArray[np.bool_]:
+        """For which jobs another one stands."""
+        return self._follows
+
+    def followers(self) -> Iterator[tuple[int, Ints]]:
+        """Each job that stands for others, and those, by index."""
+        for cls in self.classes:
+            for lead in cls.leads:
+                others = cls.order[lead + 1 : cls.end_of(lead)]
+                if len(others):
+                    yield int(cls.order[lead]), others
