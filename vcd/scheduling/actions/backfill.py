@@ -10,7 +10,7 @@ from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.records import has_gate, asks_for_nothing
+from vcd.state.records import asks_for_nothing, has_gate
 
 
 class BackfillAction(Action):

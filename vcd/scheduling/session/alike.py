@@ -1,7 +1,7 @@
 """What is told of one job, said of others like it: reasons and conditions with the names of pods left open.
 
-A name is its position among the job's pods, in the order in which alike ones are tried. What a group shows is reduced to a number in the same
-way, so that of thousands of jobs alike only those are looked at that show something else.
+A name is its position among the job's pods, in the order in which alike ones are tried. What a group shows is reduced
+to a number in the same way, so that of thousands of jobs alike only those are looked at that show something else.
 """
 
 from __future__ import annotations

@@ -227,7 +227,9 @@ class Session:
 
     @cached_property
     def _pending(self) -> _PendingRows:
-        return self.jobs.kept("pending", lambda: _PendingRows(self.job_of_row, self.snapshot.tasks.status == _S.PENDING))
+        return self.jobs.kept(
+            "pending", lambda: _PendingRows(self.job_of_row, self.snapshot.tasks.status == _S.PENDING)
+        )
 
     def task_rows(self, job: int) -> list[int]:
         """Rows of all tasks of a job, in order of key."""
