@@ -109,7 +109,7 @@ def _settled(session: Session, index: int) -> Condition | None:
     return next((condition for jobs, condition in session.settled if jobs[index]), None)
 
 
-def _phases_at_end(phase: Phases, counts: Ints, leaving: Ints, min_member: Ints) -> Phases:
+def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], leaving: Ints, min_member: Ints) -> Phases:
     scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
     ended = np.where(scheduled == counts[:, _COMPLETED].sum(axis=1), Phase.COMPLETED, Phase.RUNNING)
     waits = np.where(phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)

@@ -66,7 +66,7 @@ class GroupColumns:
     priority: Ints
     states_minimum: npt.NDArray[np.bool_]
     min_resources: Ints
-    counts: Ints
+    counts: npt.NDArray[np.int32]
     allocated: Ints
     pending: Ints
     best_effort_pending: Ints
@@ -91,7 +91,7 @@ class GroupColumns:
         count, width = len(self.keys), len(snapshot.resources)
         for name, (dtype, wide) in _COLUMNS.items():
             setattr(self, name, np.zeros((count, width) if wide else count, dtype))
-        self.counts = np.zeros((count, STATUSES), np.int64)
+        self.counts = np.zeros((count, STATUSES), np.int32)
         self.of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
         self._find_groups(snapshot, np.arange(len(self.of_row)))
         self._fill(snapshot, np.arange(count), np.arange(count))
@@ -355,8 +355,16 @@ def _is_spent(of: Derived) -> bool:
 
 def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:
     """Without some rows, and with new ones before some of those that are left."""
-    kept = np.delete(column, gone, axis=0) if len(gone) else column
-    return np.insert(kept, places, 0, axis=0) if len(places) else kept
+    if len(gone):
+        column = np.delete(column, gone, axis=0)
+    if len(places) > _FEW:
+        return np.insert(column, places, 0, axis=0)
+    blank = np.zeros_like(column[:1]) if len(column) else np.zeros((1, *column.shape[1:]), column.dtype)
+    parts, last = [], 0
+    for place in places.tolist():
+        parts += [column[last:place], blank]
+        last = place
+    return np.concatenate([*parts, column[last:]])
 
 
 def priorities_of(snapshot: Snapshot, records: Sequence[GroupRecord]) -> Ints:
