@@ -1,4 +1,4 @@
-"""Who comes first: heaps over keys, and the order of a job's tasks."""
+"""Who comes first: keys and what they mean, heaps over keys, and the order of a job's tasks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,53 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import index_in_name
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def plain(value: Any) -> str:
+    """A value of a key of which nothing is declared."""
+    if isinstance(value, (bool, int, str)):
+        return str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, tuple):
+        return "/".join(map(plain, value))
+    return type(value).__name__
+
+
+def yes_or_no(value: bool) -> str:
+    """A yes or no of a key."""
+    return "yes" if value else "no"
+
+
+class Label(NamedTuple):
+    """What one value of a plugin's key means: its ``name``, what is said of the one it puts ``first`` and of the one
+    it puts ``last``, and how it is ``shown``."""
+
+    name: str
+    first: str
+    last: str
+    shown: Callable[[Any], str] = plain
+
+
+PRIORITY = Label("priority", "higher priority", "lower priority", lambda value: str(-value))
+SHARE = Label("share", "smaller share", "larger share")
+
+
+def labelled(*labels: Label) -> Callable[[M], M]:
+    """Declares what a plugin's method of a point that orders answers: a label for each value, or one for the key."""
+
+    def declare(method: M) -> M:
+        method.__dict__["labels"] = labels
+        return method
+
+    return declare
+
+
+def labels_of(plugin: object, point: str) -> tuple[Label, ...]:
+    """The labels that a plugin declares for its keys at a point; none where it declares none."""
+    labels: tuple[Label, ...] = getattr(getattr(plugin, point), "labels", ())
+    return labels
 
 
 class PriorityQueue(Generic[T]):

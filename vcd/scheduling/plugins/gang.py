@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
+from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -16,6 +17,9 @@ from vcd.scheduling.session.views import Job, Task
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)
 _SCHEDULED = (TaskStatus.BOUND, TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED)
+_STANDING = Label(
+    "gang", "its gang goes first", "its gang goes last", ("broken", "without room", "has its minimum").__getitem__
+)
 
 
 class GangPlugin(Plugin):
@@ -52,12 +56,14 @@ class GangPlugin(Plugin):
             )
         return None
 
+    @labelled(_STANDING)
     def job_order(self, job: Job) -> int:
         """Gangs that are broken first, then those without room, then those that have their minimum."""
         if job.is_ready():
             return 2
         return 0 if job.ready_count else 1
 
+    @labelled(_STANDING)
     def sub_job_order(self, sub_job: SubJob) -> int:
         """As job_order: sub-jobs that are broken first, those that have their size last."""
         if sub_job.is_ready():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.order import PRIORITY, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.subjobs import SubJob
 from vcd.scheduling.session.views import Job, Task
@@ -20,14 +21,17 @@ class PriorityPlugin(Plugin):
     kinds = ("PriorityClass",)
     annotations = ("volcano.sh/task-priority",)
 
+    @labelled(PRIORITY)
     def job_order(self, job: Job) -> int:
         """Higher priority first."""
         return -job.priority
 
+    @labelled(PRIORITY)
     def sub_job_order(self, sub_job: SubJob) -> int:
         """The sub-job whose most urgent task has the higher priority first."""
         return -sub_job.priority
 
+    @labelled(PRIORITY)
     def task_order(self, task: Task) -> int:
         """Higher priority first."""
         return -task.priority

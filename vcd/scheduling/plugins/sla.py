@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from vcd.model.words import rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
+from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.session.reasons import Refusal
@@ -16,6 +18,9 @@ ANNOTATIONS = (f"volcano.sh/{WAITING_TIME}", WAITING_TIME)
 _SECOND = 10**9
 _NEVER = 1 << 70
 """The deadline of a job without a waiting time: later than all others."""
+_DEADLINE = Label(
+    "deadline", "earlier deadline", "later deadline", lambda value: rfc3339(value, 3) if value < _NEVER else "none"
+)
 
 
 class SlaPlugin(Plugin):
@@ -62,6 +67,7 @@ class SlaPlugin(Plugin):
             self._deadlines[job.index] = found
         return found
 
+    @labelled(_DEADLINE)
     def job_order(self, job: Job) -> int:
         """The earlier deadline first."""
         return self.deadline(job)

@@ -13,6 +13,7 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.order import Label, labelled, yes_or_no
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -230,6 +231,7 @@ class TdmPlugin(Plugin):
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
+    @labelled(Label("preemptable", "not preemptable", "preemptable", yes_or_no))
     def job_order(self, job: Job) -> bool:
         """Jobs that are not preemptable first."""
         return is_preemptable_job(job.record.group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from vcd.model.words import counted, quantities_in_words, rfc3339
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.order import Label, labels_of, plain
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
@@ -29,7 +30,6 @@ SHOWN_JOBS = 20
 """How many jobs of a queue the lines show."""
 
 _SECOND = 1_000_000_000
-_NO_DEADLINE = 1 << 63
 
 
 class Factor(msgspec.Struct, frozen=True):
@@ -215,46 +215,35 @@ def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
 # --- what plugins say -------------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
-    """One value of a plugin's key: its name, what it is called of the one that comes first and of the one that comes
-    last, and how it is shown."""
-
-    name: str
-    first: str
-    last: str
-    shown: Callable[[Any], str]
-
-
 class Saying(NamedTuple):
-    """A plugin's key for a queue, job or task at one of the points that order."""
+    """A plugin's key for a queue, job or task at a point that orders, and what it declares of its keys there."""
 
-    point: str
     plugin: str
+    labels: tuple[Label, ...]
     key: Any
 
-    def values(self) -> list[tuple[Part, Any]]:
-        """The key value by value. A key longer than its known parts goes on with the last of them (capacity's ranks
-        of ancestors)."""
-        parts = _PARTS.get((self.point, self.plugin))
-        if parts is None:
-            return [(Part(self.plugin, "first", "last", _plain), self.key)]
-        if len(parts) == 1 or not isinstance(self.key, tuple):
-            return [(parts[0], self.key)]
-        return [(parts[min(place, len(parts) - 1)], value) for place, value in enumerate(self.key)]
+    def values(self) -> list[tuple[Label, Any]]:
+        """The key value by value; as a whole where its labels do not fit it."""
+        if len(self.labels) > 1 and isinstance(self.key, tuple) and len(self.key) == len(self.labels):
+            return list(zip(self.labels, self.key, strict=True))
+        return [(self.labels[0] if len(self.labels) == 1 else Label(self.plugin, "first", "last"), self.key)]
 
     def factor(self) -> Factor:
         """The key as text."""
-        texts: dict[str, str] = {}
-        for part, value in self.values():
-            shown = part.shown(value)
-            texts[part.name] = f"{texts[part.name]} > {shown}" if part.name in texts else shown
-        return Factor(self.plugin, texts)
+        return Factor(self.plugin, {label.name: _shown(label, value) for label, value in self.values()})
+
+
+def _shown(label: Label, value: Any) -> str:
+    try:
+        return str(label.shown(value))
+    except Exception:  # noqa: BLE001 - a stranger's defect: the rest is told all the same
+        return plain(value)
 
 
 def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
     """What each plugin says at a point that orders, in the order in which they count."""
     return [
-        Saying(point, plugin.name, method(*subject))
+        Saying(plugin.name, labels_of(plugin, point), method(*subject))
         for plugin, method in chain.from_iterable(framework_of(session).answering(point))
     ]
 
@@ -267,10 +256,10 @@ def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bo
     for mine, theirs in zip(one, other, strict=True):
         if mine.key == theirs.key:
             continue
-        for (part, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
+        for (label, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
             if value != against:
-                words = part.last if last_first else part.first
-                return Precedence(f"{words} ({part.shown(value)} against {part.shown(against)})", mine.plugin)
+                words = label.last if last_first else label.first
+                return Precedence(f"{words} ({_shown(label, value)} against {_shown(label, against)})", mine.plugin)
         return Precedence("last" if last_first else "first", mine.plugin)
     return None
 
@@ -312,74 +301,6 @@ def _differing(
 def _creation(created: int) -> str:
     """A creation time in seconds since the epoch; empty where the object has none."""
     return rfc3339(created * _SECOND) if created else ""
-
-
-# --- how values read --------------------------------------------------------------------------------------------------
-
-
-def _negated(value: int) -> str:
-    return str(-value)
-
-
-def _share(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _deadline(value: int) -> str:
-    return moment(value) if value < _NO_DEADLINE else "none"
-
-
-def _yes_or_no(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-def _gang(value: int) -> str:
-    return ("broken", "without room", "has its minimum")[value]
-
-
-def _capacity_share(value: Any) -> str:
-    """A queue's share; in a hierarchy those of its ancestors first, from the top."""
-    ranks: tuple[tuple[float, bool], ...] = getattr(value, "ranks", (value,))
-    return " > ".join(f"{_share(share)}{' (deserves nothing)' if nothing else ''}" for share, nothing in ranks)
-
-
-def _place_in_hierarchy(value: Any) -> str:
-    """drf's place of a queue from the top: the share by weight at each step; empty where the hierarchy is off."""
-    steps: tuple[tuple[float, bool], ...] = getattr(value, "shares", ())
-    return " > ".join(f"{_share(share)}{' saturated' if saturated else ''}" for share, saturated in steps)
-
-
-def _plain(value: Any) -> str:
-    """The key of a plugin that is not known here."""
-    if isinstance(value, (bool, int, str)):
-        return str(value)
-    if isinstance(value, float):
-        return _share(value)
-    if isinstance(value, tuple):
-        return "/".join(map(_plain, value))
-    return type(value).__name__
-
-
-_PRIORITY = Part("priority", "higher priority", "lower priority", _negated)
-_SHARE = Part("share", "smaller share", "larger share", _share)
-_PARTS: dict[tuple[str, str], tuple[Part, ...]] = {
-    ("queue_order", "proportion"): (_PRIORITY, _SHARE),
-    ("queue_order", "capacity-card"): (_PRIORITY, _SHARE),
-    ("queue_order", "capacity"): (
-        _PRIORITY,
-        Part("parent", "has no children", "has children", _yes_or_no),
-        Part("borrows", "stays within what it deserves", "borrows", _yes_or_no),
-        Part("share", "smaller share", "larger share", _capacity_share),
-    ),
-    ("queue_order", "drf"): (Part("hierarchy", "first in the tree", "last in the tree", _place_in_hierarchy),),
-    ("victim_queue_order", "capacity"): (Part("ancestors", "nearer in the tree", "farther in the tree", _negated),),
-    ("job_order", "priority"): (_PRIORITY,),
-    ("job_order", "gang"): (Part("gang", "its gang goes first", "its gang goes last", _gang),),
-    ("job_order", "drf"): (_SHARE,),
-    ("job_order", "sla"): (Part("deadline", "earlier deadline", "later deadline", _deadline),),
-    ("job_order", "tdm"): (Part("preemptable", "not preemptable", "preemptable", _yes_or_no),),
-    ("task_order", "priority"): (_PRIORITY,),
-}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

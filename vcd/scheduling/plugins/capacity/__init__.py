@@ -8,6 +8,7 @@ from typing import Any
 
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -38,6 +39,18 @@ ANCESTOR_RECLAIM_LEVEL = Argument(
     "the asker has another one, has more than it deserves, too; at 2 also its grandparent, and so on; at 0 the queue "
     "alone counts. What is below 0 counts as 0.",
 )
+
+
+def _shares(value: Rank | Standing) -> str:
+    """A queue's share; in a hierarchy those of its ancestors first, from the top."""
+    ranks = value.ranks if isinstance(value, Standing) else (value,)
+    return " > ".join(f"{plain(share)}{' (deserves nothing)' if nothing else ''}" for share, nothing in ranks)
+
+
+_PARENT = Label("parent", "has no children", "has children", yes_or_no)
+_BORROWS = Label("borrows", "stays within what it deserves", "borrows", yes_or_no)
+_SHARE = Label("share", "smaller share", "larger share", _shares)
+_ANCESTORS = Label("ancestors", "nearer in the tree", "farther in the tree", PRIORITY.shown)
 
 
 class CapacityPlugin(Plugin):
@@ -122,6 +135,7 @@ class CapacityPlugin(Plugin):
 
     # --- orders -----------------------------------------------------------------------------------------------------
 
+    @labelled(PRIORITY, _PARENT, _BORROWS, _SHARE)
     def queue_order(self, queue: Queue) -> tuple[Any, ...]:
         """Higher `spec.priority`, leaves, queues that stay within what they deserve, then the smaller share where
         their branches of the tree part."""
@@ -132,6 +146,7 @@ class CapacityPlugin(Plugin):
         names, ranks = zip(*self._above[queue.index], (account.name, _rank(account)), strict=True)
         return (*first, Standing(names, ranks))
 
+    @labelled(_ANCESTORS)
     def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
         """Queues that have more ancestors in common with the preemptor's come first."""
         ours = self._accounts[preemptor.index].chain

@@ -10,6 +10,7 @@ from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -113,6 +114,7 @@ class CapacityCardPlugin(Plugin):
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
+    @labelled(PRIORITY, SHARE)
     def queue_order(self, queue: Queue) -> tuple[int, float]:
         """Higher `spec.priority` first, then the smaller share."""
         return (-queue.record.queue.spec.priority, self._queues[queue.index].share())

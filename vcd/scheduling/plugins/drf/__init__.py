@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from vcd.scheduling.framework.order import SHARE, Label, labelled, plain
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
@@ -15,6 +16,15 @@ from vcd.scheduling.session.views import Job, Queue, Task
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
+
+
+def _place(rank: Rank | int) -> str:
+    """From the top the share by weight at each step; empty where the hierarchy is off."""
+    steps = () if isinstance(rank, int) else rank.shares
+    return " > ".join(f"{plain(share)}{' saturated' if saturated else ''}" for share, saturated in steps)
+
+
+_PLACE = Label("hierarchy", "first in the tree", "last in the tree", _place)
 
 
 class DrfPlugin(Plugin):
@@ -60,10 +70,12 @@ class DrfPlugin(Plugin):
                 share = part
         return share
 
+    @labelled(SHARE)
     def job_order(self, job: Job) -> float:
         """Smaller share first."""
         return self.share(self.held(job))
 
+    @labelled(_PLACE)
     def queue_order(self, queue: Queue) -> Rank | int:
         """By the hierarchy, where it is on: place by place the one not saturated, then the smaller share by weight."""
         return 0 if self._hierarchy is None else Rank(self._hierarchy, queue)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES
+from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -255,6 +256,7 @@ class ProportionPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
+    @labelled(PRIORITY, SHARE)
     def queue_order(self, queue: Queue) -> tuple[int, float]:
         """Higher `spec.priority` first, then the smaller share."""
         account = self._shares.get(queue.index)
