@@ -46,7 +46,7 @@ def lint_imports(tree: Path) -> tuple[int, str]:
 PLUGINS = "vcd.scheduling.plugins"
 ROOMS = ("session", "search", "framework", "eviction", "actions")
 """The rooms of scheduling, the lowest first; plugins stand beside the actions."""
-PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other", "_shared/__init__", "_shared/common")
+PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other")
 
 
 def write_tree(
@@ -135,9 +135,8 @@ def test_what_decides_may_not_import_what_is_impure(report_of_all_other_arrows: 
     assert f"vcd.{part}.module -> {module}" in report_of_all_other_arrows
 
 
-def test_a_plugin_may_import_its_own_parts_and_what_is_shared(tmp_path: Path) -> None:
-    plugins = {"one": ["_shared.common"], "two/__init__": ["two.part", "two.other"], "two/part": ["_shared.common"]}
-    write_tree(tmp_path, {}, plugins)
+def test_a_plugin_may_import_its_own_parts(tmp_path: Path) -> None:
+    write_tree(tmp_path, {}, {"two/__init__": ["two.part", "two.other"]})
     code, report = lint_imports(tmp_path)
     assert code == 0, report
 
@@ -147,7 +146,6 @@ def test_a_plugin_may_import_its_own_parts_and_what_is_shared(tmp_path: Path) ->
     [
         ("one", "two.part", "no plugin imports another"),
         ("two/part", "one", "no plugin imports another"),
-        ("_shared/common", "one", "no plugin imports another"),
         ("two/other", "two.part", "no circle among a plugin's parts"),
     ],
 )
@@ -172,7 +170,7 @@ def test_nobody_imports_a_plugin_or_its_parts_by_name(tmp_path: Path, importer: 
 
 def test_a_room_of_scheduling_may_import_those_below(tmp_path: Path) -> None:
     below = {room: [f"{lower}.module" for lower in ROOMS[:position]] for position, room in enumerate(ROOMS)}
-    write_tree(tmp_path, {}, {"one": ["_shared.common"]}, below)
+    write_tree(tmp_path, {}, {}, below)
     code, report = lint_imports(tmp_path)
     assert code == 0, report
 

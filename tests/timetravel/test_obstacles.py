@@ -9,8 +9,9 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
+from vcd.scheduling.plugins.capacity_card.quota import amounts_told
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles, _card_amounts, obstacles
+from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles, obstacles
 
 GPU = "nvidia.com/gpu"
 
@@ -232,4 +233,4 @@ async def test_what_a_queue_deserves(tmp_path: Path) -> None:
 def test_amounts_of_card_quotas_are_read_in_the_words_of_any_version(
     resource: str, texts: list[str], amounts: list[int]
 ) -> None:
-    assert _card_amounts(resource, texts) == amounts
+    assert amounts_told(resource, texts) == amounts

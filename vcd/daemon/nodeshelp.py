@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from vcd.model.events import Waiting
-from vcd.model.quantity import QuantityError
-from vcd.model.requests import CPU, MEMORY, resource_values
+from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
 from vcd.state.records import QueueRecord
 
 UNSCHEDULABLE = "Unschedulable"
@@ -32,9 +33,8 @@ _OF_THE_CLUSTER = ("resource in cluster is overused", "larger than the largest n
 """Reasons at the queue's gates that are about the nodes that there are."""
 _OF_THE_QUEUE = ("still hold the queue's quota",)
 """Reasons at nodes that are about the queue: there is room on them, which it may not take yet."""
-_SHARING = ("capacity", "proportion")
-"""Plugins that divide the cluster among queues, up to what these state."""
-_BOUNDS = ("deserved ", "capability ")
+_SHARES = ("", CAPABILITY, DESERVED)
+"""What a queue may have of the cluster, up to what it states; a reason with all of it zero does not name which."""
 
 
 class PodReasons:
@@ -81,45 +81,31 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
         return False
     if any(words in waiting.reason for words in _OF_THE_CLUSTER):
         return True
-    if waiting.plugin == "capacity-card":  # its quotas are stated, but for cpu and memory that the queue does not name
-        named = queues[queue].capability if queue in queues else {}
-        return any(f"<{name}>" in waiting.reason and name not in named for name in (CPU, MEMORY))
-    if waiting.plugin not in _SHARING:
-        return False
-    stated = _stated(waiting.detail.get("queue", queue), queues)
-    limits = _limits(waiting.detail)
-    return bool(limits) and not any(stated[name] <= limit for name, limit in limits.items() if name in stated)
+    zero = _limits_zero(waiting.plugin)
+    short = [limit for limit in registry.limits_of(waiting) if limit.is_short]
+    return bool(short) and not any(_is_stated(limit, limit.queue or queue, queues, zero) for limit in short)
 
 
-def _limits(detail: Mapping[str, str]) -> dict[str, int]:
-    """The limits that keep a task out, by resource: of what it asks for, else of what the queue has used up."""
-    limits, asked, held = _amounts(detail, *_BOUNDS), _amounts(detail, "asks "), _amounts(detail, "allocated ")
-    over = asked or [name for name, amount in held.items() if amount >= limits.get(name, 0)]
-    return {name: limits.get(name, 0) for name in over}  # what is not shown is zero
+def _limits_zero(plugin: str) -> bool:
+    return plugin in registry.plugins() and registry.plugins()[plugin].limits_zero
 
 
-def _amounts(detail: Mapping[str, str], *titles: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for key, text in detail.items():
-        for title in titles:
-            if key.startswith(title):
-                name = key.removeprefix(title)
-                try:
-                    found.update(resource_values({name: text}))
-                except QuantityError:
-                    continue  # words of a plugin that is not ours
-    return found
+def _is_stated(limit: QueueLimit, queue: str, queues: Mapping[str, QueueRecord], zero: bool) -> bool:
+    """Whether a limit holds however many nodes there are."""
+    if limit.bound not in _SHARES:
+        return True
+    stated = _stated(queue, queues, zero)
+    return limit.resource in stated and stated[limit.resource] <= limit.limit
 
 
-def _stated(queue: str, queues: Mapping[str, QueueRecord]) -> dict[str, int]:
-    """The least capability that a queue or one above it states: what holds however many nodes there are. Zero cpu or
-    memory is none stated."""
+def _stated(queue: str, queues: Mapping[str, QueueRecord], zero: bool) -> dict[str, int]:
+    """The least capability that a queue or one above it states. ``zero``: whether zero cpu or memory is one."""
     found: dict[str, int] = {}
     seen: list[str] = []
     while queue in queues and queue not in seen:
         seen.append(queue)
         for name, amount in queues[queue].capability.items():
-            if amount or name not in (CPU, MEMORY):
+            if amount or zero or name not in (CPU, MEMORY):
                 found[name] = min(amount, found.get(name, amount))
         queue = queues[queue].queue.spec.parent
     return found

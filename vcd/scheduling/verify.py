@@ -34,8 +34,8 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -
 
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
-    only a plugin can count (``queue_limits``): where such a queue holds something that it did not, or its limits or the
-    labels of its nodes are others, nothing is bound for it before it was decided on anew. None: no queue is asked.
+    only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
+    the labels of its nodes are others, nothing is bound for it before it was decided on anew. None: no queue is asked.
     """
     check = _Head(head) if base is None else _Head(head, _changed_queues(base, head), _Uncounted(base, head))
     stale = []
@@ -80,7 +80,7 @@ class _Uncounted:
     that may count as something else than they did."""
 
     def __init__(self, base: Snapshot, head: Snapshot) -> None:
-        limits = sorted({name for kind in registry.plugins().values() for name in kind.queue_limits})
+        limits = sorted({quota.annotation for kind in registry.plugins().values() for quota in kind.quotas})
         self.limited = tuple(
             name
             for name in sorted({*base.queues, *head.queues})

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from vcd.model.events import Waiting
 from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.quotas import QueueLimit, Quota, limits_in
 from vcd.scheduling.framework.victims import VictimsAnswer
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.reasons import Problem
@@ -35,9 +37,10 @@ class Plugin:
     on, an answer starts a cycle."""
     annotations: ClassVar[tuple[str, ...]] = ()
     """Annotations and labels that it obeys, for its page in docs/plugins/."""
-    queue_limits: ClassVar[tuple[str, ...]] = ()
-    """Annotations that limit a queue in what only the plugin can count: a plan that counted by another text, or by
-    another use of the queue, is not committed."""
+    quotas: ClassVar[tuple[Quota, ...]] = ()
+    """Limits of queues, in annotations of theirs, that only the plugin can count."""
+    limits_zero: ClassVar[bool] = False
+    """Whether it takes a capability of zero cpu or memory for a limit; to Volcano's other plugins it is none."""
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
@@ -69,6 +72,11 @@ class Plugin:
         method = getattr(self, "unified_evictable" if point == "victim_tasks" else point)
         answer: VictimsAnswer = method(asker, tasks)
         return answer
+
+    @classmethod
+    def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
+        """The limits, of queues or of the cluster, that a reason of its own is about, also one of an older log."""
+        return limits_in(reason, cls.quotas)
 
     def gauges(self) -> Iterable[Gauge]:
         """What it shows on the metrics page after the session."""

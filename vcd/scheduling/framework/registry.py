@@ -17,6 +17,7 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from vcd.model.events import Waiting
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
 from vcd.scheduling.framework.action import Action
@@ -25,6 +26,7 @@ from vcd.scheduling.framework.arguments import Kind as ArgumentKind
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS
 from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.quotas import QueueLimit, Quota
 
 PLUGIN_GROUP = "vcd.plugins"
 ACTION_GROUP = "vcd.actions"
@@ -163,7 +165,10 @@ def _wrong_declaration(extension: type) -> str:
     switches = [argument.key for argument in arguments if argument.kind == "bool"]
     if getattr(extension, "timed", False) not in (True, False, *switches):
         return "timed is neither True nor False nor the key of a switch"
-    flags = [name for name in ("protects",) if not isinstance(getattr(extension, name, False), bool)]
+    quotas = getattr(extension, "quotas", ())
+    if not isinstance(quotas, tuple) or not all(isinstance(each, Quota) for each in quotas):
+        return "quotas is no tuple of Quotas"
+    flags = [name for name in ("protects", "limits_zero") if not isinstance(getattr(extension, name, False), bool)]
     return f"{flags[0]} is neither True nor False" if flags else ""
 
 
@@ -224,6 +229,14 @@ def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
     if isinstance(plugin.timed, str):
         return bool(read_arguments(plugin.arguments, given)[0][plugin.timed])
     return plugin.timed
+
+
+def limits_of(reason: Waiting) -> list[QueueLimit]:
+    """The limits that a reason is about, as the plugin reads it that gave it."""
+    try:
+        return list(plugins().get(reason.plugin, Plugin).limits_told(reason))
+    except Exception:  # noqa: BLE001 - a stranger's defect: the reason itself is told all the same
+        return []
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:

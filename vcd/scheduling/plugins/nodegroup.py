@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vcd.model.annotations import AnnotationError, json_mapping
 from vcd.model.objects import NodeGroupTerms
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins._shared.annotations import AnnotationError, json_mapping
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.plugins._shared.following import FollowsPods
+from vcd.scheduling.framework.following import FollowsPods
 from vcd.scheduling.search.parts import Score
 from vcd.scheduling.search.scores.affinity import InterPodAffinityScore
 from vcd.scheduling.search.scores.image import ImageLocality

@@ -9,10 +9,10 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins._shared.leaving import asked_since
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.leaving import asked_since
 
 SETTLING = 10
 """Seconds after which a budget's status is taken to show that a pod is being deleted."""

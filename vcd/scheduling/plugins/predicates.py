@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.plugins._shared.fixed import HasFixedTests
-from vcd.scheduling.plugins._shared.following import FollowsPods
+from vcd.scheduling.framework.fixed import HasFixedTests
+from vcd.scheduling.framework.following import FollowsPods
 from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.search.predicates.affinity import InterPodAffinity
 from vcd.scheduling.search.predicates.claims import Attachments, Storage, has_claims

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from vcd.model.annotations import AnnotationError, json_mapping
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.plugins._shared.annotations import AnnotationError, json_mapping
 from vcd.scheduling.search.parts import Depends, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
 from vcd.scheduling.search.scores.strategy import LEAST, MOST, Rating, ScarceResourceAvoidance, Strategy, strategy_of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from vcd.model.events import Waiting
 from vcd.model.objects import Quantities, ResourceQuota
 from vcd.model.quantity import QuantityError, format_milli, format_units, parse_milli, parse_units
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
@@ -63,6 +65,11 @@ class ResourceQuotaPlugin(Plugin):
                 admitted[name] = admitted.get(name, 0) + _thousandths(text)
             except QuantityError:
                 continue  # no quota limits it, else the group would wait
+
+    @classmethod
+    def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
+        """None: what it counts are limits of namespaces."""
+        return ()
 
     @staticmethod
     def _refusal(quota: ResourceQuota, wanted: Quantities, admitted: Mapping[str, int]) -> Refusal | None:

@@ -17,13 +17,13 @@ from vcd.scheduling.framework.order import Label, labelled, yes_or_no
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
-from vcd.scheduling.plugins._shared.leaving import asked_since
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.leaving import asked_since
 
 ZONE = "volcano.sh/revocable-zone"
 PREEMPTABLE = "volcano.sh/preemptable"

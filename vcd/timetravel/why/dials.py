@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,20 +9,17 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from vcd.model.cards import MILLI, QUOTA, CardError, read_quota
 from vcd.model.objects import Guarantee
 from vcd.model.objects import Queue as QueueObject
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.quotas import Amounts, Quota
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue
-from vcd.state.cards import cards_of
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room
-
-Amounts = dict[str, int]
 
 _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024
@@ -103,18 +99,13 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:
         dials = [_field_dial(session, queue, "capability", needs)]
-        if _counts_cards(session):
-            dials += _card_dials(session, queue, needs)
+        dials += _quota_dials(session, queue, needs)
         dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
         dials.append(_weight_dial(session, queue))
         yield queue.name, [dial for dial in dials if dial.steps]
     for queue in session.queue_list:
         if queue not in lineage and any(queue.record.guarantee.get(name) for name in needs.own):
             yield queue.name, [_lowered(session, queue, needs)]
-
-
-def _counts_cards(session: Session) -> bool:
-    return any(QUOTA in plugin.queue_limits for plugin in framework_of(session).plugins)
 
 
 _FIELDS: dict[str, Callable[[QueueObject, Mapping[str, str]], QueueObject]] = {
@@ -142,7 +133,8 @@ def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Di
     now: Amounts = {name: getattr(queue.record, field).get(name, 0) for name in needs.own}
     bounds: list[Mapping[str, int]] = []
     if field == "capability":  # where none is set there is no limit here
-        silent = () if _counts_cards(session) else (CPU, MEMORY)  # zero of these is no limit, but to capacity-card
+        limits_zero = any(plugin.limits_zero for plugin in framework_of(session).plugins)
+        silent = () if limits_zero else _BASIC
         now = {name: most for name, most in now.items() if most or (name in capability and name not in silent)}
     else:
         bounds.append({name: most for name, most in capability.items() if most})
@@ -184,26 +176,26 @@ def _weight_dial(session: Session, queue: Queue) -> Dial:
     return Dial("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
 
 
-def _card_dials(session: Session, queue: Queue, needs: _Needs) -> list[Dial]:
-    """A queue's quota of cards by model; none where it cannot be read, since no number mends that."""
-    annotations = queue.record.queue.metadata.annotations
-    try:
-        quota = read_quota(annotations.get(QUOTA, "{}"))
-    except CardError:
-        return []
-    cards = cards_of(session.nodes.facts)
-    now = {card: quota.get(card, 0) for card in cards.names}
+def _quota_dials(session: Session, queue: Queue, needs: _Needs) -> Iterator[Dial]:
+    """The quotas of a queue that only plugins count; none that cannot be read, since no number mends that."""
+    metadata = queue.record.queue.metadata
+    for quota in [each for plugin in framework_of(session).plugins for each in plugin.quotas]:
+        text = metadata.annotations.get(quota.annotation)
+        try:
+            stated = {} if text is None else quota.read(text)
+            own, most = quota.counted(session, needs.own), quota.counted(session, needs.all)
+        except ValueError:
+            continue
+        now = {name: stated.get(name, 0) for name in own if quota.closed or name in stated}
+        unit = {name: _unit_of(name) for name in now}
 
-    def turned(amounts: Amounts) -> Snapshot:
-        whole = {card: amount // MILLI for card, amount in {**quota, **amounts}.items()}
-        texts = {**annotations, QUOTA: json.dumps(whole)}
-        meta = msgspec.structs.replace(queue.record.queue.metadata, annotations=texts)
-        return with_queue(session.snapshot, msgspec.structs.replace(queue.record.queue, metadata=meta))
+        def turned(amounts: Amounts, quota: Quota = quota, stated: Amounts = stated) -> Snapshot:
+            texts = {**metadata.annotations, quota.annotation: quota.written({**stated, **amounts})}
+            meta = msgspec.structs.replace(metadata, annotations=texts)
+            return with_queue(session.snapshot, msgspec.structs.replace(queue.record.queue, metadata=meta))
 
-    unit = dict.fromkeys(now, MILLI)
-    own, most = (sum(of.get(name, 0) for name in cards.resources) for of in (needs.own, needs.all))
-    likely, steps = (_steps(dict.fromkeys(now, amount), unit, {}) for amount in (own, most))
-    return [Dial("quota", queue.name, "card quota", now, unit, likely, steps if own else {}, turned)]
+        likely, steps = _steps(own, unit, {}), _steps(most, unit, {})
+        yield Dial("quota", queue.name, quota.name, now, unit, likely, steps, turned)
 
 
 def room_dial(session: Session, job: Job, row: int) -> Dial:

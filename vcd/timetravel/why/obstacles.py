@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,20 +12,21 @@ import numpy as np
 
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.model.quantity import format_resource, resource_value
-from vcd.model.requests import MEMORY, format_sum
+from vcd.model.quantity import format_resource
+from vcd.model.requests import format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
+from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.cards import cards_of
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
@@ -36,15 +36,8 @@ from vcd.timetravel.words import moment
 SHOWN = 3
 """How many nodes, jobs ahead and holders of each resource sentences name."""
 
-_MILLI = 1000
 _KEPT = 20
 """How many of each are kept for who reads the data."""
-
-_CARD = re.compile(
-    r"Queue <(?P<queue>[^>]*)> has insufficient <(?P<card>[^>]*)> quota: requested <(?P<asks>[^>]*)>, "
-    r"total would be <(?P<total>[^>]*)>, but capability is <(?P<limit>[^>]*)>"
-)
-"""How capacity-card tells a quota that is too small: its document fixes the words, and they alone hold the numbers."""
 
 _GONE = -1
 _UNASKED = int(np.iinfo(np.int64).min)
@@ -290,18 +283,17 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 
 
 def _amount_of(session: Session, resource: str) -> Callable[[Task], int]:
-    """How much of a resource, or of a model of card, a task takes where it is; in the session's units."""
+    """How much of a resource, or of what a plugin counts, a task takes where it is; in the session's units."""
     return lambda task: _amount_on(session, resource, task, task.node)
 
 
 def _amount_on(session: Session, resource: str, task: Task, row: int) -> int:
-    """How much of a resource, or of a model of card, a task takes on a node."""
+    """How much of a resource, or of what a plugin counts, a task takes on a node."""
     column = session.nodes.column_of.get(resource)
     if column is not None:
         return int(task.amounts[column])
-    cards, names = cards_of(session.nodes.facts), resource.split("|")
-    pairs = zip(cards.resources, cards.columns, strict=True)
-    return sum(int(task.amounts[at]) for name, at in pairs if cards.card_at(name, row) in names)
+    quotas = [quota for plugin in framework_of(session).plugins for quota in plugin.quotas]
+    return sum(quota.used(task, resource, row) for quota in quotas)
 
 
 def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Callable[[Task], int]]) -> list[Holder]:
@@ -349,63 +341,23 @@ def _pods_with(job: Job, column: int) -> int:
 
 def _limits(job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
     """The quotas that a reason says are short, resource by resource, in the order of its numbers."""
-    detail = reason.detail
-    bound = next((name for name in ("capability", "deserved", "limit") if _given(detail, name)), None)
-    if reason.gate in ("queue", "enqueue") and bound is not None:
-        session = job.session
-        queue = None if bound == "limit" else session.queues.get(detail.get("queue", ""), job.queue)
-        for resource in _given(detail, "asks") or _asked_of(job, _given(detail, bound)):
-            taken, asks = _taken(detail, resource), detail.get(f"asks {resource}", "")
-            limit = detail.get(f"{bound} {resource}", "0")
+    session = job.session
+    for told in limits_of(reason):
+        if told.bound and (told.asks is not None or _asks_for(job, told.resource)):
+            queue = None if told.bound == OF_THE_CLUSTER else session.queues.get(told.queue, job.queue)
+            asks, taken, limit = (
+                "" if amount is None else format_resource(told.resource, amount)
+                for amount in (told.asks, told.taken, told.limit)
+            )
+            own, held = turns.own_before(reason, told.resource), _held_in(session, queue, told.resource)
             name = "" if queue is None else queue.name
-            held = _held_in(session, queue, resource)
-            own = turns.own_before(reason, resource)
-            yield Limit(reason.gate, reason.plugin, name, resource, bound, asks, taken, limit, own, held)
-    for found in _CARD.finditer(reason.reason):
-        yield _card_limit(job, reason, found, turns)
+            yield Limit(reason.gate, reason.plugin, name, told.resource, told.bound, asks, taken, limit, own, held)
 
 
-def _given(detail: Mapping[str, str], word: str) -> list[str]:
-    """The resources of which a detail tells an amount under a word."""
-    return [name.removeprefix(f"{word} ") for name in detail if name.startswith(f"{word} ")]
-
-
-def _asked_of(job: Job, resources: list[str]) -> list[str]:
-    """Those of resources that a job's next pod asks for."""
-    task, column_of = pending_task(job), job.session.nodes.column_of
-    return [name for name in resources if task is not None and name in column_of and task.amounts[column_of[name]]]
-
-
-def _taken(detail: Mapping[str, str], resource: str) -> str:
-    """What counts against a limit without the job itself."""
-    after = detail.get(f"would hold {resource}")
-    if after is not None:
-        asks = resource_value(resource, detail.get(f"asks {resource}", "0"))
-        return format_resource(resource, max(resource_value(resource, after) - asks, 0))
-    held = detail.get(f"allocated {resource}") or detail.get(f"admitted {resource}") or "0"
-    reserved = detail.get(f"reserved {resource}")
-    if reserved is None:
-        return held
-    return format_resource(resource, resource_value(resource, held) + resource_value(resource, reserved))
-
-
-def _card_limit(job: Job, reason: ev.Waiting, found: re.Match[str], turns: _Turns) -> Limit:
-    session, card = job.session, found["card"]
-    asks, total, limit = _card_amounts(card, [found[group] for group in ("asks", "total", "limit")])
-    texts = (format_resource(card, asks), format_resource(card, total - asks), format_resource(card, limit))
-    queue = session.queues.get(found["queue"], job.queue)
-    bound = "capability" if card in session.nodes.column_of else "card quota"
-    own, held = turns.own_before(reason, card), _held_in(session, queue, card)
-    return Limit(reason.gate, reason.plugin, queue.name, card, bound, *texts, own, held)
-
-
-def _card_amounts(card: str, texts: Sequence[str]) -> list[int]:
-    """Amounts of capacity-card's words in the session's units: quantities, in older logs thousandths of cards and cpu.
-
-    What an older log says is a thousand and more of each, which nobody asks for.
-    """
-    old = card != MEMORY and all(text.isdecimal() and int(text) % _MILLI == 0 for text in texts)
-    return [int(text) if old else resource_value(card, text) for text in texts]
+def _asks_for(job: Job, resource: str) -> bool:
+    """Whether a job's next pod asks for a resource."""
+    task, column = pending_task(job), job.session.nodes.column_of.get(resource)
+    return task is not None and column is not None and bool(task.amounts[column])
 
 
 # --- who is ahead -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
-from vcd.model.cards import CARD_NAME, MILLI, QUOTA, REQUEST, Names
+from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
@@ -13,11 +13,15 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
+from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
 from vcd.scheduling.plugins.capacity_card.leaving import QuotaFreed
+from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_in_words
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
@@ -25,7 +29,6 @@ from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.cards import cards_of
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
@@ -94,7 +97,8 @@ class CapacityCardPlugin(Plugin):
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
     annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
-    queue_limits = (QUOTA,)
+    quotas = (CARDS,)
+    limits_zero = True
 
     def open(self, session: Session) -> None:
         """Make up the queues' accounts."""
@@ -227,6 +231,11 @@ class CapacityCardPlugin(Plugin):
                 account.leaving[card] = account.leaving.get(card, 0) - sign * amount
             moved = (task.job.index, card)
             self._moved[moved] = self._moved.get(moved, 0) + sign * amount
+
+    @classmethod
+    def limits_told(cls, reason: Waiting) -> Iterator[QueueLimit]:
+        """The quotas that its sentences say are short."""
+        return limits_in_words(reason)
 
     def problems(self) -> Iterator[Problem]:
         """Quotas and requests that cannot be read."""

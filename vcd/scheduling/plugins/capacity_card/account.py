@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vcd.model.cards import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, insufficient, insufficient_cards
 from vcd.scheduling.session.reasons import Refusal

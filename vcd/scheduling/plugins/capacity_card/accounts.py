@@ -7,17 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.cards import REQUEST, CardError, Names, read_request
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, Phase, TaskStatus
 from vcd.scheduling.plugins.capacity_card.account import Account, add_to
+from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
+from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
 from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
 from vcd.scheduling.session.jobs import elastic, inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.cards import NO_CARD, NodeCards
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sums_before, sums_by
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 
 from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient_cards
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.candidates import evaluator_of
@@ -15,7 +16,6 @@ from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.cards import NO_CARD, NodeCards
 
 BEST = 100.0
 DECAY = 0.5

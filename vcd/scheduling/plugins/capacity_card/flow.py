@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vcd.model.cards import Names
+from vcd.scheduling.plugins.capacity_card.annotations import Names
 
 
 class Flow:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import numpy as np
 
 from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
 from vcd.scheduling.session.nodes import Usage, fits
 from vcd.scheduling.session.views import Task
-from vcd.state.cards import NodeCards
 
 
 class QuotaFreed(Predicate):

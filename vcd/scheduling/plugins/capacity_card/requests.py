@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vcd.model.cards import CARD_NAME, MILLI, CardError, Names, names_in
 from vcd.model.quantity import format_milli
 from vcd.model.requests import LARGEST_SUM, format_sum
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, CardError, Names, names_in
+from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.session.reasons import Refusal
-from vcd.state.cards import NodeCards
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vcd.model.cards import Names
 from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.annotations import Names
 from vcd.scheduling.plugins.capacity_card.flow import Flow
 from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest
 from vcd.scheduling.plugins.capacity_card.waiting import Waiting

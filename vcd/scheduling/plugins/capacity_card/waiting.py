@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.cards import CARD_NAME, Names
 from vcd.model.objects import Object
 from vcd.model.status import READY_STATUSES, TaskStatus
+from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, Names
+from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.session.session import Session
-from vcd.state.cards import NodeCards
 from vcd.state.groups import waiting_in_vain
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sums_before, sums_by, times

@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 from vcd.model.objects import CpuPlace, Numatopology, PodSpec
+from vcd.model.qos import is_guaranteed
 from vcd.model.quantity import QuantityError, parse_milli
-from vcd.scheduling.plugins._shared.qos import is_guaranteed
 
 NONE = "none"
 BEST_EFFORT = "best-effort"

@@ -9,8 +9,8 @@ import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.fixed import HasFixedTests
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins._shared.fixed import HasFixedTests
 from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
 from vcd.scheduling.session.session import Session

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
+from vcd.model.qos import is_guaranteed
 from vcd.model.quantity import QuantityError, parse_milli, resource_value
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import NodeUsage
-from vcd.scheduling.plugins._shared.qos import is_guaranteed
 from vcd.scheduling.session.views import Task
 
 if TYPE_CHECKING:

@@ -1,0 +1,94 @@
+"""Limits of queues: those that only a plugin can count, and what its reasons tell of any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from vcd.model.annotations import json_mapping
+from vcd.model.events import Waiting
+from vcd.model.quantity import QuantityError, format_resource, resource_value
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+
+Amounts = dict[str, int]
+
+CAPABILITY, DESERVED, OF_THE_CLUSTER = "capability", "deserved", "limit"
+"""What a limit is called that is no plugin's quota: two fields of a queue, and what all nodes allow."""
+
+
+class Quota:
+    """A limit of queues that only the plugin can count: an annotation of theirs with amounts by name, as a JSON object.
+
+    ``name`` is what it is called, also in the plugin's reasons: ``"NAME cpu": "4"`` in a refusal's detail. ``closed``:
+    what the annotation does not name is zero, else without limit. A plan that counted by another text, or by another
+    use of the queue, is not committed; explanations tell how much more would do.
+    """
+
+    def __init__(self, annotation: str, name: str, *, closed: bool = False) -> None:
+        self.annotation = annotation
+        self.name = name
+        self.closed = closed
+
+    def read(self, text: str) -> Amounts:
+        """The amounts that a text states. Raises ValueError."""
+        return {name: resource_value(name, amount) for name, amount in json_mapping(text).items()}
+
+    def written(self, amounts: Mapping[str, int]) -> str:
+        """The text that states amounts."""
+        return json.dumps({name: format_resource(name, amount) for name, amount in amounts.items()})
+
+    def counted(self, session: Session, requests: Mapping[str, int]) -> Amounts:
+        """What requests by resource may come to, by the names of the quota."""
+        return dict(requests)
+
+    def used(self, task: Task, name: str, row: int) -> int:
+        """How much a task takes on a node of what it names, where that is no resource."""
+        return 0
+
+
+class QueueLimit(NamedTuple):
+    """A limit that keeps a job out: what ``bound`` allows, and what counts against it already.
+
+    ``queue`` and ``bound`` are empty where the reason does not name them; ``asks`` is None where it does not tell, and
+    then limits are told that are not short, too.
+    """
+
+    queue: str
+    bound: str
+    resource: str
+    asks: int | None
+    taken: int
+    limit: int
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is this one that keeps the job out."""
+        return self.asks is not None or self.taken >= self.limit
+
+
+def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit]:
+    """The limits of which the detail of a reason at a queue's gate tells the numbers."""
+    detail = reason.detail if reason.gate in ("queue", "enqueue") else {}
+    bounds = (CAPABILITY, DESERVED, OF_THE_CLUSTER, *[quota.name for quota in quotas])
+    bound, limits = next(((word, found) for word in bounds if (found := _amounts(detail, word))), ("", {}))
+    held = _amounts(detail, "allocated") | _amounts(detail, "admitted")
+    asked, after, reserved = (_amounts(detail, word) for word in ("asks", "would hold", "reserved"))
+    for name in asked or {**limits, **held}:  # what is zero is left out
+        taken = held.get(name, 0) + reserved.get(name, 0)
+        taken = max(after[name] - asked.get(name, 0), 0) if name in after else taken
+        yield QueueLimit(detail.get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))
+
+
+def _amounts(detail: Mapping[str, str], word: str) -> Amounts:
+    """The amounts that a detail tells under a word."""
+    found: Amounts = {}
+    for key, text in detail.items():
+        if key.startswith(f"{word} "):
+            name = key.removeprefix(f"{word} ")
+            try:
+                found[name] = resource_value(name, text)
+            except QuantityError:
+                continue  # other words
+    return found
