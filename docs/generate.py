@@ -37,7 +37,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IDLE_FLAGS, POINTS
 from vcd.scheduling.framework.policy import METRICS
-from vcd.scheduling.framework.registry import actions, plugins
+from vcd.scheduling.framework.registry import actions, plugins, series
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -145,6 +145,7 @@ _SPECIMEN: list[dict[str, Any]] = [
     ),
 ]
 """A cluster that makes every plugin give every gauge that it has."""
+DESCRIBED = {**series(), **families.DOCS}
 _ARGUMENTS = {"extender": {"extender.urlPrefix": "http://127.0.0.1"}}
 """Arguments without which a plugin cannot be named."""
 
@@ -172,7 +173,7 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
     for sample in samples:
         labels[sample.name] = labels.get(sample.name, frozenset()) | sample.labels.keys()
     declared = {family.name for family in declared_families()}
-    undeclared = {name for name in labels if name in families.DOCS or name in plugin_of} - declared
+    undeclared = {name for name in labels if name in DESCRIBED or name in plugin_of} - declared
     return {name: (labels[name], plugin_of.get(name, "")) for name in sorted(undeclared)}
 
 
@@ -190,7 +191,7 @@ def metrics(prefix: str) -> str:
     rows = [(one.name, one.kind, one.labels, one.doc) for one in declared_families()]
     for name, (labels, plugin) in given().items():
         source = f" Given by the plugin {plugin}." if plugin else ""
-        rows.append((name, "gauge", tuple(sorted(labels)), families.DOCS.get(name, "") + source))
+        rows.append((name, "gauge", tuple(sorted(labels)), DESCRIBED.get(name, "") + source))
     chosen = sorted(row for row in rows if row[0].startswith(prefix))
     shown = ((code(name), kind, ", ".join(map(code, labels)), doc) for name, kind, labels, doc in chosen)
     return table(("series", "type", "labels", "meaning"), shown)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from vcd.cli import main
-from vcd.daemon import families, waiting
+from vcd.daemon import waiting
 from vcd.daemon.options import normalise_arguments
 from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
@@ -64,7 +64,7 @@ def test_a_changed_part_is_found() -> None:
 
 
 def test_every_gauge_of_a_session_is_described() -> None:
-    assert set(families.DOCS) == set(generator().given())
+    assert set(generator().DESCRIBED) == set(generator().given())
 
 
 def test_every_gate_is_described() -> None:

@@ -17,12 +17,12 @@ import pytest
 from tests.dsl import NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
-from vcd.daemon.policyfile import bind_timeout
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.plugin import Plugin
@@ -231,8 +231,8 @@ def read() -> set[Owned]:
         patch.setattr(decide, "read_arguments", reading)
         for policy, objects in CYCLES:
             cycle(policy, objects, [])
-        patch.setattr("vcd.daemon.policyfile.parse_arguments", lambda *given: reading(*given)[0])
-        bind_timeout(policy_of("predicates"))
+        patch.setattr(registry, "read_arguments", reading)
+        registry.bind_timeout(policy_of("predicates"))
     return found
 
 

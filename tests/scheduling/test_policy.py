@@ -29,10 +29,11 @@ PLUGINS = {
         ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder"), ()
     ),
 }
+EXCLUDES = {"drf": (("enableHierarchy", "proportion"),)}
 
 
 def parse(text: str | None) -> Policy:
-    return parse_policy(None if text is None else dedent(text), actions=ACTIONS, plugins=PLUGINS)
+    return parse_policy(None if text is None else dedent(text), actions=ACTIONS, plugins=PLUGINS, excludes=EXCLUDES)
 
 
 def problems(text: str) -> list[str]:

@@ -163,6 +163,12 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
         ({"questions": "usage"}, "questions is no tuple of texts"),
         ({"timed": "yes"}, "timed is neither True nor False nor the key"),
         ({"protects": 1}, "protects is neither True nor False"),
+        ({"asks_outside": "yes"}, "asks_outside is neither True nor False"),
+        ({"quotas": ("example.com/quota",)}, "quotas is no tuple of Quotas"),
+        ({"series": {"racks_open": "Open racks."}}, "series is no tuple of pairs of texts"),
+        ({"series": ("ab",)}, "series is no tuple of pairs of texts"),
+        ({"excludes": (("enableNothing", "gang"),)}, "excludes is no tuple of pairs of an enable flag and a plugin"),
+        ({"bind_timeout": "racks.timeout"}, "bind_timeout is no key of its arguments"),
     ],
 )
 def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declared: dict[str, Any], told: str) -> None:
@@ -193,7 +199,7 @@ def test_the_compiled_in_default_can_be_used_as_it_is() -> None:
 # what a policy comes to ---------------------------------------------------------------------------------------------
 
 
-class Sla(Parent):
+class Sla(Plugin):
     """A plugin with an argument of each sort that is shown in its own way."""
 
     name = "sla"

@@ -207,25 +207,9 @@ DOCS = {
     "volcano_queue_share": "The largest part of what a queue deserves that it has.",
     "volcano_queue_weight": "A queue's weight.",
     "volcano_queue_overused": "1 when a queue has all that it deserves.",
-    "vcd_queue_card_quota": "How many cards of a model a queue may have.",
-    "vcd_queue_card_guarantee": "How many cards of a model are kept for a queue.",
-    "vcd_queue_card_allocated": "How many cards of a model a queue's tasks have.",
-    "vcd_queue_card_elastic": "How many cards of a model a queue's jobs have above their minimum.",
-    "vcd_cards_total": "Cards of a model in the cluster.",
-    "vcd_cards_allocated": "Cards of a model that tasks have, online and offline services apart.",
-    "vcd_cards_leaving": "Cards of a model that pods still have which are being deleted.",
-    "vcd_cards_requested": "Cards of a model that tasks have and ask for, online and offline services apart.",
-    "vcd_card_nodes_unidentified": "Nodes with cards whose labels do not tell the model.",
-    "vcd_rescheduling_known_nodes": "Nodes of which a fresh sample of usage is known.",
-    "vcd_rescheduling_victims": "Pods that the plugin named in the last session.",
-    "vcd_usage_known_nodes": "Nodes whose usage is known.",
-    "vcd_usage_unknown_nodes": "Nodes whose usage is not known, by why: they pass and get no points.",
-    "vcd_extender_failed_calls": "Calls of the extender in the last session that failed.",
-    "vcd_extender_out": "Whether the last session went on without the extender, which had used up its time.",
-    "volcano_job_share": "The largest part of any of the cluster's resources that a job has.",
     **{
         f"volcano_queue_pod_group_{phase}_count": f"Groups of a queue in phase {phase.capitalize()}."
         for phase in ("pending", "inqueue", "running", "unknown", "completed")
     },
 }
-"""Help texts of gauges that sessions give, by name."""
+"""Help texts of gauges that sessions give, by name, but for those that one plugin alone shows (``Plugin.series``)."""

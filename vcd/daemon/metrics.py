@@ -32,6 +32,7 @@ from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
+from vcd.scheduling.framework.registry import series
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import GroupColumns
@@ -611,8 +612,9 @@ def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
     by_name: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for gauge in gauges:
         by_name.setdefault(gauge.name, {})[tuple(sorted(gauge.labels))] = gauge.value
+    meanings = {**series(), **fam.DOCS}
     for name, values in by_name.items():
-        page = Metric(name, fam.DOCS.get(name, "Given by a plugin."), "gauge")
+        page = Metric(name, meanings.get(name, "Given by a plugin."), "gauge")
         for labels, value in values.items():
             page.add_sample(name, dict(labels), value)
         yield page

@@ -9,10 +9,8 @@ from pathlib import Path
 import structlog
 
 from vcd.kube.connection import ConfigurationError
-from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.framework.registry import plugins
 from vcd.scheduling.session.outside import without_secrets
@@ -95,13 +93,3 @@ class PolicyFile:
         """The one in force as a log keeps it: what is decided by it does not depend on its passwords."""
         self._policies[self.policy.digest] = self.policy
         return PolicyLoaded(self.policy.digest, without_secrets(self.policy.text), self._settings.as_text())
-
-
-def bind_timeout(policy: Policy) -> float:
-    """Seconds that a pod's volumes may take, as the predicates plugin's entry says; read when the program starts."""
-    for tier in policy.tiers:
-        for option in tier:
-            if option.name == "predicates":
-                values = parse_arguments(plugins()["predicates"].arguments, option.arguments)
-                return float(values["volumebinding.bindTimeoutSeconds"])
-    return BIND_TIMEOUT

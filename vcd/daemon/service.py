@@ -23,7 +23,7 @@ from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options
-from vcd.daemon.policyfile import PolicyFile, bind_timeout
+from vcd.daemon.policyfile import PolicyFile
 from vcd.daemon.rest import Rest
 from vcd.daemon.selfcheck import SelfCheck
 from vcd.daemon.telling import Telling
@@ -39,9 +39,10 @@ from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE
 from vcd.kube.tokens import Reader, reader_of
+from vcd.kube.volumes import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.scheduling.framework.policy import Policy, PolicyError
-from vcd.scheduling.framework.registry import RegistryError, kinds_read
+from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
 
 _log = structlog.get_logger(__name__)
@@ -90,7 +91,7 @@ class SchedulerService:
             self.terms.holds,
             recorder=self.telling.recorder,
             conditions=self.telling.statuses,
-            bind_timeout=bind_timeout(policy.policy),
+            bind_timeout=bind_timeout(policy.policy) or BIND_TIMEOUT,
             clock=clock,
         )
         self.lookups = Lookups(self.committer, state, self.watches, keeper.put, leads, clock=clock)

@@ -86,7 +86,7 @@ class ClockJumped(_Event, frozen=True, tag="clock"):
 
 
 class Answered(_Event, frozen=True, tag="answer"):
-    """What the world outside answered to a question a plugin asked (usage, extender); read again in a replay."""
+    """What the world outside answered to a question that a plugin asked; read again in a replay."""
 
     question: str
     answer: bytes

@@ -23,6 +23,7 @@ def read_policy(text: str | None, *, logged: bool = False) -> Policy:
         text,
         actions={name: action.arguments for name, action in registry.actions().items()},
         plugins={name: plugin.arguments for name, plugin in registry.plugins().items()},
+        excludes={name: plugin.excludes for name, plugin in registry.plugins().items()},
         check=_check_arguments,
         trial=trial.faults,
         logged=logged,

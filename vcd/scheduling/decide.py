@@ -122,7 +122,7 @@ def instances(
 def _stays(name: str) -> bool:
     """Whether a plugin that took too long takes part all the same, and is told that it did."""
     kind = registry.plugins().get(name)
-    return kind is not None and guard.is_ours(kind) and kind.watched
+    return kind is not None and guard.is_ours(kind) and kind.asks_outside
 
 
 def _instance(option: PluginOption, watch: guard.Watch | None) -> Plugin:

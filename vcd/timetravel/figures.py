@@ -69,7 +69,7 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
             found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
     for plugin in framework_of(session).plugins:
         _take(plugin.gauges(), found)
-    for figures in found.values():  # to proportion a queue that wants and has nothing is overused, to nobody else
+    for figures in found.values():  # one that wants and has nothing is so to a plugin, to nobody else
         figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
 

@@ -14,7 +14,7 @@ from vcd.scheduling.session.views import Task
 
 
 class ShuffleAction(Action):
-    """What the first tier of plugins names that names anything (rescheduling, tdm) is evicted, job by job.
+    """What the first tier of plugins names that names anything is evicted, job by job.
 
     Pods with ``volcano.sh/preemptable: "false"`` are not. The pods are placed again by later cycles. Source: Volcano
     ``actions/shuffle``.

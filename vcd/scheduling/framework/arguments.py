@@ -67,7 +67,7 @@ class Argument:
     """One key that a plugin or action reads.
 
     ``key`` is Volcano's; it may hold one placeholder such as ``<resource>``, which stands for any text
-    (``binpack.resources.<resource>``). ``default`` holds where the file has no such key: a value as it is after
+    (``PLUGIN.resources.<resource>``). ``default`` holds where the file has no such key: a value as it is after
     parsing (``duration`` in nanoseconds, ``strings`` a tuple), or None for "not set"; with a placeholder it is the one
     the plugin takes for what the file does not name. ``minimum`` and ``maximum`` (inclusive) bound numbers, a
     duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units. ``caution`` is what

@@ -74,7 +74,7 @@ def is_ours(kind: type) -> bool:
 
 def is_asked_directly(kind: type) -> bool:
     """Whether it comes with vcd and nobody watches over it."""
-    return is_ours(kind) and not getattr(kind, "watched", False)
+    return is_ours(kind) and not getattr(kind, "asks_outside", False)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

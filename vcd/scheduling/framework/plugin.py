@@ -41,6 +41,12 @@ class Plugin:
     """Limits of queues, in annotations of theirs, that only the plugin can count."""
     limits_zero: ClassVar[bool] = False
     """Whether it takes a capability of zero cpu or memory for a limit; to Volcano's other plugins it is none."""
+    series: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """The gauges that no other plugin shows: name and meaning of each, for the metrics page."""
+    bind_timeout: ClassVar[str] = ""
+    """The key of its argument that says for how many seconds a pod may wait for the volumes that it chose."""
+    excludes: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Plugins that may not be in its tier while a flag of its entry is set: pairs of flag and plugin."""
     protects: ClassVar[bool] = False
     """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
 
@@ -48,9 +54,10 @@ class Plugin:
     """Whether to it jobs are alike that differ in nothing but name, age, labels and annotations that it does not
     declare (``annotations``), as far as it tells none of their pods apart by ``kind_of``. Where all plugins say so, one
     of many such jobs is tried for all (``vcd.scheduling.session.classes``)."""
-    watched: ClassVar[bool] = False
-    """Whether the watchdog looks after it though it comes with vcd. One that took too long still takes part in the
-    session, in ``session.left_out``: what it does then is for it to say."""
+    asks_outside: ClassVar[bool] = False
+    """Whether it asks servers in a session (``session.outside``): the watchdog looks after it though it comes with vcd,
+    and a run that cannot ask says so. One of ours that took too long still takes part in its session, in
+    ``session.left_out``: what it does then is for it to say."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

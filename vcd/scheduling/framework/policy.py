@@ -187,6 +187,9 @@ Declared = Mapping[str, tuple[Argument, ...]]
 """The arguments that each plugin or action declares, by the plugin's or action's name."""
 
 
+Excludes = Mapping[str, tuple[tuple[str, str], ...]]
+"""Of each plugin the pairs of its flag and a plugin that may not be in the same tier while that is set."""
+
 Check = Callable[[str, ArgumentValues], None]
 """Told a plugin's name and arguments; raises ArgumentError for what only the plugin itself can tell is wrong."""
 
@@ -199,6 +202,7 @@ def parse_policy(
     *,
     actions: Declared,
     plugins: Declared,
+    excludes: Excludes = MappingProxyType({}),
     check: Check = lambda _, __: None,
     trial: Trial = lambda _: {},
     logged: bool = False,
@@ -217,7 +221,7 @@ def parse_policy(
         if len(text) > LARGEST_FILE:
             raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         loader = _Loader(text)
-        reading = _Reading(loader, report, actions, plugins, check, logged)
+        reading = _Reading(loader, report, actions, plugins, excludes, check, logged)
         policy = reading.policy(_first_document(loader, report), text)
         if not report.errors and not logged:
             reading.try_out(policy, trial)
@@ -296,8 +300,16 @@ class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
     def __init__(
-        self, loader: _Loader, report: _Report, actions: Declared, plugins: Declared, check: Check, logged: bool
+        self,
+        loader: _Loader,
+        report: _Report,
+        actions: Declared,
+        plugins: Declared,
+        excludes: Excludes,
+        check: Check,
+        logged: bool,
     ) -> None:
+        self._excludes = excludes
         self._check = check
         self._logged = logged
         self._loader = loader
@@ -351,9 +363,10 @@ class _Reading:
             named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
             tier = tuple(option for option in named if option.name not in PASSED_OVER)
             for position, option in enumerate(named):
-                if option.name == "drf" and option.enabled["enableHierarchy"] and "proportion" in _names(tier):
-                    message = "true excludes the plugin proportion, which is in the same tier"
-                    self._report.error(nodes[position], f"{path}.plugins[{position}].enableHierarchy", message)
+                for flag, other in self._excludes.get(option.name, ()):
+                    if option.enabled[flag] and other in [each.name for each in tier]:
+                        message = f"true excludes the plugin {other}, which is in the same tier"
+                        self._report.error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
             tiers.append(tier)
         if not any(tiers):
             self._report.warn(node, "tiers", "no plugin is on")
@@ -560,10 +573,6 @@ class _Reading:
             return list(node.value)
         self._report.error(node, path, "must be a list")
         return []
-
-
-def _names(tier: Iterable[PluginOption]) -> list[str]:
-    return [option.name for option in tier]
 
 
 def _is_null(node: yaml.Node) -> bool:

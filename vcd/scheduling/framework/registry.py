@@ -149,27 +149,41 @@ def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
     return loaded
 
 
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and [type(part) for part in value] == [str, str]
+
+
+_TUPLES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "arguments": (lambda each: isinstance(each, Argument), "Arguments"),
+    "kinds": (lambda each: isinstance(each, str | Kind), "texts and Kinds"),
+    "questions": (lambda each: isinstance(each, str), "texts"),
+    "quotas": (lambda each: isinstance(each, Quota), "Quotas"),
+    "series": (_is_pair, "pairs of texts"),
+    "excludes": (lambda each: _is_pair(each) and each[0] in FLAGS, "pairs of an enable flag and a plugin"),
+}
+"""Declarations that are tuples, and of what."""
+
+
 def _wrong_declaration(extension: type) -> str:
     """What a stranger's class declares and nobody could read, in words; nothing where all is well."""
-    arguments, kinds, asked = (getattr(extension, name, ()) for name in ("arguments", "kinds", "questions"))
-    if not isinstance(arguments, tuple) or not all(isinstance(each, Argument) for each in arguments):
-        return "arguments is no tuple of Arguments"
-    if not isinstance(kinds, tuple) or not all(isinstance(each, str | Kind) for each in kinds):
-        return "kinds is no tuple of texts and Kinds"
-    if not isinstance(asked, tuple) or not all(isinstance(each, str) for each in asked):
-        return "questions is no tuple of texts"
-    for kind in kinds:
+    for name, (is_one, words) in _TUPLES.items():
+        given = getattr(extension, name, ())
+        if not isinstance(given, tuple) or not all(map(is_one, given)):
+            return f"{name} is no tuple of {words}"
+    arguments: tuple[Argument, ...] = getattr(extension, "arguments", ())
+    for kind in getattr(extension, "kinds", ()):
         wrong = _wrong_kind(kind, {argument.key for argument in arguments if argument.kind == "str"})
         if wrong:
             return f"kinds {wrong}"
     switches = [argument.key for argument in arguments if argument.kind == "bool"]
     if getattr(extension, "timed", False) not in (True, False, *switches):
         return "timed is neither True nor False nor the key of a switch"
-    quotas = getattr(extension, "quotas", ())
-    if not isinstance(quotas, tuple) or not all(isinstance(each, Quota) for each in quotas):
-        return "quotas is no tuple of Quotas"
-    flags = [name for name in ("protects", "limits_zero") if not isinstance(getattr(extension, name, False), bool)]
-    return f"{flags[0]} is neither True nor False" if flags else ""
+    if getattr(extension, "bind_timeout", "") not in ("", *[argument.key for argument in arguments]):
+        return "bind_timeout is no key of its arguments"
+    for name in ("protects", "limits_zero", "asks_outside"):
+        if not isinstance(getattr(extension, name, False), bool):
+            return f"{name} is neither True nor False"
+    return ""
 
 
 def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
@@ -229,6 +243,20 @@ def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
     if isinstance(plugin.timed, str):
         return bool(read_arguments(plugin.arguments, given)[0][plugin.timed])
     return plugin.timed
+
+
+def bind_timeout(policy: Policy) -> float | None:
+    """Seconds that a pod may wait for volumes, as the entry of the plugin says that chooses them; None without one."""
+    for option in [option for tier in policy.tiers for option in tier]:
+        plugin = plugins()[option.name]
+        if plugin.bind_timeout:
+            return float(read_arguments(plugin.arguments, option.arguments)[0][plugin.bind_timeout])
+    return None
+
+
+def series() -> Mapping[str, str]:
+    """What the gauges mean that one plugin alone shows, by their names."""
+    return {name: meaning for plugin in plugins().values() for name, meaning in plugin.series}
 
 
 def limits_of(reason: Waiting) -> list[QueueLimit]:

@@ -64,6 +64,7 @@ class PredicatesPlugin(FollowsPods, HasFixedTests):
 
     name = "predicates"
     treats_alike = True
+    bind_timeout = "volumebinding.bindTimeoutSeconds"
     kinds = (
         "CSIDriver",
         "CSINode",

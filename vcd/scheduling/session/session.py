@@ -71,7 +71,7 @@ class Session:
         self.policy_digest = "/".join((policy_digest, *left_out))
         """What was decided by: tables of other plugins do not hold."""
         self.left_out = frozenset(left_out)
-        """The plugins and actions that failed or took too long; of plugins those are here that are ``watched``."""
+        """The plugins and actions that failed or took too long; of plugins those are here that ask outside."""
         self.now = now
         self.seed = seed
         self.changes = 0

@@ -17,6 +17,7 @@ from vcd.model.objects import Node
 from vcd.model.requests import names_in_order
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.edits import Edits, edited
@@ -320,12 +321,13 @@ def _by_how_much(shift: Shift) -> float:
 
 def _notes(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
     """How far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
-    names = {option.name for policy in policies for tier in policy.tiers for option in tier}
+    names = sorted({option.name for policy in policies for tier in policy.tiers for option in tier})
+    on = [plugins()[name] for name in names]
     notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
     if how_well is not None:
         notes.append(how_well.words)
-    if "extender" in names:
-        notes.append("the extender is not asked: each of its verbs goes as if nobody answered")
-    if "usage" in names:
-        notes.append("usage is what the log recorded, though other pods would have used other nodes")
-    return notes
+    notes += [f"what the plugin {one.name} asks goes as if nobody answered" for one in on if one.asks_outside]
+    recorded = sorted({question for one in on for question in one.questions})
+    return notes + [
+        f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded
+    ]

@@ -94,7 +94,7 @@ _ANY = 2**62
 def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     """What can be changed of the quota of the job's queue, then of the queues above it, then what is kept for others.
 
-    Weights are quotas, too: with proportion they say what a queue deserves.
+    Weights are quotas, too: of what plugins divide by weight a queue deserves so much.
     """
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:

@@ -139,7 +139,7 @@ def _waited(episode: Episode, story: Story) -> str:
 
 
 def waits_in_words(reasons: Sequence[ev.Waiting]) -> str:
-    """``at enqueue (proportion): no room (asks cpu 4); at gang (gang): ...``"""
+    """``at enqueue (PLUGIN): no room (asks cpu 4); at gang (gang): ...``"""
     words = []
     for reason in reasons:
         plugin = f" ({reason.plugin})" if reason.plugin and reason.plugin != reason.gate else ""

@@ -327,7 +327,7 @@ def _add_outcomes(
 
 
 def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
-    """Reasons without their numbers, each once: ``queue (proportion): queue is overused``."""
+    """Reasons without their numbers, each once: ``queue (PLUGIN): queue is overused``."""
     named = (
         f"{one.gate} ({one.plugin}): {one.reason}" if one.plugin not in ("", one.gate) else f"{one.gate}: {one.reason}"
         for one in waits

@@ -97,6 +97,17 @@ class CapacityCardPlugin(Plugin):
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
     annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
+    series = (
+        ("vcd_queue_card_quota", "How many cards of a model a queue may have."),
+        ("vcd_queue_card_guarantee", "How many cards of a model are kept for a queue."),
+        ("vcd_queue_card_allocated", "How many cards of a model a queue's tasks have."),
+        ("vcd_queue_card_elastic", "How many cards of a model a queue's jobs have above their minimum."),
+        ("vcd_cards_total", "Cards of a model in the cluster."),
+        ("vcd_cards_allocated", "Cards of a model that tasks have, online and offline services apart."),
+        ("vcd_cards_leaving", "Cards of a model that pods still have which are being deleted."),
+        ("vcd_cards_requested", "Cards of a model that tasks have and ask for, online and offline services apart."),
+        ("vcd_card_nodes_unidentified", "Nodes with cards whose labels do not tell the model."),
+    )
     quotas = (CARDS,)
     limits_zero = True
 

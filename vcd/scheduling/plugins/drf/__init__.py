@@ -52,6 +52,8 @@ class DrfPlugin(Plugin):
     name = "drf"
     treats_alike = True
     annotations = (HIERARCHY, WEIGHTS)
+    series = (("volcano_job_share", "The largest part of any of the cluster's resources that a job has."),)
+    excludes = (("enableHierarchy", "proportion"),)
 
     def open(self, session: Session) -> None:
         """Note the totals that shares are of."""

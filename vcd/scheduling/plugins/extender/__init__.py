@@ -68,7 +68,11 @@ class ExtenderPlugin(Plugin):
     name = "extender"
     kinds = ("ResourceQuota",)
     timed = True
-    watched = True
+    asks_outside = True
+    series = (
+        ("vcd_extender_failed_calls", "Calls of the extender in the last session that failed."),
+        ("vcd_extender_out", "Whether the last session went on without the extender, which had used up its time."),
+    )
     arguments = (
         Argument(
             "extender.urlPrefix",

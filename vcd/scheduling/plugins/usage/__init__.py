@@ -101,6 +101,10 @@ class UsagePlugin(Plugin):
     treats_alike = True
     timed = True
     questions = (USAGE,)
+    series = (
+        ("vcd_usage_known_nodes", "Nodes whose usage is known."),
+        ("vcd_usage_unknown_nodes", "Nodes whose usage is not known, by why: they pass and get no points."),
+    )
     arguments = (
         Argument(
             "usage.weight", "int", 5, "How much the score counts beside other plugins' scores; below 0 it means 5."

@@ -19,7 +19,7 @@ from vcd.state.records import Shape
 class InterPodAffinityScore(Score):
     """Weights of a task's preferences that a node's domains meet, and of placed pods' preferences that the task meets.
 
-    Required terms of placed pods do not score: nodeorder's HardPodAffinityWeight is 0. Normalised over the feasible
+    Required terms of placed pods do not score: Volcano's HardPodAffinityWeight is 0. Normalised over the feasible
     nodes: the least becomes 0, the most 100.
     """
 

@@ -1,0 +1,141 @@
+"""Nothing outside the plugins names one, or a part of one: what others have to know of a plugin, it declares."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vcd.scheduling.framework import guard
+from vcd.scheduling.framework.registry import plugins
+
+VCD = Path(__file__).resolve().parents[2] / "vcd"
+OURS = {name: plugin for name, plugin in plugins().items() if guard.is_ours(plugin)}
+FILES = sorted(path for path in VCD.rglob("*.py") if not path.is_relative_to(VCD / "scheduling" / "plugins"))
+
+VOLCANOS_FILE = "scheduling/framework/policy.py"
+"""What a file written for vc-scheduler may name, and its compiled-in default."""
+
+WORDS = {
+    "capacity": "a field of nodes and volumes, and the ending of a series of Volcano's",
+    "gang": "a gate in reasons for waiting, and a kind of work in made workloads",
+    "pdb": "kubectl's short name of PodDisruptionBudgets",
+    "predicates": "an extension point",
+    "priority": "a field of pods and jobs",
+    "usage": "a question to the world outside",
+}
+"""Names of plugins that are words of something else, too, and where they are that."""
+PLACES = {
+    "capacity": ("embedded/", "scheduling/trial.py", "timetravel/figures.py"),
+    "gang": (
+        "embedded/workload.py",
+        "daemon/nodeshelp.py",
+        "daemon/waiting.py",
+        "scheduling/actions/allocate.py",
+        "timetravel/why/queues.py",
+        "timetravel/why/story.py",
+    ),
+    "pdb": ("embedded/resources.py",),
+    "predicates": (
+        "scheduling/framework/framework.py",
+        "scheduling/framework/guard.py",
+        "scheduling/framework/points.py",
+    ),
+    "priority": (
+        "embedded/",
+        "scheduling/framework/order.py",
+        "scheduling/session/subjobs.py",
+        "scheduling/session/views.py",
+        "state/cluster.py",
+        "state/snapshot.py",
+        "timetravel/why/changes.py",
+        "timetravel/why/counterfactual.py",
+        "timetravel/why/evictions.py",
+        "timetravel/why/trials.py",
+    ),
+    "usage": ("daemon/usage.py", "scheduling/framework/usage_samples.py"),
+}
+
+NAMES = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(OURS.keys() - WORDS)))})(?![\w-])")
+"""A plugin's name that is no word of anything else."""
+
+
+def declared_parts() -> dict[str, str]:
+    """What plugins have of their own, and which has it: keys of arguments, series, annotations with quotas."""
+    found: dict[str, str] = {}
+    for name, plugin in OURS.items():
+        keys = [each.key for each in plugin.arguments if re.search(r"[.-]", each.key)]
+        series = [series for series, _ in plugin.series]
+        found.update(dict.fromkeys((*keys, *series, *[quota.annotation for quota in plugin.quotas]), name))
+    return found
+
+
+PARTS = declared_parts()
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The literal texts of a file, docstrings included, and their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def place(path: Path) -> str:
+    return path.relative_to(VCD).as_posix()
+
+
+def named_in(path: Path) -> set[str]:
+    """The lines of a file that name a plugin or a part of one."""
+    where = place(path)
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    found = (
+        []
+        if where == VOLCANOS_FILE
+        else [(number, match[0]) for number, line in lines for match in NAMES.finditer(line)]
+    )
+    for number, text in texts(path):
+        if text in WORDS and where != VOLCANOS_FILE and not where.startswith(PLACES[text]):
+            found.append((number, text))
+        if text in PARTS:
+            found.append((number, f"{text} of {PARTS[text]}"))
+    return {f"{where}:{number}: {what}" for number, what in found}
+
+
+def test_no_file_outside_names_a_plugin_or_a_part_of_one() -> None:
+    assert {line for path in FILES for line in named_in(path)} == set()
+
+
+def test_the_exceptions_are_needed() -> None:
+    """A word stands where it is allowed, and vc-scheduler's file names what is there."""
+    used = {(text, place(path)) for path in FILES for _, text in texts(path) if text in WORDS}
+    unused = {
+        (word, where)
+        for word, places in PLACES.items()
+        for where in places
+        if not any(text == word and found.startswith(where) for text, found in used)
+    }
+    assert unused == set()
+    assert PLACES.keys() == WORDS.keys()
+    assert {text for _, text in texts(VCD / VOLCANOS_FILE)} >= OURS.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if plugin.name == "gang": pass',
+        "# to capacity-card it is a limit",
+        '"""As drf has it."""',
+        'values["volumebinding.bindTimeoutSeconds"]',
+        'names = {"vcd_extender_out": 1}',
+        'metadata.annotations.get("volcano.sh/card.quota")',
+        "import vcd.scheduling.plugins.sla",
+    ],
+)
+def test_one_that_is_named_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr("tests.laws.test_plugins_unnamed.VCD", tmp_path)
+    path = tmp_path / "view.py"
+    path.write_text(f"{line}\n")
+    assert len(named_in(path)) == 1
