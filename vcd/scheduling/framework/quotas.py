@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from vcd.model.annotations import json_mapping
 from vcd.model.events import Waiting
 from vcd.model.quantity import QuantityError, format_resource, resource_value
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Job, Task
 
 Amounts = dict[str, int]
 
@@ -39,8 +39,8 @@ class Quota:
         """The text that states amounts."""
         return json.dumps({name: format_resource(name, amount) for name, amount in amounts.items()})
 
-    def counted(self, session: Session, requests: Mapping[str, int]) -> Amounts:
-        """What requests by resource may come to, by the names of the quota."""
+    def counted(self, session: Session, jobs: Iterable[Job], requests: Mapping[str, int]) -> Amounts:
+        """What jobs may come to by the names of the quota, whose ``requests`` by resource are these."""
         return dict(requests)
 
     def used(self, task: Task, name: str, row: int) -> int:

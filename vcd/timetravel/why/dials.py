@@ -99,7 +99,7 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:
         dials = [_field_dial(session, queue, "capability", needs)]
-        dials += _quota_dials(session, queue, needs)
+        dials += _quota_dials(session, job, queue, needs)
         dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
         dials.append(_weight_dial(session, queue))
         yield queue.name, [dial for dial in dials if dial.steps]
@@ -176,14 +176,15 @@ def _weight_dial(session: Session, queue: Queue) -> Dial:
     return Dial("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
 
 
-def _quota_dials(session: Session, queue: Queue, needs: _Needs) -> Iterator[Dial]:
+def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Iterator[Dial]:
     """The quotas of a queue that only plugins count; none that cannot be read, since no number mends that."""
     metadata = queue.record.queue.metadata
     for quota in [each for plugin in framework_of(session).plugins for each in plugin.quotas]:
         text = metadata.annotations.get(quota.annotation)
         try:
             stated = {} if text is None else quota.read(text)
-            own, most = quota.counted(session, needs.own), quota.counted(session, needs.all)
+            own = quota.counted(session, [job], needs.own)
+            most = quota.counted(session, session.all_jobs(), needs.all)
         except ValueError:
             continue
         now = {name: stated.get(name, 0) for name in own if quota.closed or name in stated}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vcd.model.events import Waiting
 from vcd.model.quantity import resource_value
@@ -13,7 +13,7 @@ from vcd.scheduling.framework.quotas import CAPABILITY, Amounts, QueueLimit, Quo
 from vcd.scheduling.plugins.capacity_card.annotations import MILLI, QUOTA, SEPARATOR, read_quota
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Job, Task
 
 _SHORT = re.compile(
     r"Queue <(?P<queue>[^>]*)> has insufficient <(?P<card>[^>]*)> quota: requested <(?P<asks>[^>]*)>, "
@@ -31,7 +31,7 @@ class CardQuota(Quota):
     def written(self, amounts: Mapping[str, int]) -> str:
         return json.dumps({card: amount // MILLI for card, amount in amounts.items()})
 
-    def counted(self, session: Session, requests: Mapping[str, int]) -> Amounts:
+    def counted(self, session: Session, jobs: Iterable[Job], requests: Mapping[str, int]) -> Amounts:
         cards = cards_of(session.nodes.facts)
         asked = sum(requests.get(name, 0) for name in cards.resources)
         return dict.fromkeys(cards.names, asked) if asked else {}

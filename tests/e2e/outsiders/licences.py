@@ -1,0 +1,77 @@
+"""A plugin of somebody else's: queues have so many licences of a program, and each pod that names one takes one."""
+
+from collections import Counter
+
+from vcd.model.status import ALLOCATED_STATUSES
+from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.quotas import Quota
+from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.reasons import Refusal
+
+LICENCE = "example.com/licence"
+ONE = 1000
+"""Amounts are in thousandths, as those of all scalar resources."""
+
+
+def licence_of(task):
+    return task.pod.metadata.annotations.get(LICENCE, "")
+
+
+class Licences(Quota):
+    """Licences by program; a program that a queue does not name has none there."""
+
+    def counted(self, session, jobs, requests):
+        wanted = Counter(licence_of(task) for job in jobs for task in job.tasks())
+        return {name: count * ONE for name, count in sorted(wanted.items()) if name}
+
+    def used(self, task, name, row):
+        return ONE if licence_of(task) == name else 0
+
+
+QUOTA = Licences("example.com/licence.quota", "licence quota", closed=True)
+
+
+class LicencesPlugin(Plugin):
+    """Holds queues to their licences."""
+
+    name = "licences"
+    annotations = (LICENCE, QUOTA.annotation)
+    quotas = (QUOTA,)
+    series = (("example_licences_used", "Licences of a program that a queue's pods hold."),)
+
+    def open(self, session):
+        """Count what is held."""
+        texts = {
+            queue.name: queue.record.queue.metadata.annotations.get(QUOTA.annotation) for queue in session.queue_list
+        }
+        self.limits = {name: QUOTA.read(text) if text else {} for name, text in texts.items()}
+        self.held = Counter()
+        for job in session.all_jobs():
+            for task in job.tasks():
+                if task.status in ALLOCATED_STATUSES:
+                    self.on_allocate(task, task.node)
+
+    def allocatable(self, queue, task):
+        """Whether a licence is left."""
+        name = licence_of(task)
+        held, limit = self.held[queue.name, name], self.limits[queue.name].get(name, 0)
+        if not name or held + ONE <= limit:
+            return None
+        told = {"asks": ONE, "allocated": held, QUOTA.name: limit}
+        detail = {f"{word} {name}": str(amount // ONE) for word, amount in told.items()}
+        return Refusal("queue has no licence left", {"queue": queue.name, **detail})
+
+    def on_allocate(self, task, row):
+        """A licence is taken."""
+        if licence_of(task):
+            self.held[task.job.queue.name, licence_of(task)] += ONE
+
+    def on_deallocate(self, task, row):
+        """A licence is given back."""
+        if licence_of(task):
+            self.held[task.job.queue.name, licence_of(task)] -= ONE
+
+    def gauges(self):
+        """What queues hold."""
+        for (queue, name), held in sorted(self.held.items()):
+            yield Gauge("example_licences_used", (("queue_name", queue), ("licence", name)), held / ONE)
