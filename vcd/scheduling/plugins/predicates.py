@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from vcd.model.events import VolumeChoice
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.fixed import HasFixedTests
 from vcd.scheduling.framework.following import FollowsPods
 from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.search.predicates.affinity import InterPodAffinity
@@ -49,7 +48,7 @@ def _switch(name: str, default: bool, doc: str, without_effect: str = "") -> Arg
     return Argument(f"predicate.{name}", "bool", default, doc, without_effect=without_effect)
 
 
-class PredicatesPlugin(FollowsPods, HasFixedTests):
+class PredicatesPlugin(FollowsPods):
     """A node may take a pod only when it passes all of these tests.
 
     Always: the node takes no more pods than its allocatable ``pods``; it is not cordoned, or the pod tolerates the
@@ -159,7 +158,11 @@ class PredicatesPlugin(FollowsPods, HasFixedTests):
         """The tests that are on, in Volcano's order: those of facts that nothing changes first."""
         session, storage, attachments = self._session, self._storage, self._attachments
         yield PodCount(session)
-        yield from self.fixed_tests(session)
+        yield NodeUnschedulable(session)
+        if self.is_on("NodeAffinity"):
+            yield NodeAffinity(session)
+        if self.is_on("TaintToleration"):
+            yield TaintToleration(session)
         if self.is_on("NodePorts"):
             yield NodePorts(session)
         if self._affinity is not None:
@@ -175,17 +178,6 @@ class PredicatesPlugin(FollowsPods, HasFixedTests):
             yield UnboundClaims(storage)
         if self.is_on("Proportional"):
             yield Proportional(session, self._rates())
-
-    def fixed_tests(self, session: Session) -> list[Predicate]:
-        """The tests that are on of nodes' cordon, labels and taints; may be asked for before ``open``."""
-        if not self.flags.get("enablePredicate", True):
-            return []
-        tests: list[Predicate] = [NodeUnschedulable(session)]
-        if self.is_on("NodeAffinity"):
-            tests.append(NodeAffinity(session))
-        if self.is_on("TaintToleration"):
-            tests.append(TaintToleration(session))
-        return tests
 
     def _rates(self) -> dict[str, Rate]:
         names: Sequence[str] = self.values["predicate.resources"]

@@ -9,23 +9,30 @@ import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.framework.fixed import HasFixedTests
-from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Mask, Predicate
-from vcd.scheduling.search.predicates.node import NodeAffinity, affinity_refusal, required_nodes, tolerations_refusal
+from vcd.scheduling.search.predicates.node import (
+    NodeAffinity,
+    NodeUnschedulable,
+    TaintToleration,
+    affinity_refusal,
+    required_nodes,
+    tolerations_refusal,
+)
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.sums import Ints, bounded, sum_of
 
 _Kind = tuple[tuple[Toleration, ...], frozenset[tuple[str, str]], NodeSelector | None]
 
+_FIXED = (NodeUnschedulable, NodeAffinity, TaintToleration)
 _MOST_KINDS = 64
 """Where pods tell nodes apart in more ways, all nodes that any of them takes are one: else each way is looked at."""
 
 
 class Reach:
-    """Which nodes take our pods, by what nothing that is placed changes: cordon, taints, node affinity, as far as the
-    plugin predicates looks at these. Pods that say the same of nodes are one kind."""
+    """Which nodes take our pods, by what nothing that is placed changes: cordon, taints, node affinity, as far as these
+    are looked at. Pods that say the same of nodes are one kind."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -37,8 +44,7 @@ class Reach:
         self._examples = dict(zip(self._kinds, examples, strict=True))
         self._masks: dict[_Kind, Mask] = {}
         self._beyond: dict[tuple[Toleration, ...], Mask] = {}
-        plugin = next((each for each in framework_of(session).plugins if isinstance(each, HasFixedTests)), None)
-        self._tests = None if plugin is None else plugin.fixed_tests(session)
+        self._tests: list[Predicate] = [test for test in evaluator_of(session).predicates if isinstance(test, _FIXED)]
 
     @cached_property
     def open(self) -> Mask:
@@ -58,7 +64,7 @@ class Reach:
         tolerations = task.shape.spec.tolerations
         result = self._beyond.get(tolerations)
         if result is None:
-            tests = [test for test in self._tests or () if not isinstance(test, NodeAffinity)]
+            tests = [test for test in self._tests if not isinstance(test, NodeAffinity)]
             result = self._beyond[tolerations] = self.open & ~self._passing(task, tests)
         return result if result.any() else None
 
@@ -110,7 +116,7 @@ class Reach:
         return found
 
     def _taken_by(self, task: Task) -> Mask:
-        if self._tests is None:
+        if not self._tests:
             return np.ones(len(self._session.nodes), np.bool_)
         spec = task.shape.spec
         if tolerations_refusal(spec) is not None or affinity_refusal(spec) is not None:
