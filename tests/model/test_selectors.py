@@ -23,13 +23,10 @@ from vcd.model.selectors import (
     Taint,
     Toleration,
     check_node_terms,
-    check_taints,
     check_tolerations,
-    first_untolerated_taint,
     node_terms_match,
     parse_field_selector,
     parse_label_selector,
-    preferred_terms_weight,
     tolerates,
 )
 
@@ -317,23 +314,6 @@ def test_sound_terms_pass_the_check() -> None:
     check_node_terms((term(("a", "Exists")), NodeSelectorTerm()))
 
 
-def test_preferred_weights_of_matching_terms_add_up() -> None:
-    terms = [
-        PreferredSchedulingTerm(10, term(("a", "Exists"))),
-        PreferredSchedulingTerm(3, term(("b", "DoesNotExist"))),
-        PreferredSchedulingTerm(50, term(("b", "Exists"))),
-        PreferredSchedulingTerm(100, NodeSelectorTerm()),
-        PreferredSchedulingTerm(0, term(("a", "Near"))),
-    ]
-    assert preferred_terms_weight(terms, {"a": ""}, "n1") == 13
-
-
-def test_an_invalid_preferred_term_names_its_place() -> None:
-    terms = [PreferredSchedulingTerm(1, term(("a", "Exists"))), PreferredSchedulingTerm(1, term(("a", "Near")))]
-    with pytest.raises(SelectorError, match=r"^\[1\]\.preference\.matchExpressions\[0\]\.operator: 'Near'"):
-        preferred_terms_weight(terms, {"a": ""}, "n1")
-
-
 # --- taints and tolerations -----------------------------------------------------------------------------------------
 
 TAINT = Taint("key", "5", "NoSchedule")
@@ -376,17 +356,6 @@ def test_no_toleration_tolerates_nothing() -> None:
     assert not tolerates((), TAINT)
 
 
-def test_the_first_untolerated_taint_is_found_in_the_nodes_order() -> None:
-    taints = (Taint("a", "", "NoSchedule"), Taint("b", "", "NoExecute"), Taint("c", "", "NoSchedule"))
-    assert first_untolerated_taint(taints, (Toleration("a", "Exists"),)) == taints[1]
-
-
-def test_only_the_effects_asked_for_count() -> None:
-    taints = (Taint("a", "", "PreferNoSchedule"),)
-    assert first_untolerated_taint(taints, ()) is None
-    assert first_untolerated_taint(taints, (), effects=("PreferNoSchedule",)) == taints[0]
-
-
 @pytest.mark.parametrize(
     ("tolerations", "taint", "field", "value"),
     [
@@ -406,11 +375,6 @@ def test_an_unknown_operator_or_effect_names_field_and_value(
 def test_checking_tolerations_needs_no_taint() -> None:
     with pytest.raises(SelectorError, match=r"tolerations\[1\]\.operator: 'Like'"):
         check_tolerations((Toleration("", "Exists"), Toleration("x", "Like")))
-
-
-def test_checking_taints_names_the_taint() -> None:
-    with pytest.raises(SelectorError, match=r"taints\[1\]\.effect: 'Never'"):
-        check_taints((TAINT, Taint("x", "", "Never")))
 
 
 # --- decoding and hashing -------------------------------------------------------------------------------------------

@@ -402,22 +402,6 @@ def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
             raise compiled.error(f"nodeSelectorTerms[{index}].")
 
 
-def preferred_terms_weight(terms: Sequence[PreferredSchedulingTerm], labels: Mapping[str, str], node_name: str) -> int:
-    """Sum of the weights of the preferred terms that a node matches; empty terms and those of weight 0 add nothing.
-
-    Raises SelectorError if any term that counts cannot be read, on every node alike.
-    """
-    fields = {_NODE_NAME: node_name}
-    total = 0
-    for index, term in enumerate(terms):
-        compiled = _compile_node_term(term.preference) if term.weight else None
-        if isinstance(compiled, _Fault):
-            raise compiled.error(f"[{index}].preference.")
-        if compiled is not None and compiled.matches(labels, fields):
-            total += term.weight
-    return total
-
-
 @lru_cache(maxsize=1 << 14)
 def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | _Fault | None:
     """The compiled term, what is wrong with it, or None for an empty one."""
@@ -462,32 +446,10 @@ def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     return False
 
 
-def first_untolerated_taint(
-    taints: Sequence[Taint],
-    tolerations: Sequence[Toleration],
-    effects: Sequence[str] = (NO_SCHEDULE, NO_EXECUTE),
-) -> Taint | None:
-    """The first of a node's taints, in their order and of these effects, that no toleration covers; None if none.
-
-    Raises SelectorError as ``tolerates`` does.
-    """
-    for index, taint in enumerate(taints):
-        _check_effect(f"taints[{index}].effect", taint.effect)
-        if taint.effect in effects and not tolerates(tolerations, taint):
-            return taint
-    return None
-
-
 def check_tolerations(tolerations: Sequence[Toleration]) -> None:
     """Raise SelectorError for the first toleration with an unknown operator or effect."""
     for index, toleration in enumerate(tolerations):
         _check_toleration(index, toleration)
-
-
-def check_taints(taints: Sequence[Taint]) -> None:
-    """Raise SelectorError for the first taint with an unknown effect."""
-    for index, taint in enumerate(taints):
-        _check_effect(f"taints[{index}].effect", taint.effect)
 
 
 def _check_toleration(index: int, toleration: Toleration) -> None:

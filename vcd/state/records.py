@@ -28,6 +28,7 @@ GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
+ZONE, ANY_ZONE = "volcano.sh/revocable-zone", "*"
 QUEUE_NAMES = ("volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
 """By which a pod names its queue: the Job controller writes the first, users of other workloads the second."""
 QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
@@ -38,7 +39,7 @@ REPEATING_ACTIONS = ("shuffle", "release")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DIGITS = 18
 """A longer number is no index: Volcano reads it into 64 bits."""
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
 def seconds_of(time: str | None) -> int:
@@ -214,11 +215,17 @@ def set_of(pod: Pod) -> tuple[tuple[str, str], str] | None:
     return None
 
 
-def is_preemptable(obj: Pod | PodGroup) -> bool:
-    """Whether a pod, or a group as a gang, may be evicted: annotation, else label, true where neither is there."""
+def is_preemptable(obj: Pod | PodGroup, unsaid: bool = True) -> bool:
+    """Whether a pod, or a group as a gang, may be evicted: annotation, else label, else what holds if it is unsaid."""
     meta = obj.metadata
     text = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE))
-    return True if text is None else text in _TRUE
+    return unsaid if text is None else text in TRUE
+
+
+def uses_zones(obj: Pod | PodGroup) -> bool:
+    """Whether a pod, or a group's pods, may be placed on nodes of revocable zones."""
+    annotations = obj.metadata.annotations
+    return annotations.get(ZONE) == ANY_ZONE if ZONE in annotations else annotations.get(PREEMPTABLE) in TRUE
 
 
 def has_foreign_gate(spec: PodSpec) -> bool:

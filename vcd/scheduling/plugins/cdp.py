@@ -34,20 +34,11 @@ class CdpPlugin(Plugin):
         """Note the time."""
         self._now = session.now
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but those that cool down."""
-        return self._stable(tasks)
-
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
-        """All but those that cool down."""
-        return self._stable(tasks)
-
-    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
-        """All but those that cool down."""
-        return self._stable(tasks)
-
-    def _stable(self, tasks: list[Task]) -> list[Task]:
         return [task for task in tasks if not cools_down(task.pod, self._now)]
+
+    reclaimable = unified_evictable = preemptable
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell of cool-downs that cannot be read."""

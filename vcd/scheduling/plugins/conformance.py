@@ -16,17 +16,11 @@ class ConformancePlugin(Plugin):
     treats_alike = True
     protects = True
 
-    def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but the protected."""
         return [task for task in tasks if not _is_protected(task)]
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task]:
-        """All but the protected."""
-        return [task for task in tasks if not _is_protected(task)]
-
-    def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
-        """All but the protected."""
-        return [task for task in tasks if not _is_protected(task)]
+    reclaimable = unified_evictable = preemptable
 
 
 def _is_protected(task: Task) -> bool:

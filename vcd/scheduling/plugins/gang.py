@@ -100,9 +100,7 @@ class GangPlugin(Plugin):
         """Of each job, as many as it has above its minimum."""
         return _Surplus()
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> _Surplus:
-        """Of each job, as many as it has above its minimum."""
-        return _Surplus()
+    reclaimable = preemptable
 
     def unprotected(self, point: str, asker: object, tasks: list[Task]) -> VictimsAnswer:
         """Where another tier decides: nobody whose gang would be left with fewer than its minimum, and some.

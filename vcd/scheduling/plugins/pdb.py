@@ -64,10 +64,7 @@ class PdbPlugin(Plugin):
         self._tell(preemptor, tasks)
         return self._budgets.allowance()
 
-    def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Disruptions:
-        """Those whose budgets allow it, each that goes taking from what is left for the others."""
-        self._tell(reclaimer, tasks)
-        return self._budgets.allowance()
+    reclaimable = preemptable
 
     def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
         """Those whose budgets allow it, each that goes taking from what is left for the others."""

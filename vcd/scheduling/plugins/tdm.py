@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
@@ -24,12 +23,10 @@ from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.leaving import asked_since
+from vcd.state.records import ANY_ZONE, PREEMPTABLE, ZONE, is_preemptable, uses_zones
 
-ZONE = "volcano.sh/revocable-zone"
-PREEMPTABLE = "volcano.sh/preemptable"
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
-ANY_ZONE = "*"
 PERIOD = "tdm.evict.period"
 WINDOW = "tdm.revocable-zone.<zone>"
 MAX_SCORE = 100.0
@@ -38,7 +35,6 @@ DEFAULT_BUDGET = 1
 
 _SECOND = 10**9
 _DAY = 24 * 3600
-_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _WINDOW = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])-([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _AMOUNT = re.compile(r"\+?([0-9]{1,9})(%?)")
 
@@ -234,7 +230,7 @@ class TdmPlugin(Plugin):
     @labelled(Label("preemptable", "not preemptable", "preemptable", yes_or_no))
     def job_order(self, job: Job) -> bool:
         """Jobs that are not preemptable first."""
-        return is_preemptable_job(job.record.group)
+        return is_preemptable(job.record.group, unsaid=False)
 
     def job_pipelined(self, job: Job) -> Vote:
         """Whether the minimum has room or waits for it."""
@@ -242,7 +238,7 @@ class TdmPlugin(Plugin):
 
     def job_starving(self, job: Job) -> bool:
         """Whether a job that is not preemptable has pending tasks, its minimum reached or not."""
-        return job.counts[TaskStatus.PENDING] > 0 and not is_preemptable_job(job.record.group)
+        return job.counts[TaskStatus.PENDING] > 0 and not is_preemptable(job.record.group, unsaid=False)
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
@@ -299,19 +295,6 @@ class TdmPlugin(Plugin):
                 if text is not None and text != ANY_ZONE:
                     reason = f"annotation {ZONE} of the pod permits no zone; write * for all of them"
                     session.note(job, "invalid", self.name, Refusal(reason, {"value": text}), task=task)
-
-
-def uses_zones(pod: Pod) -> bool:
-    """Whether a pod may be placed on revocable nodes."""
-    annotations = pod.metadata.annotations
-    zone = annotations.get(ZONE)
-    return annotations.get(PREEMPTABLE) in _TRUE if zone is None else zone == ANY_ZONE
-
-
-def is_preemptable_job(group: PodGroup) -> bool:
-    """Whether a group says that it may be preempted: annotation first, then label; not where neither is there."""
-    meta = group.metadata
-    return meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE)) in _TRUE
 
 
 class _WithinBudgets(Allowance):

@@ -26,10 +26,9 @@ from vcd.scheduling.framework.usage_samples import USAGE, UsageError, read_sampl
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Queue, Task
-from vcd.state.records import GROUP_ANNOTATION, PREEMPTABLE, is_preemptable, task_role
+from vcd.state.records import ANY_ZONE, GROUP_ANNOTATION, TRUE, ZONE, is_preemptable, task_role, uses_zones
 from vcd.state.sums import sum_of
 
-REVOCABLE_ZONE = "volcano.sh/revocable-zone"
 HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 WAITING_TIMES = ("volcano.sh/sla-waiting-time", "sla-waiting-time")
@@ -38,7 +37,6 @@ MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 OVERSUBSCRIPTION_NODE = "volcano.sh/oversubscription"
 OFFLINE_JOB_EVICTING = "volcano.sh/offline-job-evicting"
 
-_TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _PERIOD = "10m"
 """The only period over which usage is averaged."""
 _NO_TIME = "0001-01-01T00:00:00Z"
@@ -123,7 +121,7 @@ class Wire:
                 "BestEffort": shape is not None and shape.best_effort,
                 "HasRestartableInitContainer": any(one.restart_policy == "Always" for one in pod.spec.init_containers),
                 "SchGated": bool(pod.spec.scheduling_gates),
-                "RevocableZone": _revocable_zone(pod),
+                "RevocableZone": ANY_ZONE if uses_zones(pod) else "",
                 "NumaInfo": None,
                 "Pod": self._pod(row, pod),
                 "PodAnnotations": meta.annotations,
@@ -166,10 +164,10 @@ class Wire:
                 "NumaInfo": None,
                 "UnassignedNumaPods": None,
                 "NumaSchedulerInfo": None,
-                "RevocableZone": labels.get(REVOCABLE_ZONE, ""),
+                "RevocableZone": labels.get(ZONE, ""),
                 "Others": {},
-                "OversubscriptionNode": labels.get(OVERSUBSCRIPTION_NODE) in _TRUE,
-                "OfflineJobEvicting": annotations.get(OFFLINE_JOB_EVICTING) in _TRUE,
+                "OversubscriptionNode": labels.get(OVERSUBSCRIPTION_NODE) in TRUE,
+                "OfflineJobEvicting": annotations.get(OFFLINE_JOB_EVICTING) in TRUE,
                 "OversubscriptionResource": _EMPTY,
                 "ImageStates": {},
                 "Generation": 0,
@@ -238,8 +236,8 @@ class Wire:
                 "CreationTimestamp": meta.creation_timestamp,
                 "PodGroup": _group(group, job),
                 "ScheduleStartTimestamp": None,
-                "Preemptable": _job_preemptable(group),
-                "RevocableZone": _revocable_zone(group),
+                "Preemptable": is_preemptable(group, unsaid=False),
+                "RevocableZone": ANY_ZONE if uses_zones(group) else "",
                 "Budget": _budget(meta.annotations),
             }
         )
@@ -262,7 +260,7 @@ class Wire:
         """The session as OnSessionOpenRequest holds it."""
         session = self._session
         nodes = {name: self.node(row) for row, name in enumerate(self._facts.names)}
-        zones = [node.metadata.labels.get(REVOCABLE_ZONE) for node in self._facts.nodes]
+        zones = [node.metadata.labels.get(ZONE) for node in self._facts.nodes]
         return {
             "Jobs": {job.key: self.job(job) for job in session.all_jobs()},
             "Nodes": nodes,
@@ -299,19 +297,6 @@ def encode(request: Mapping[str, Any]) -> bytes:
 
 def _raw(value: Any) -> Json:
     return msgspec.Raw(_json.encode(value))
-
-
-def _revocable_zone(obj: Object) -> str:
-    annotations = obj.metadata.annotations
-    zone = annotations.get(REVOCABLE_ZONE)
-    if zone is None:
-        return "*" if annotations.get(PREEMPTABLE) in _TRUE else ""
-    return "*" if zone == "*" else ""
-
-
-def _job_preemptable(group: PodGroup) -> bool:
-    meta = group.metadata
-    return meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE)) in _TRUE
 
 
 def _waiting_time(annotations: Mapping[str, str]) -> int | None:
