@@ -115,6 +115,20 @@ async def test_a_quota_of_cards(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_namespaces_quota_is_no_limit_of_the_cluster(tmp_path: Path) -> None:
+    quota = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "r", "namespace": "default"},
+        "spec": {"hard": {"requests.cpu": "1"}},
+        "status": {"hard": {"requests.cpu": "1"}, "used": {"requests.cpu": "0"}},
+    }
+    group = dsl.group("train", members=1, phase="Pending", minResources={"requests.cpu": "2"})
+    objects = [dsl.node("n1", cpu=8), quota, group, dsl.pod("train-0", group="train", cpu=2)]
+    found = obstacles(await log_of(tmp_path, CAPACITY.replace("capacity", "resourcequota"), objects), "train")
+    assert found.limits == []
+    assert "resource quota insufficient" in found.waits
+
+
 async def test_who_was_placed_before_it(tmp_path: Path) -> None:
     """high and first take 7 of 8 cpu; other, which is served later, takes the last one."""
     path = await log_of(

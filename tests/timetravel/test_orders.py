@@ -13,6 +13,7 @@ from tests.plugins.test_drf_hierarchy import HIERARCHICAL, placed
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import LogReader
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.order import SHARE, Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
@@ -170,9 +171,11 @@ async def test_a_deadline_is_shown_as_a_time(tmp_path: Path) -> None:
     assert soonest.before_next == Precedence("earlier deadline (2026-01-01T00:01:10.000Z against none)", "sla")
 
 
-async def test_a_plugin_that_is_not_known_here_is_shown_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("labels", [(), (SHARE, SHARE)], ids=["none", "for another key"])
+async def test_a_plugin_without_labels_for_its_keys_is_shown_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: tuple[Label, ...]
 ) -> None:
+    @labelled(*labels)
     def job_order(self: Plugin, job: Job) -> tuple[bool, float, str]:
         return job.name != "b", 0.25, job.name
 
@@ -185,6 +188,21 @@ async def test_a_plugin_that_is_not_known_here_is_shown_all_the_same(
     first, _ = explain_order(log).jobs["default"]
     assert (first.key, first.factors) == ("default/b", [Factor("mine", {"mine": "False/0.25/b"})])
     assert first.before_next == Precedence("first (False/0.25/b against True/0.25/a)", "mine")
+
+
+async def test_a_label_that_fails_leaves_the_value_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @labelled(Label("shift", "early", "late", {"day": "by day"}.__getitem__))
+    def job_order(self: Plugin, job: Job) -> str:
+        return "day" if job.name == "b" else "night"
+
+    kind = type("Mine", (Plugin,), {"name": "mine", "job_order": job_order})
+    monkeypatch.setattr(registry, "plugins", lambda: MappingProxyType({"mine": kind}))
+    log = tmp_path / "order.log"
+    async with scheduler(log, conf("mine", actions="allocate")) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.gang("a", 1, cpu=8), dsl.gang("b", 1, cpu=8))
+        await made.cycle()
+    first, _ = explain_order(log).jobs["default"]
+    assert first.before_next == Precedence("early (by day against night)", "mine")
 
 
 # --- unknown names ----------------------------------------------------------------------------------------------------

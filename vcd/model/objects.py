@@ -301,12 +301,6 @@ class ContainerImage(Projected, frozen=True):
     size_bytes: Int64 = 0
 
 
-class AttachedVolume(Projected, frozen=True):
-    """A volume attached to a node."""
-
-    name: str = ""
-
-
 class NodeStatus(Projected, frozen=True):
     """A node's room, conditions and images."""
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from vcd.model.objects import Node
 from vcd.model.requests import PODS
 from vcd.model.selectors import (
-    NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Taint,
@@ -141,13 +140,6 @@ class NodeFacts:
         for key, text in wanted.items():
             codes, values = self.label(key)
             result &= (codes == values.index(text)) if text in values else False
-        return result
-
-    def matches_selector(self, selector: NodeSelector) -> Mask:
-        """Nodes that match any of a node selector's terms. Raises SelectorError naming field and value."""
-        result = np.zeros(len(self), np.bool_)
-        for term in selector.node_selector_terms:
-            result |= self.matches_term(term)
         return result
 
     def matches_term(self, term: NodeSelectorTerm) -> Mask:

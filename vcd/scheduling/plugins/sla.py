@@ -73,15 +73,10 @@ class SlaPlugin(Plugin):
         return self.deadline(job)
 
     def job_enqueueable(self, job: Job) -> Vote:
-        """Admitted at once from the deadline on; no opinion before."""
-        return self._vote(job)
-
-    def job_pipelined(self, job: Job) -> Vote:
-        """From the deadline on it keeps the room that it waits for; no opinion before."""
-        return self._vote(job)
-
-    def _vote(self, job: Job) -> Vote:
+        """From the deadline on it is admitted, and keeps the room that it waits for; no opinion before."""
         return Vote.PERMIT if self._now >= self.deadline(job) else Vote.ABSTAIN
+
+    job_pipelined = job_enqueueable
 
     def close(self, session: Session) -> None:
         """Waiting jobs tell of waiting times that cannot be read."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.controllers import GROUP_NAME
-from vcd.model.objects import Container, Object, ObjectMeta, Pod, PodSpec, ResourceRequirements
+from vcd.model.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord, seconds_of
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod, fixed_objects
 
 _STAYS = ("DaemonSet", "Node")
 """Owners of pods that run as long as their node does."""
@@ -73,7 +73,7 @@ class GoingOn:
         """Everything comes at the beginning, and nothing after it."""
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings, leaving=list(self._past.leaving))
-        work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in _fixed(state)]
+        work.base = [ev.ObjectPut(kind, key, "", encode_payload(obj)) for kind, key, obj in fixed_objects(state)]
         work.base += [ev.Answered(question, answer) for question, answer in sorted(state.answers.items())]
         peopled = set()
         for key in sorted(state.tasks.row_of):
@@ -166,11 +166,3 @@ class GoingOn:
             )
             pod = Pod(meta, spec)
             yield Unit(pod.key, meta.uid, group.key, pod, pod_requests(spec), self._begin)
-
-
-def _fixed(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
-    """What a state holds beside groups and pods."""
-    yield from (("Node", key, record.node) for key, record in sorted(state.nodes.items()))
-    yield from (("Queue", key, record.queue) for key, record in sorted(state.queues.items()))
-    for kind, objects in sorted(state.others.items()):
-        yield from ((kind, key, obj) for key, obj in sorted(objects.items()))

@@ -145,7 +145,7 @@ class _Listener:
         self._began = bool(state.sequence)
         self._shown: dict[tuple[str, str], bytes | None] = {}
         began, self._began = self._began, False
-        for kind, key, obj in _objects(state):
+        for kind, key, obj in fixed_objects(state):
             self._change(ev.ObjectPut(kind, key, "", encode_payload(obj)))
         self._began = began
         self.catch_up(state, begin)
@@ -341,7 +341,7 @@ def _started(pod: Pod, otherwise: int) -> int:
         return otherwise
 
 
-def _objects(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
+def fixed_objects(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
     """What a state holds beside groups and pods."""
     yield from (("Node", key, record.node) for key, record in sorted(state.nodes.items()))
     yield from (("Queue", key, record.queue) for key, record in sorted(state.queues.items()))
