@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 import yaml
 
-from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.policy import PASSED_OVER
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 REFERENCE_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
@@ -75,11 +76,11 @@ def measured() -> list[Case]:
     ]
 
 
-def select(
-    actions: Iterable[str] = VOLCANO_ACTIONS, plugins: Iterable[str] = VOLCANO_PLUGINS, hierarchy: bool = True
-) -> list[Case]:
-    """The cases whose configuration names only these actions and plugins, with or without drf's hierarchy."""
-    allowed_actions, allowed_plugins = set(actions), set(plugins)
+def select(actions: Iterable[str] = (), plugins: Iterable[str] = (), hierarchy: bool = True) -> list[Case]:
+    """The cases whose configuration names only these actions and plugins, any where none are given, with or without
+    drf's hierarchy."""
+    allowed_actions = set(actions) or {*registry.actions()}
+    allowed_plugins = set(plugins) or {*registry.plugins(), *PASSED_OVER}
     chosen = []
     for case in load():
         conf = yaml.safe_load(case.conf)

@@ -225,19 +225,6 @@ def test_misspelt_plugin() -> None:
     ]
 
 
-def test_plugin_that_only_volcano_has() -> None:
-    assert problems(plugin("name: numa-aware")) == [
-        'line 4: tiers[0].plugins[0].name: "numa-aware": '
-        "plugin numa-aware is known to Volcano but not in this version of vcd"
-    ]
-
-
-def test_action_that_only_volcano_has() -> None:
-    assert problems("actions: gangpreempt") == [
-        'line 1: actions: "gangpreempt": action gangpreempt is known to Volcano but not in this version of vcd'
-    ]
-
-
 def test_value_that_an_argument_may_not_have() -> None:
     assert problems(plugin("name: binpack\narguments:\n  binpack.weight: -1")) == [
         'line 6: tiers[0].plugins[0].arguments.binpack.weight: "-1": must be an integer of at least 0'
@@ -439,13 +426,6 @@ def test_key_given_twice() -> None:
 def test_last_of_a_key_given_twice_holds() -> None:
     option = only_option(plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false"))
     assert not option.enabled["enableJobOrder"]
-
-
-def test_configuration_of_an_action_that_only_volcano_has() -> None:
-    text = plugin("name: gang") + "\nconfigurations:\n- name: shuffle"
-    assert warnings(text) == [
-        "line 6: configurations[0]: action shuffle is known to Volcano but not in this version of vcd"
-    ]
 
 
 def test_file_without_plugins() -> None:

@@ -20,7 +20,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.policy import VOLCANO_ACTIONS, VOLCANO_PLUGINS, PolicyError
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.registry import ALWAYS_READ, RegistryError, describe_policy, discover, kinds_read
 
 PARENT = "from tests.scheduling.test_registry import Parent\n"
@@ -182,14 +182,6 @@ def test_entry_point_cannot_take_the_name_of_one_in_the_tree(package: MakePackag
     taken = type("Other", (Parent,), {"name": "gang"})
     with pytest.raises(RegistryError, match=r"the name gang is taken by module .*\.gang"):
         discover(Parent, package({"gang": GANG}), [FakeEntryPoint("gang", taken)])
-
-
-def test_every_plugin_in_the_tree_is_one_of_volcanos() -> None:
-    assert set(registry.plugins()) <= set(VOLCANO_PLUGINS)
-
-
-def test_every_action_in_the_tree_is_one_of_volcanos() -> None:
-    assert set(registry.actions()) <= set(VOLCANO_ACTIONS)
 
 
 def test_the_compiled_in_default_can_be_used_as_it_is() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from vcd.model.events import Waiting
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.quotas import CAPABILITY, DESERVED, QueueLimit
 from vcd.state.records import QueueRecord
 
@@ -81,13 +82,9 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
         return False
     if any(words in waiting.reason for words in _OF_THE_CLUSTER):
         return True
-    zero = _limits_zero(waiting.plugin)
+    zero = registry.plugins().get(waiting.plugin, Plugin).limits_zero
     short = [limit for limit in registry.limits_of(waiting) if limit.is_short]
     return bool(short) and not any(_is_stated(limit, limit.queue or queue, queues, zero) for limit in short)
-
-
-def _limits_zero(plugin: str) -> bool:
-    return plugin in registry.plugins() and registry.plugins()[plugin].limits_zero
 
 
 def _is_stated(limit: QueueLimit, queue: str, queues: Mapping[str, QueueRecord], zero: bool) -> bool:

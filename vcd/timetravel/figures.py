@@ -15,21 +15,17 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Queue
 from vcd.state.sums import sums_by
 
-SERIES = ("guarantee", "deserved", "capability", "real_capability", "allocated", "request", "inqueue")
-"""The figures that a queue may have, by resource."""
-
 _SERIES_OF = {
-    f"{prefix}_queue_{name}": series
-    for prefix, name, series in (
-        ("vcd", "guarantee", "guarantee"),
-        ("volcano", "deserved", "deserved"),
-        ("volcano", "capacity", "capability"),
-        ("volcano", "real_capacity", "real_capability"),
-        ("volcano", "allocated", "allocated"),
-        ("volcano", "request", "request"),
-        ("volcano", "inqueue", "inqueue"),
-    )
+    "vcd_queue_guarantee": "guarantee",
+    "volcano_queue_deserved": "deserved",
+    "volcano_queue_capacity": "capability",
+    "volcano_queue_real_capacity": "real_capability",
+    "volcano_queue_allocated": "allocated",
+    "volcano_queue_request": "request",
+    "volcano_queue_inqueue": "inqueue",
 }
+SERIES = tuple(_SERIES_OF.values())
+"""The figures that a queue may have, by resource."""
 _RESOURCE_OF = {"_milli_cpu": CPU, "_memory_bytes": MEMORY, "_scalar_resources": ""}
 
 

@@ -44,47 +44,6 @@ tiers:
 """
 """What holds without a file: vc-scheduler's compiled-in default."""
 
-VOLCANO_ACTIONS: Final = (
-    "allocate",
-    "backfill",
-    "enqueue",
-    "gangpreempt",
-    "gangreclaim",
-    "preempt",
-    "reclaim",
-    "shuffle",
-)
-"""The actions that a file written for vc-scheduler may name."""
-
-VOLCANO_PLUGINS: Final = (
-    "binpack",
-    "capacity",
-    "capacity-card",
-    "cdp",
-    "conformance",
-    "deviceshare",
-    "drf",
-    "extender",
-    "gang",
-    "network-topology-aware",
-    "nodegroup",
-    "nodeorder",
-    "numa-aware",
-    "overcommit",
-    "pdb",
-    "predicates",
-    "priority",
-    "proportion",
-    "rescheduling",
-    "resource-strategy-fit",
-    "resourcequota",
-    "sla",
-    "task-topology",
-    "tdm",
-    "usage",
-)
-"""The plugins that a file written for vc-scheduler may name."""
-
 PASSED_OVER: Final = {
     "network-topology-aware": "HyperNodes are not supported: the plugin has no effect, groups whose "
     'spec.networkTopology is hard wait at the gate "unsupported", all others are scheduled',
@@ -350,7 +309,7 @@ class _Reading:
         names = tuple(name.strip() for name in self._text(node, "actions").split(","))
         for name in names:
             if name:
-                self._check_name(node, "actions", "action", name, self._actions, VOLCANO_ACTIONS)
+                self._check_name(node, "actions", "action", name, self._actions)
             elif isinstance(node, yaml.ScalarNode):
                 self._report.error(node, "actions", "an action without a name: write names with a comma between two")
         return names
@@ -376,7 +335,7 @@ class _Reading:
         fields = self._fields(node, path, ("name", "arguments", *FLAGS))
         name = self._name(node, fields, path, "plugin")
         if name:
-            self._check_name(fields["name"], f"{path}.name", "plugin", name, self._plugins, VOLCANO_PLUGINS)
+            self._check_name(fields["name"], f"{path}.name", "plugin", name, self._plugins)
             if name in self._entries:
                 first = _line(self._entries[name][0])
                 self._report.error(fields["name"], f"{path}.name", f"is already on line {first}")
@@ -404,12 +363,8 @@ class _Reading:
             path = f"configurations[{index}]"
             fields = self._fields(item, path, ("name", "arguments"))
             name = self._name(item, fields, path, "action")
-            if name in VOLCANO_ACTIONS and name not in self._actions:
-                # Arguments of an action that does not run do no harm.
-                message = f"action {name} is known to Volcano but not in this version of vcd"
-                self._report.warn(fields["name"], path, message)
-            elif name:
-                self._check_name(fields["name"], f"{path}.name", "action", name, self._actions, VOLCANO_ACTIONS)
+            if name:
+                self._check_name(fields["name"], f"{path}.name", "action", name, self._actions)
             arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name), item)
             if name and name in found:
                 self._report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
@@ -497,9 +452,7 @@ class _Reading:
             self._report.error(node, path, f"the {what} has no name")
         return ""
 
-    def _check_name(
-        self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str], volcanos: Iterable[str]
-    ) -> None:
+    def _check_name(self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str]) -> None:
         if name in present:
             return
         if what == "plugin" and name in PASSED_OVER:
@@ -508,10 +461,8 @@ class _Reading:
         bare = name.strip()
         if bare in present:
             message = f"must be {bare}, without a space or line break beside it"
-        elif name in volcanos:
-            message = f"{what} {name} is known to Volcano but not in this version of vcd"
         else:
-            message = f"there is no {what} {name}{did_you_mean(name, sorted({*present, *volcanos}))}"
+            message = f"there is no {what} {name}{did_you_mean(name, sorted(present))}"
         self._report.error(node, path, message)
 
     def _text(self, node: yaml.Node, path: str) -> str:
