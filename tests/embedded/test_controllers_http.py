@@ -31,8 +31,9 @@ class HttpBinder:
 
     async def quiescent(self) -> bool:
         await asyncio.sleep(0)
-        newest = {resource: self.cluster.newest_version([resource]) for resource in PATHS}
-        return not self.acting and all(self.seen[resource] >= newest[resource] for resource in PATHS)
+        shelves = {resource: self.cluster.store.shelf(resource) for resource in PATHS}
+        newest = {name: shelf.changes[-1].version for name, shelf in shelves.items() if shelf.changes}
+        return not self.acting and all(self.seen[name] >= version for name, version in newest.items())
 
     async def watch(self, resource: str) -> None:
         version = str(self.cluster.store.version)

@@ -7,7 +7,7 @@ scheduling: who binds its pods comes in through the store's API.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 from vcd.embedded.clock import ClusterClock
@@ -104,15 +104,6 @@ class EmbeddedCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-    def newest_version(self, resources: Iterable[str]) -> int:
-        """The resourceVersion of the last change to any of these resources, 0 when there was none.
-
-        A scheduler that has seen this version of all that it watches, and has nothing under way or due, is quiescent:
-        that is what ``clock.quiescent`` is to be set to.
-        """
-        shelves = (self.store.shelf(resource) for resource in resources)
-        return max((shelf.changes[-1].version for shelf in shelves if shelf.changes), default=0)
 
     async def at_rest(self) -> bool:
         """Whether nothing is going on at the present time; timers may be due later."""
