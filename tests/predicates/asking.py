@@ -28,7 +28,7 @@ PREDICATES = with_arguments("predicates")
 
 def pending(session: Session, name: str | None = None) -> Task:
     """The pending task of a name, or the first one."""
-    tasks = [task for job in session.jobs_with_pending() for task in job.pending()]
+    tasks = [task for job in session.all_jobs() for task in job.pending()]
     return next(task for task in tasks if name in (None, task.name))
 
 
