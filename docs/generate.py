@@ -257,7 +257,7 @@ def points_table(kind: type[Plugin]) -> str:
         method = inspect.getattr_static(kind, name, None)
         if method is not None:
             doc = " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
-            rows.append((code(name), code(point.flag or ""), doc))
+            rows.append((code(name), code(point.flag), doc))
     return table(("extension point", "turned off by", "what it answers"), rows)
 
 
@@ -334,9 +334,8 @@ def _all_points() -> str:
     rows = []
     for name, point in POINTS.items():
         users = [f"[{one}]({one}.md)" for one in ours(known) if hasattr(known[one], name)]
-        flag = code(point.flag or "") + ("" if point.default else " (off unless set)")
-        rule = f"not asked: {point.without_effect}" if point.without_effect else point.combine.value
-        rows.append((code(name), flag, rule, ", ".join(users)))
+        rule = (inspect.getdoc(point.rule) or "").rstrip(".")
+        rows.append((code(name), code(point.flag), f"{rule[0].lower()}{rule[1:]}", ", ".join(users)))
     return table(("extension point", "flag", "how answers are combined", "plugins"), rows)
 
 

@@ -235,7 +235,7 @@ def open_session(
 
 def use_evaluator(session: Session, evaluator: Evaluator) -> None:
     """Have an opened session search over other predicates and scores than those of its plugins."""
-    framework_of(session).evaluator = session.provide(evaluator)
+    framework_of(session).evaluator = evaluator
 
 
 def session_after(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:

@@ -22,11 +22,11 @@ from vcd.model.manifests import default_queues
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework import registry
+from vcd.scheduling.framework import checks, registry
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Combine, Vote
+from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, POINTS, Vote
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.registry import actions, plugins
 from vcd.scheduling.search.candidates import Memory
@@ -249,19 +249,18 @@ def test_every_argument_is_read_or_says_that_it_has_no_effect(read: set[Owned], 
 
 # --- points and flags -------------------------------------------------------------------------------------------------
 
-NEUTRAL: Mapping[Combine, Any] = {
-    Combine.FIRST_DIFFERENCE: 0,
-    Combine.INTERSECTION: None,
-    Combine.UNION_OF_TIER: [],
-    Combine.ANY: None,
-    Combine.VOTE: Vote.ABSTAIN,
-    Combine.ALL_OF_FIRST_TIER: True,
-    Combine.FIRST: None,
-    Combine.COLLECT: (),
-    Combine.NOTIFY: None,
-    Combine.CONSENT: None,
+NEUTRAL: Mapping[Any, Any] = {
+    checks.keys: 0,
+    checks.vote: Vote.ABSTAIN,
+    checks.admission: Vote.ABSTAIN,
+    checks.truth: True,
+    checks.listed_victims: [],
+    checks.predicates: (),
+    checks.scores: (),
+    checks.volumes: (),
+    checks.texts: {},
 }
-TRUE = ("job_ready", "sub_job_ready")
+"""An answer that is no opinion, by its check; None where that is not named here."""
 
 
 def spy(asked: set[str]) -> Plugin:
@@ -270,9 +269,7 @@ def spy(asked: set[str]) -> Plugin:
     def method(name: str) -> Callable[..., Any]:
         def answer(self: Plugin, *_: Any) -> Any:
             asked.add(name)
-            if name == "bind_annotations":
-                return {}
-            return name in TRUE or None if POINTS[name].combine is Combine.ALL else NEUTRAL[POINTS[name].combine]
+            return NEUTRAL.get(POINTS[name].check)
 
         return answer
 
@@ -281,24 +278,24 @@ def spy(asked: set[str]) -> Plugin:
     return made
 
 
-def test_every_point_is_asked_by_some_action_or_says_why_not() -> None:
+def test_every_point_is_asked_by_some_action() -> None:
     asked: set[str] = set()
     for policy, objects in CYCLES:
         cycle(policy, objects, [spy(asked)])
-    assert asked == {name for name, point in POINTS.items() if not point.without_effect}
+    assert asked == set(POINTS)
 
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_takes_its_plugin_out_of_its_points_or_says_that_it_has_no_effect(flag: str) -> None:
     """But for enableHierarchy, which drf reads itself."""
-    points = [name for name, point in POINTS.items() if point.flag == flag and not point.without_effect]
+    points = [name for name, point in POINTS.items() if point.flag == flag]
     assert bool(points) == (flag not in IDLE_FLAGS and flag != "enableHierarchy")
     plugin = spy(set())
     for on in (True, False):
         session = session_of()
         policy = framework_of(session).policy
         framework = Framework(session, policy, [[(PluginOption("spy", {flag: on}, {}), plugin)]], Memory())
-        assert [len(framework.answering(name)[0]) for name in points] == [int(on)] * len(points)
+        assert [len(framework.participants[name].methods) for name in points] == [int(on)] * len(points)
 
 
 def test_the_flag_that_is_a_plugins_own_is_read_by_it() -> None:

@@ -19,7 +19,7 @@ from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -188,7 +188,7 @@ def look(world: World, memory: Memory, rand: random.Random) -> int:
         if any(other == name for other, _ in placed):
             continue
         table = framework_of(session).candidates(task)
-        asked.setdefault(evaluator_of(session).kind(task), []).append(name)
+        asked.setdefault(framework_of(session).evaluator.kind(task), []).append(name)
         keys = table.keys().copy()
         assert keys.tolist() == keys_alone(world, placed, name).tolist(), name
         row = table.best()

@@ -2,7 +2,7 @@
 
 That holds of all points but those that are about order themselves: at job_order, queue_order, task_order, sub_job_order
 and victim_queue_order the first plugin that tells two apart decides, by definition, here as in Volcano, and at
-best_node and target_job the first that answers. So plugins that answer at one of these keep their order among
+best_node the first that answers. So plugins that answer at one of these keep their order among
 themselves, or, so that these may change places, too, all but one have their orders turned off by their flags.
 
 ``VCD_SEEDS`` asks for more clusters, or for a range, as in test_reference.py.
@@ -38,7 +38,7 @@ ACTIONS = (
     "allocate, shuffle, backfill",
 )
 OF_THE_SPECIFICATION = ["priority", "gang", "conformance", "pdb", "cdp"]
-_ORDER_POINTS = [point for point in POINTS.values() if point.combine in IN_CONFIGURED_ORDER]
+_ORDER_POINTS = [point for point in POINTS.values() if point.rule in IN_CONFIGURED_ORDER]
 _ZONE = "n0"
 
 

@@ -40,24 +40,21 @@ PLACES = {
         "timetravel/why/story.py",
     ),
     "pdb": ("embedded/resources.py",),
-    "predicates": (
-        "scheduling/framework/framework.py",
-        "scheduling/framework/guard.py",
-        "scheduling/framework/points.py",
-    ),
+    "predicates": (),
     "priority": (
         "embedded/",
         "scheduling/framework/order.py",
         "scheduling/session/subjobs.py",
         "scheduling/session/views.py",
         "state/cluster.py",
+        "state/groups.py",
         "state/snapshot.py",
         "timetravel/why/changes.py",
         "timetravel/why/counterfactual.py",
         "timetravel/why/evictions.py",
         "timetravel/why/trials.py",
     ),
-    "usage": ("daemon/usage.py", "scheduling/framework/usage_samples.py"),
+    "usage": ("daemon/usage.py", "scheduling/framework/usage_samples.py", "state/snapshot.py"),
 }
 
 NAMES = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(OURS.keys() - WORDS)))})(?![\w-])")

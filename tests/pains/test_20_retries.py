@@ -10,7 +10,7 @@ import pytest
 
 from tests.dsl import flat, gang, group, node, pod
 from tests.laws.answering import Answering
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.predicates.node import NodeAffinity
 
 IMPOSSIBLE: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -29,7 +29,7 @@ def impossible(kind: str, count: int) -> Answering:
 
 def evaluations(world: Answering) -> int:
     assert world.session is not None
-    return evaluator_of(world.session).evaluations
+    return framework_of(world.session).evaluator.evaluations
 
 
 @pytest.mark.parametrize(("kind", "count"), [(kind, 10_000 if "one" in kind else 1_000) for kind in IMPOSSIBLE])

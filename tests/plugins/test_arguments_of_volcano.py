@@ -16,13 +16,13 @@ import pytest
 from tests.dsl import node, pod, session_of
 from tests.plugins.opened import conf
 from vcd.scheduling.framework.arguments import Argument, parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PASSED_OVER
 from vcd.scheduling.framework.registry import actions, plugins
 from vcd.scheduling.plugins.rescheduling.rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
 from vcd.scheduling.plugins.usage import UsagePlugin
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.predicates.proportional import Rate
 from vcd.scheduling.search.scores.strategy import LEAST, Strategy
 
@@ -299,7 +299,7 @@ def test_scarce_resources_of_resource_strategy_fit() -> None:
     shown = {}
     for on in ("false", "true"):
         sections = dict.fromkeys(("sra", "proportional"), f"{{enable: {on}, resources: a/b}}")
-        evaluator = evaluator_of(session_of(*objects, conf=conf("resource-strategy-fit", arguments=sections)))
+        evaluator = framework_of(session_of(*objects, conf=conf("resource-strategy-fit", arguments=sections))).evaluator
         shown[on] = (len(evaluator.predicates), len(evaluator.scores))
     assert shown == {"false": (0, 1), "true": (1, 2)}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -88,7 +88,7 @@ def test_a_pod_that_asks_for_nothing_weighed_is_not_rated() -> None:
 
 
 def test_a_plugin_of_weight_zero_rates_nothing() -> None:
-    assert evaluator_of(opened(node("n"), pod("p", cpu=1), weight=0)).scores == ()
+    assert framework_of(opened(node("n"), pod("p", cpu=1), weight=0)).evaluator.scores == ()
 
 
 def test_pods_fill_the_fuller_node_first() -> None:

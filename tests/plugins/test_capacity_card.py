@@ -18,7 +18,6 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -729,10 +728,12 @@ def test_cards_are_preferred_in_the_order_in_which_they_are_named() -> None:
 
 def test_the_order_of_cards_has_a_weight() -> None:
     objects = [card_queue("q", {A: 1}), carded("a", A), users("g", 1, f"{B}|{A}"), carded("b", B)]
-    assert [s.weight for s in evaluator_of(opened(*objects, nodeOrderWeight=2.5)).scores if s.name == "CardOrder"] == [
-        2.5
-    ]
-    assert all(score.name != "CardOrder" for score in evaluator_of(opened(*objects, nodeOrderWeight=0)).scores)
+    assert [
+        s.weight for s in framework_of(opened(*objects, nodeOrderWeight=2.5)).evaluator.scores if s.name == "CardOrder"
+    ] == [2.5]
+    assert all(
+        score.name != "CardOrder" for score in framework_of(opened(*objects, nodeOrderWeight=0)).evaluator.scores
+    )
 
 
 def test_one_card_is_no_preference() -> None:

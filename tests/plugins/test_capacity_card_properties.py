@@ -20,7 +20,6 @@ from vcd.model.codec import decode_payload
 from vcd.model.objects import Node, Pod
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
-from vcd.scheduling.search.candidates import evaluator_of
 
 Manifest = dict[str, Any]
 
@@ -202,7 +201,7 @@ def test_the_columns_are_what_plain_counting_says(
             mask = test.mask(task, session.nodes.usage).tolist()
             for model, has_room, passes in zip(models, there, mask, strict=True):
                 assert not has_room or passes == naive_pass(model, name, quotas[0], counted, cards)
-    for score in evaluator_of(session).scores:
+    for score in framework_of(session).evaluator.scores:
         if score.name == "CardOrder" and score.applies(task):
             order = (name or "").split("|")
             rated = score.raw(task, session.nodes.usage).tolist()

@@ -36,7 +36,7 @@ from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
-from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -124,7 +124,7 @@ def test_without_its_test_of_nodes_a_placement_without_a_card_is_refused() -> No
     assert bound(small, large, vpod("p", memory=10000), conf=off) == {}
     assert chosen(small, large, vpod("p", memory=6000), conf=off) == {"p": "A,NVIDIA,6000,0:"}
     assert bound(small, large, vpod("p", memory=6000, cores=101), conf=off) == {}
-    assert evaluator_of(session_after(small, vpod("p", memory=6000), conf=off)).scores == ()
+    assert framework_of(session_after(small, vpod("p", memory=6000), conf=off)).evaluator.scores == ()
 
 
 # --- room on cards ------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_preemption_frees_a_card_although_the_node_has_room_in_sum() -> None:
 def test_no_eviction_helps_where_the_cards_are_too_small() -> None:
     taken = vpod("a", on="full", memory=16000, ids="B,NVIDIA,16000,0:")
     session = opened(gpus("small", card("A", 8000)), gpus("full", card("B")), taken, vpod("p", memory=16000))
-    predicate = next(part for part in evaluator_of(session).predicates if part.name == "deviceshare")
+    predicate = next(part for part in framework_of(session).evaluator.predicates if part.name == "deviceshare")
     usage, task = session.nodes.usage, pending(session)
     hopeless = predicate.hopeless(task, usage, ~predicate.mask(task, usage))
     assert dict(zip(session.nodes.facts.names, hopeless.tolist(), strict=True)) == {"full": False, "small": True}
@@ -361,7 +361,7 @@ def test_the_score_is_rounded_to_the_next_integer() -> None:
 
 @pytest.mark.parametrize("weight", [0, -1])
 def test_without_a_weight_nothing_is_scored(weight: int) -> None:
-    assert evaluator_of(opened(gpus("n", card("A")), vpod("p"), weight=weight, policy="binpack")).scores == ()
+    assert framework_of(opened(gpus("n", card("A")), vpod("p"), weight=weight, policy="binpack")).evaluator.scores == ()
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("binpack", "used"), ("spread", "free")])

@@ -31,7 +31,7 @@ from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.extender import ExtenderPlugin
-from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import OneByOne, Question, Recorded, Recorder, Reply
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
@@ -258,7 +258,7 @@ def test_a_code_without_words_is_consent(code: int) -> None:
 def test_only_unschedulable_leaves_hope_in_evictions(code: int, hopeless: bool) -> None:
     session, _ = opened({"predicate": refusing("n1", code=code)}, NODES, one())
     task, usage = task_of(session, "g-0"), session.nodes.usage
-    (predicate,) = evaluator_of(session).predicates
+    (predicate,) = framework_of(session).evaluator.predicates
     failed = ~predicate.mask(task, usage)
     assert failed.tolist() == [False, True, False]
     assert predicate.hopeless(task, usage, failed).tolist() == [False, hopeless, False]

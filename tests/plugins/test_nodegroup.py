@@ -16,7 +16,6 @@ from tests.predicates.asking import pending
 from tests.world import World
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -86,7 +85,7 @@ def rated(session: Session, task: str) -> dict[str, float]:
     """The points of the nodes that have some."""
     asked, names = pending(session, task), session.nodes.facts.names
     total = np.zeros(len(names))
-    for score in evaluator_of(session).scores:
+    for score in framework_of(session).evaluator.scores:
         if score.weight and score.applies(asked):
             total += score.raw(asked, session.nodes.usage)
     return {name: float(value) for name, value in zip(names, total, strict=True) if value}
@@ -214,7 +213,7 @@ def test_strict_is_on_unless_switched_off() -> None:
 def test_without_groups_and_rules_and_strict_nothing_is_tested() -> None:
     session = session_of(node("n"), queue("q"), of_queue("q"), conf=conf(strict="false"))
     task = pending(session, "q-0")
-    assert not any(part.applies(task) for part in evaluator_of(session).parts)
+    assert not any(part.applies(task) for part in framework_of(session).evaluator.parts)
     assert allowed(session, "q-0") == {"n"}
 
 

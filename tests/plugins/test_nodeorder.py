@@ -12,7 +12,6 @@ from tests.predicates.asking import pending, with_arguments
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.registry import plugins
-from vcd.scheduling.search.candidates import evaluator_of
 
 DEFAULTS = {
     "leastrequested": 1,
@@ -42,7 +41,7 @@ NEAR = {
 
 def weights(arguments: dict[str, Any] | None = None) -> dict[str, float]:
     session = session_of(node("n"), pod("p"), conf=with_arguments("nodeorder", arguments))
-    return {score.name: score.weight for score in evaluator_of(session).scores}
+    return {score.name: score.weight for score in framework_of(session).evaluator.scores}
 
 
 def test_the_weights_are_volcanos() -> None:
@@ -88,7 +87,8 @@ def test_scores_are_added_by_weight() -> None:
     task, rows = pending(session), session.nodes.facts.row_of
     expected = {"n": 2 * (87 + 87) // 2, "m": 2 * ((75 + 87) // 2) + 3 * 100}
     keys = framework_of(session).candidates(task).keys()
-    difference = (keys[rows["m"]] >> evaluator_of(session).bits) - (keys[rows["n"]] >> evaluator_of(session).bits)
+    bits = framework_of(session).evaluator.bits
+    difference = (keys[rows["m"]] >> bits) - (keys[rows["n"]] >> bits)
     assert difference == (expected["m"] - expected["n"]) * 1_000_000
 
 
@@ -113,5 +113,5 @@ def test_placed_pods_are_counted_once_whichever_plugins_ask() -> None:
 def test_no_score_raises_where_there_is_no_node() -> None:
     session = session_of(pod("p", cpu=1), conf=with_arguments("nodeorder", {"mostrequested.weight": 1}))
     task = pending(session)
-    for score in evaluator_of(session).scores:
+    for score in framework_of(session).evaluator.scores:
         assert not score.applies(task) or np.array_equal(score.raw(task, session.nodes.usage), np.zeros(0))

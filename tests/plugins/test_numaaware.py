@@ -17,9 +17,9 @@ from tests.world import World
 from vcd.model.codec import BadObject, decode_payload, encode_payload, from_manifest
 from vcd.model.objects import CpuPlace, Numatopology
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.numaaware import NumaAwarePlugin
 from vcd.scheduling.plugins.numaaware.cpus import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -194,7 +194,7 @@ UNREADABLE = "node(s) had a Numatopology that cannot be read; restart their reso
 def test_reasons_say_what_is_wrong_with_a_node(objects: list[Manifest], said: str) -> None:
     session = opened(*objects, guaranteed("p", 3, policy="best-effort"))
     assert reasons(session, "numa-aware") == {said: 1}
-    assert all(part.unresolvable for part in evaluator_of(session).predicates if part.name == "numa-aware")
+    assert all(part.unresolvable for part in framework_of(session).evaluator.predicates if part.name == "numa-aware")
 
 
 def test_a_policy_that_no_kubelet_has_is_refused() -> None:
@@ -327,7 +327,7 @@ def test_without_its_test_of_nodes_it_rates_and_hands_out_nothing() -> None:
         session = session_after(*numa("n", 4), guaranteed("p", 2, policy="best-effort"), conf=text)
         (statement,) = plan_of(session).statements
         assert [dict(operation.annotations) for operation in statement.operations] == [marks]
-        assert ("numa-aware" in {score.name for score in evaluator_of(session).scores}) == bool(marks)
+        assert ("numa-aware" in {score.name for score in framework_of(session).evaluator.scores}) == bool(marks)
 
 
 def test_a_placement_taken_back_frees_them() -> None:
@@ -509,7 +509,7 @@ def test_a_pod_without_a_policy_is_not_rated(policy: str | None) -> None:
 def test_the_weight_is_one_unless_given_and_none_at_zero() -> None:
     cluster = [*numa("n", 4), guaranteed("p", 1, policy="best-effort")]
     assert named(opened(*cluster), "numa-aware").weight == 1
-    assert evaluator_of(opened(*cluster, weight=0)).scores == ()
+    assert framework_of(opened(*cluster, weight=0)).evaluator.scores == ()
 
 
 def test_a_gang_fills_what_its_policy_leaves() -> None:

@@ -16,9 +16,10 @@ from tests.predicates.asking import passing, pending, reasons
 from tests.world import World
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.registry import plugins
-from vcd.scheduling.search.candidates import SCALE, evaluator_of
+from vcd.scheduling.search.candidates import SCALE
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -50,7 +51,7 @@ def total(session: Session, task: str = "p") -> dict[str, float]:
     """The points of all nodes, to a millionth."""
     asked = pending(session, task)
     points = np.zeros(len(session.nodes))
-    for score in evaluator_of(session).scores:
+    for score in framework_of(session).evaluator.scores:
         if score.weight and score.applies(asked):
             points += np.rint(score.raw(asked, session.nodes.usage) * SCALE)
     return dict(zip(session.nodes.facts.names, (points / SCALE).tolist(), strict=True))
@@ -100,7 +101,7 @@ def test_the_plugins_weight_multiplies_and_is_ten_where_it_is_negative(weight: i
 
 def test_a_plugin_of_weight_zero_rates_nothing() -> None:
     session = session_of(node("n"), pod("p", cpu=1), conf=conf(resourceStrategyFitWeight=0))
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()
 
 
 @pytest.mark.parametrize("weight", [0, -4])
@@ -142,7 +143,7 @@ def test_gpus_are_packed_while_cpu_is_spread() -> None:
 
 def test_the_point_may_be_switched_off() -> None:
     session = session_of(node("n"), pod("p", cpu=1), conf=conf({"enableNodeOrder": False}))
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
@@ -388,7 +389,7 @@ def test_the_reason_names_the_resource() -> None:
 @pytest.mark.parametrize("off", [{"enable": False}, {"resources": ""}, {"resources": "cpu, memory"}])
 def test_proportions_are_off_unless_switched_on_for_a_scarce_resource(off: Manifest) -> None:
     session = proportional(node("n", cpu=1, gpu=8), pod("p", cpu=1), **off)
-    assert evaluator_of(session).predicates == ()
+    assert framework_of(session).evaluator.predicates == ()
 
 
 # --- wrong values -----------------------------------------------------------------------------------------------------

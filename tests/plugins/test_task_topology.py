@@ -24,7 +24,6 @@ from vcd.scheduling.plugins.task_topology.buckets import (
     TopologyError,
     read_topology,
 )
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -143,7 +142,7 @@ def test_one_wrong_annotation_makes_all_three_count_for_nothing_and_is_told_of()
 def test_a_group_without_annotations_has_no_buckets() -> None:
     session = opened(node("n"), job(*tasks("ps0", "ps1")))
     assert buckets(session) == []
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()
 
 
 def test_a_job_without_pending_tasks_has_no_buckets() -> None:
@@ -313,7 +312,7 @@ def test_the_weight_multiplies(weight: int | None, expected: float) -> None:
 
 def test_a_weight_of_zero_rates_nothing() -> None:
     session = opened(node("n"), job(task("a0"), affinity="a"), weight=0)
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()
     assert buckets(session) == [{"a0"}]
 
 
@@ -325,7 +324,7 @@ def test_points_are_parts_of_the_largest_bucket() -> None:
 
 def test_tasks_in_no_bucket_are_not_rated() -> None:
     session = opened(node("n"), job(task("a0"), task("x", ""), affinity="a"))
-    score = next(score for score in evaluator_of(session).scores if score.name == SCORE)
+    score = next(score for score in framework_of(session).evaluator.scores if score.name == SCORE)
     assert score.applies(pending(session, "a0"))
     assert not score.applies(pending(session, "x"))
 
@@ -387,7 +386,7 @@ def test_a_resource_that_the_bucket_does_not_ask_for_does_not_matter() -> None:
 
 def test_the_point_may_be_switched_off() -> None:
     session = session_of(node("n"), job(task("a0"), affinity="a"), conf=conf() + "    enableNodeOrder: false\n")
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.plugins.tdm import TdmPlugin, budget, window_of
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -147,7 +146,7 @@ def test_a_zone_without_a_window_is_closed() -> None:
 
 def test_an_empty_zone_is_none() -> None:
     session = session_of(node("n", labels={ZONE: ""}), group("g"), pod("p", group="g"), conf=configured())
-    assert evaluator_of(session).predicates == evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.predicates == framework_of(session).evaluator.scores == ()
 
 
 def test_the_reasons_name_zone_and_window() -> None:
@@ -193,7 +192,7 @@ def test_no_eviction_helps_in_a_closed_zone() -> None:
 def test_predicates_off_leave_all_nodes() -> None:
     text = configured() + "    enablePredicate: false\n"
     session = session_of(*nodes(), group("g"), pod("p", group="g"), conf=text)
-    assert evaluator_of(session).predicates == ()
+    assert framework_of(session).evaluator.predicates == ()
 
 
 def test_open_zones_are_preferred() -> None:

@@ -17,6 +17,7 @@ from tests.scores.rating import points
 from vcd.api import PolicyError, read_policy
 from vcd.model.events import Answered
 from vcd.scheduling.decide import instances, run
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import (
     FRESH,
     NodeUsage,
@@ -27,7 +28,7 @@ from vcd.scheduling.framework.usage_samples import (
     read_samples,
 )
 from vcd.scheduling.plugins.usage import UsagePlugin
-from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -116,7 +117,7 @@ def test_thresholds_may_be_anything_from_0_to_100(value: int) -> None:
 def test_evictions_do_not_help() -> None:
     session = opened(BUSY, NODES, POD)
     task, usage = task_of(session, "p"), session.nodes.usage
-    (predicate,) = evaluator_of(session).predicates
+    (predicate,) = framework_of(session).evaluator.predicates
     failed = ~predicate.mask(task, usage)
     assert predicate.hopeless(task, usage, failed).tolist() == failed.tolist()
 
@@ -153,7 +154,7 @@ def test_a_negative_weight_means_the_default(key: str, default: float) -> None:
 
 @pytest.mark.parametrize("weights", [{"usage_weight": 0}, {"cpu_weight": 0, "memory_weight": 0}])
 def test_weights_of_zero_rate_nothing(weights: dict[str, int]) -> None:
-    assert evaluator_of(opened({"n": (40, 60)}, node("n"), POD, **weights)).scores == ()
+    assert framework_of(opened({"n": (40, 60)}, node("n"), POD, **weights)).evaluator.scores == ()
 
 
 # --- unknown ----------------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def test_a_node_without_a_sample_passes_gets_no_points_and_is_counted() -> None:
 def test_unknown_usage_is_not_zero_usage(answer: Answered | None, now: int, why: str) -> None:
     session = opened(answer, node("n"), POD, now=now)
     assert not applies(session, "usage")
-    assert evaluator_of(session).scores == ()  # no points for any node
+    assert framework_of(session).evaluator.scores == ()  # no points for any node
     assert gauges(session) == {("vcd_usage_known_nodes", ""): 0, ("vcd_usage_unknown_nodes", why): 1}
 
 

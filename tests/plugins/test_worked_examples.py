@@ -51,7 +51,6 @@ from vcd.scheduling.plugins.drf import DrfPlugin
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.plugins.pdb import PdbPlugin
 from vcd.scheduling.plugins.task_topology import TaskTopologyPlugin
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 
@@ -278,7 +277,7 @@ def test_000_11_3_patterns_that_count_and_that_do_not(pattern: str, resource: st
 def points_of_all(session: Session) -> dict[str, float]:
     """The points of the nodes for the first pending task, of all scores."""
     task, found = pending(session), dict.fromkeys(session.nodes.facts.names, 0.0)
-    for score in evaluator_of(session).scores:
+    for score in framework_of(session).evaluator.scores:
         if score.weight and score.applies(task):
             values = score.raw(task, session.nodes.usage) * score.weight
             found = {name: found[name] + float(value) for name, value in zip(found, values, strict=True)}

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Predicate
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -34,7 +33,7 @@ def pending(session: Session, name: str | None = None) -> Task:
 
 def named(session: Session, name: str) -> list[Predicate]:
     """The session's predicates of a name."""
-    return [predicate for predicate in evaluator_of(session).predicates if predicate.name == name]
+    return [predicate for predicate in framework_of(session).evaluator.predicates if predicate.name == name]
 
 
 def applies(session: Session, name: str) -> bool:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.dsl import Manifest, node, pod, session_of
 from tests.reference import model
 from tests.reference.predicates import Reason
+from vcd.scheduling.framework.rules import Participants, consent
 from vcd.scheduling.search.parts import Predicate, Score
-from vcd.scheduling.search.podindex import index_of
+from vcd.scheduling.search.podindex import PodIndex, index_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Hooks, Statement
 from vcd.scheduling.session.views import Task
@@ -30,6 +31,11 @@ KEYS = ("kubernetes.io/hostname", "zone", "rack")
 APPS = ("web", "db", "cache")
 
 
+def following(index: PodIndex) -> Hooks:
+    """Statements tell an index what moves, as they tell plugins."""
+    return Hooks(consent(Participants("on_allocate", [[index.placed]], [])), index.removed)
+
+
 class Twins:
     """A session of the fast core, and the reference's cluster, changed alike."""
 
@@ -37,7 +43,7 @@ class Twins:
         self.random = random
         self.session = session_of(*objects)
         index = index_of(self.session)
-        self.session.hooks = Hooks([("index", index.placed)], [index.removed])
+        self.session.hooks = following(index)
         self.cluster = model.build(objects)
         self.slow: Any = SimpleNamespace(cluster=self.cluster)
         self.tasks = tasks_of(self.session)

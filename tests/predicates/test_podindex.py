@@ -9,14 +9,22 @@ import pytest
 from hypothesis import given
 
 from tests.dsl import Manifest, gang, node, pod, session_of
-from tests.predicates.random_pods import SEEDS, Twins, random_affinity, random_keys, random_selector, tasks_of
+from tests.predicates.random_pods import (
+    SEEDS,
+    Twins,
+    following,
+    random_affinity,
+    random_keys,
+    random_selector,
+    tasks_of,
+)
 from tests.reference.labels import label_selector
 from tests.reference.model import meta
 from vcd.model.selectors import EVERYTHING, NOTHING, LabelSelector
 from vcd.scheduling.search.podindex import Question, Scope, Sums, domains_of, index_of
 from vcd.scheduling.search.podterms import OpposingTerms
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.statement import Hooks, Statement
+from vcd.scheduling.session.statement import Statement
 
 HERE = Scope(("default",))
 WEB = LabelSelector.compile(LabelSelector({"app": "web"}))
@@ -101,7 +109,7 @@ def test_a_lost_pod_being_deleted_is_leaving() -> None:
 def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
     session = session_of(*NODES, *gang("g", 2, labels={"app": "web"}))
     index, tasks = index_of(session), tasks_of(session)
-    session.hooks = Hooks([("index", index.placed)], [index.removed])
+    session.hooks = following(index)
     statement = Statement(session, "test", tasks["default/g-0"].job)
     statement.allocate(tasks["default/g-0"], 0)
     statement.pipeline(tasks["default/g-1"], 2)
@@ -113,7 +121,7 @@ def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
 def test_evicted_tasks_do_not_count_until_the_eviction_is_taken_back() -> None:
     session = session_of(*NODES, web("a", on="n1"))
     index, task = index_of(session), tasks_of(session)["default/a"]
-    session.hooks = Hooks([("index", index.placed)], [index.removed])
+    session.hooks = following(index)
     statement = Statement(session, "test", task.job)
     statement.evict(task, "test")
     assert counted(session) == [0, 0, 0]

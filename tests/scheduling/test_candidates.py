@@ -11,7 +11,7 @@ import pytest
 from tests.dsl import gang, group, node, pod, session_of, use_evaluator
 from tests.plugins.opened import task_of
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory, evaluator_of
+from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -83,7 +83,7 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
                 open_statements.append(statement)
         checked = rand.choice(tasks)
         kept = framework_of(session).candidates(checked).keys().copy()
-        fresh = Candidates(evaluator_of(session), checked, ()).keys()
+        fresh = Candidates(framework_of(session).evaluator, checked, ()).keys()
         assert (kept == fresh).all()
 
 
@@ -101,7 +101,7 @@ def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
     for job in second.jobs_with_pending():
         for task in job.pending():
             kept = framework_of(second).candidates(task).keys().copy()
-            assert (kept == Candidates(evaluator_of(second), task, ()).keys()).all()
+            assert (kept == Candidates(framework_of(second).evaluator, task, ()).keys()).all()
 
 
 def test_ties_go_to_the_seeded_order_of_nodes() -> None:
@@ -161,7 +161,7 @@ def test_tables_used_long_ago_give_way_and_are_computed_anew(monkeypatch: pytest
     session = session_of(node("n", cpu=64), *[gang(f"g{i}", 1, cpu=i + 1) for i in range(5)])
     tasks = [job.pending()[0] for job in session.jobs_with_pending()]
     assert [framework_of(session).candidates(task).best() for task in tasks] == [0] * 5
-    assert len(evaluator_of(session).memory.tables) == 2
+    assert len(framework_of(session).evaluator.memory.tables) == 2
     assert framework_of(session).candidates(tasks[0]).best() == 0
 
 
@@ -211,7 +211,7 @@ def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(depends: Depend
     tables = {name: framework_of(session).candidates(task_of(session, name)) for name in "abcd"}
     assert (tables["b"] is tables["d"]) is (depends is not Depends.JOB)  # each of these pods is a job of its own
     assert len({id(table) for table in tables.values()}) == (4 if depends is Depends.JOB else 3)
-    kinds = {name: evaluator_of(session).kind(task_of(session, name)) for name in "abcd"}
+    kinds = {name: framework_of(session).evaluator.kind(task_of(session, name)) for name in "abcd"}
     assert all((kinds[x] == kinds[y]) is (tables[x] is tables[y]) for x in "abcd" for y in "abcd")
 
 
@@ -220,11 +220,11 @@ def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: D
     session = of_racks(depends, racked("a", "0"), racked("b", "1"))
     for name in "ab":
         framework_of(session).candidates(task_of(session, name)).best()
-    before = evaluator_of(session).evaluations
+    before = framework_of(session).evaluator.evaluations
     session.changes += 1
     for name in "ab":
         framework_of(session).candidates(task_of(session, name)).best()
-    assert evaluator_of(session).evaluations == before
+    assert framework_of(session).evaluator.evaluations == before
 
 
 @pytest.mark.parametrize("depends", ALL_DEPENDS)
@@ -264,7 +264,7 @@ def test_kinds_mean_the_same_in_a_later_session(depends: Depends) -> None:
     for racks in ("01", "10", "12", "21"):
         session = of_racks(depends, *[racked(name, rack) for name, rack in zip("ab", racks, strict=True)])
         facts = session.nodes.facts = facts or session.nodes.facts
-        use_evaluator(session, Evaluator(session, evaluator_of(session).predicates, [], memory))
+        use_evaluator(session, Evaluator(session, framework_of(session).evaluator.predicates, [], memory))
         found = [
             framework_of(session).candidates(task_of(session, name)).passing().nonzero()[0].tolist() for name in "ab"
         ]

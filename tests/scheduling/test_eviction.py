@@ -49,7 +49,7 @@ def room_for(session: Session, name: str = "new") -> Room:
     return Room(
         framework_of(session),
         job,
-        "preemptable",
+        framework_of(session).preemptable,
         placed.promise(chosen),
         lambda task: task.job is not job,
         "for a test",

@@ -19,9 +19,9 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.guard import Nonsense
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import POINTS, Combine, Vote
+from vcd.scheduling.framework.points import POINTS, Vote
 from vcd.scheduling.framework.victims import Allowance
-from vcd.scheduling.search.candidates import Memory, evaluator_of
+from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Depends, Predicate, Score, tells_kinds
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
@@ -79,6 +79,11 @@ def opened(conf: str = WITH, snapshot: Snapshot | None = None) -> Session:
     return open_session(snapshot or cluster(), policy, instances(policy), NOW_NS, 0, Memory())
 
 
+def asked_of(plugin: Plugin, point: str) -> guard.Method:
+    """A plugin's method for a point as a session asks it."""
+    return guard.Guard().method(plugin, point, POINTS[point].check)
+
+
 def says(answer: Any) -> Callable[..., Any]:
     """A method that answers so whatever it is asked."""
     return lambda self, *asked: answer
@@ -91,7 +96,7 @@ NAN, INFINITE = float("nan"), float("inf")
 WRONG: list[tuple[str, Any, str]] = [
     *[
         (point, answer, "expected a key")
-        for point in ("queue_order", "job_order", "task_order", "sub_job_order", "cluster_order", "victim_queue_order")
+        for point in ("queue_order", "job_order", "task_order", "sub_job_order", "victim_queue_order")
         for answer in (None, NAN, (1, None), (1, NAN), [1], {1: 2}, np.array([1]), b"x")
     ],
     *[
@@ -99,8 +104,6 @@ WRONG: list[tuple[str, Any, str]] = [
         for point in ("job_valid", "overused", "allocatable", "preemptive", "pre_predicate")
         for answer in (False, True, "no", Vote.REJECT, Refusal)
     ],
-    *[("simulate_predicate", answer, "Refusal") for answer in (False, "no")],
-    *[("simulate_allocatable", answer, "Refusal") for answer in (False, "no")],
     ("job_valid", Refusal(3), "a text as the reason"),  # type: ignore[arg-type]
     ("job_valid", Refusal("no", {"cpu": 3}), "texts by name"),  # type: ignore[dict-item]
     ("job_valid", Refusal("no", "x"), "texts by name"),  # type: ignore[arg-type]
@@ -126,7 +129,7 @@ def test_nonsense_is_told_with_plugin_point_and_what_was_expected(
     plugin = offer(**{point: says(answer)})(read_arguments())
     asked = (None, []) if point == "preemptive" else (None,)
     with pytest.raises(Nonsense, match=f"odd, asked at {point}: expected .*") as raised:
-        guard.point(plugin, point, None)(*asked)
+        asked_of(plugin, point)(*asked)
     assert expected in str(raised.value)
 
 
@@ -155,7 +158,7 @@ RIGHT: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.parametrize(("point", "answer", "taken"), RIGHT)
 def test_what_a_point_allows_is_taken(offer: Callable[..., type[Plugin]], point: str, answer: Any, taken: Any) -> None:
-    result = guard.point(offer(**{point: says(answer)})(read_arguments()), point, None)(None)
+    result = asked_of(offer(**{point: says(answer)})(read_arguments()), point)(None)
     assert result == taken
     assert type(result) is type(taken)
 
@@ -163,23 +166,17 @@ def test_what_a_point_allows_is_taken(offer: Callable[..., type[Plugin]], point:
 def test_keys_of_one_session_have_one_form(offer: Callable[..., type[Plugin]]) -> None:
     """A text and a number could not be compared, and the framework would be to blame."""
     answers = iter([(1, "a"), (True, "b"), (2.5, "c"), ("a", 1)])
-    key = guard.point(offer(job_order=lambda self, job: next(answers))(read_arguments()), "job_order", None)
+    key = asked_of(offer(job_order=lambda self, job: next(answers))(read_arguments()), "job_order")
     assert [key(None) for _ in range(3)] == [(1, "a"), (True, "b"), (2.5, "c")]
     with pytest.raises(Nonsense, match=r"a key like the first one \(\(number, text\)\)"):
         key(None)
 
 
-@pytest.mark.parametrize("point", sorted(POINTS))
-def test_every_point_that_is_answered_is_checked(point: str) -> None:
-    told = {"reserved_nodes"}
-    assert (point in guard._CHECKS) is (POINTS[point].combine is not Combine.NOTIFY and point not in told)
-
-
 def test_ours_are_asked_directly() -> None:
     session = opened(CONF)
-    methods = [method for tiers in framework_of(session)._methods.values() for tier in tiers for method in tier]
+    methods = [method for who in framework_of(session).participants.values() for method in who.methods]
     assert methods
-    assert not any(isinstance(method, guard.GuardedPoint) for method in methods)
+    assert not any(isinstance(method, guard.GuardedMethod) for method in methods)
 
 
 # --- tasks, jobs and rows ---------------------------------------------------------------------------------------------
@@ -194,7 +191,7 @@ def test_victims_are_among_those_offered(offer: Callable[..., type[Plugin]], poi
     session = opened()
     first, second, other = (task_of(session, name) for name in ("old-0", "old-1", "a-0"))
     given = {"not offered": [first, other], "twice": [first, first], "key": [first.key], "set": {first}}.get(answer, 3)
-    method = guard.point(offer(**{point: says(given)})(read_arguments()), point, None)
+    method = asked_of(offer(**{point: says(given)})(read_arguments()), point)
     with pytest.raises(Nonsense, match="offered"):
         method(*((other, [first, second]) if point != "victim_tasks" else ([first, second],)))
 
@@ -204,9 +201,9 @@ def test_victims_come_in_the_order_of_the_offer(offer: Callable[..., type[Plugin
     offer()
     session = opened()
     tasks = [task_of(session, name) for name in ("old-0", "old-1")]
-    method = guard.point(offer(**{point: lambda self, asker, given: given[::-1]})(read_arguments()), point, None)
+    method = asked_of(offer(**{point: lambda self, asker, given: given[::-1]})(read_arguments()), point)
     assert method(None, tasks) == tasks
-    assert guard.point(offer(**{point: says(None)})(read_arguments()), point, None)(None, tasks) is None
+    assert asked_of(offer(**{point: says(None)})(read_arguments()), point)(None, tasks) is None
 
 
 def test_a_plugin_does_not_change_the_offer(offer: Callable[..., type[Plugin]]) -> None:
@@ -214,7 +211,7 @@ def test_a_plugin_does_not_change_the_offer(offer: Callable[..., type[Plugin]]) 
     session = opened()
     tasks = [task_of(session, name) for name in ("old-0", "old-1")]
     kind = offer(preemptable=lambda self, asker, given: given.clear() or given)
-    assert guard.point(kind(read_arguments()), "preemptable", None)(None, tasks) == []
+    assert asked_of(kind(read_arguments()), "preemptable")(None, tasks) == []
     assert len(tasks) == 2
 
 
@@ -237,19 +234,6 @@ def test_what_several_are_allowed_together_is_asked_through_the_gate(
     plan = decide(snapshot_of(node("n", cpu=4), old, new), read_policy(conf), NOW_NS, 0)
     expected = {"permits": "expected True or False at Allowance.permits, got 'perhaps'", "spend": "KeyError('spend')"}
     assert plan.faults == (f"odd: {expected[question]}",)
-
-
-def test_the_target_is_one_of_the_jobs(offer: Callable[..., type[Plugin]]) -> None:
-    offer()
-    session = opened()
-    jobs = [job_of(session, "a"), job_of(session, "b")]
-    ask = [guard.point(offer(target_job=says(answer))(read_arguments()), "target_job", None)
-           for answer in (jobs[1], None, job_of(session, "c"), "b")]  # fmt: skip
-    assert ask[0](jobs) is jobs[1]
-    assert ask[1](jobs) is None
-    for wrong in ask[2:]:
-        with pytest.raises(Nonsense, match="one of those offered"):
-            wrong(jobs)
 
 
 @pytest.mark.parametrize("row", [-1, 3, 99, 1.0, True, "n0", np.float64(1)])
@@ -366,7 +350,7 @@ def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: 
     offer(predicates=lambda self: [predicate(kind_of=lambda self, task: answer)])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
     assert session.faults == ()
-    (part,) = [part for part in evaluator_of(session).parts if part.owner == "odd"]
+    (part,) = [part for part in framework_of(session).evaluator.parts if part.owner == "odd"]
     task = next(job.tasks()[0] for job in map(session.job, range(len(session.jobs))))
     assert part.kind_of(task) == kind
     assert type(part.kind_of(task)) is type(kind)
@@ -375,7 +359,7 @@ def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: 
 def test_parts_that_tell_no_kinds_are_not_asked_for_them(offer: Callable[..., type[Plugin]]) -> None:
     offer(predicates=lambda self: [predicate()])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    assert not any(tells_kinds(part) for part in evaluator_of(session).parts if part.owner == "odd")
+    assert not any(tells_kinds(part) for part in framework_of(session).evaluator.parts if part.owner == "odd")
 
 
 SCORES: list[tuple[Callable[[int], Any], float, str]] = [
@@ -458,7 +442,8 @@ def test_parts_that_answer_well_take_part(offer: Callable[..., type[Plugin]]) ->
     assert session.faults == ()
     placed = {op.key: op.node for s in session.statements for op in s.operations()}
     assert placed == {"default/a-0": "n1", "default/a-1": "n1", "default/b-0": "n0"}
-    assert evaluator_of(session).predicates[-1].owner == evaluator_of(session).scores[-1].owner == "odd"
+    evaluator = framework_of(session).evaluator
+    assert evaluator.predicates[-1].owner == evaluator.scores[-1].owner == "odd"
 
 
 def test_the_reasons_of_a_predicate_are_told(offer: Callable[..., type[Plugin]]) -> None:
@@ -712,7 +697,7 @@ def test_a_session_without_a_plugin_uses_the_tables_of_the_last_one(offer: Calla
     offer()
     memory, policy, snapshot = Memory(), read_policy(WITH), cluster()
     made = [
-        evaluator_of(run(snapshot, policy, NOW_NS, 0, memory, interrupted=("odd: too slow",))).evaluations
+        framework_of(run(snapshot, policy, NOW_NS, 0, memory, interrupted=("odd: too slow",))).evaluator.evaluations
         for _ in range(2)
     ]
     assert made[1] < made[0]

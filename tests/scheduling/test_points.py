@@ -13,8 +13,7 @@ from tests.plugins.opened import job_of, queue_of, task_of
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import FLAGS, POINTS, Combine, Vote
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.points import FLAGS, POINTS, Vote
 from vcd.scheduling.search.parts import Score
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
@@ -24,10 +23,12 @@ YES, NO, SILENT = Vote.PERMIT, Vote.REJECT, Vote.ABSTAIN
 
 def test_the_keys_are_spelt_as_in_volcano() -> None:
     """Irregular as they are (Volcano ``conf/scheduler_conf.go``)."""
-    assert {point.flag for point in POINTS.values() if point.flag and point.flag.startswith("enabled")} == {
+    assert {flag for flag in FLAGS if flag.startswith("enabled")} == {
         "enabledOverused",
         "enabledAllocatable",
         "enabledClusterOrder",
+        "enabledHyperNodeGradient",
+        "enabledHyperNodeOrder",
         "enabledVictim",
         "enabledSubJobReady",
         "enabledSubJobPipelined",
@@ -36,7 +37,7 @@ def test_the_keys_are_spelt_as_in_volcano() -> None:
 
 
 def test_what_no_flag_turns_off() -> None:
-    assert {name for name, point in POINTS.items() if point.flag is None} == {
+    assert {name for name, point in POINTS.items() if not point.flag} == {
         "bind_annotations",
         "job_valid",
         "on_allocate",
@@ -192,20 +193,16 @@ def test_the_first_choice_of_a_node_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert framework_of(session).best_node(task, framework_of(session).candidates(task)) == 0
 
 
-def test_each_rule_is_used_by_some_point() -> None:
-    assert {point.combine for point in POINTS.values()} == set(Combine)
-
-
 @pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
 def test_scores_of_both_node_order_points_count(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     class Given(Score):
         name = "given"
 
     session = session_with(monkeypatch, point, [[lambda: [Given()]], [lambda: [Given(), Given()]]])
-    assert [score.owner for score in evaluator_of(session).scores] == ["p0", "p1", "p1"]
+    assert [score.owner for score in framework_of(session).evaluator.scores] == ["p0", "p1", "p1"]
 
 
 @pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
 def test_a_flag_that_is_off_takes_a_plugins_scores_away(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     session = session_with(monkeypatch, point, [[lambda: [Score()]]], "\n    enableNodeOrder: false")
-    assert evaluator_of(session).scores == ()
+    assert framework_of(session).evaluator.scores == ()

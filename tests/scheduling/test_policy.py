@@ -103,8 +103,8 @@ def test_flag_without_a_value_has_its_default() -> None:
     assert only_option(plugin("name: gang\nenableJobOrder:")).enabled["enableJobOrder"]
 
 
-def test_cluster_order_is_off_unless_asked_for() -> None:
-    assert not only_option(plugin("name: gang")).is_on(POINTS["cluster_order"])
+def test_the_order_of_clusters_is_off_unless_asked_for() -> None:
+    assert not only_option(plugin("name: gang")).enabled["enabledClusterOrder"]
 
 
 def test_point_without_a_flag_is_always_on() -> None:

@@ -15,13 +15,12 @@ from tests.plugins.opened import named, queue_of, task_of, tasks_of
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import VICTIM_POINTS
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 
 NAMES = ["a-0", "a-1", "a-2", "a-3"]
-POINT = pytest.mark.parametrize("point", VICTIM_POINTS)
+POINT = pytest.mark.parametrize("point", ["preemptable", "reclaimable", "unified_evictable"])
 
 
 def session_with(
@@ -61,7 +60,7 @@ def naming(names: Any) -> Any:
 
 
 def victims(session: Session, point: str) -> list[str]:
-    return named(framework_of(session).victims(point, task_of(session, "new-0"), tasks_of(session, *NAMES)).together())
+    return named(getattr(framework_of(session), point)(task_of(session, "new-0"), tasks_of(session, *NAMES)).together())
 
 
 @POINT
@@ -192,7 +191,7 @@ def test_nobody_is_asked_about_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("asked")
 
     session = session_with(monkeypatch, "preemptable", [[fail], [fail]])
-    assert framework_of(session).victims("preemptable", task_of(session, "new-0"), []).together() == []
+    assert framework_of(session).preemptable(task_of(session, "new-0"), []).together() == []
 
 
 # --- victims by the plugins' own wish -----------------------------------------------------------------------------
@@ -299,7 +298,7 @@ def test_gang_names_a_jobs_tasks_above_its_minimum_in_that_order() -> None:
     objects = [node("n"), gang("a", 4, members=2, on=["n"] * 4, cpu=1), gang("new", 1, cpu=1)]
     session = session_of(*objects, conf=conf)
     asked = tasks_of(session, "a-3", "a-1", "a-2", "a-0")
-    assert named(framework_of(session).victims("preemptable", task_of(session, "new-0"), asked).together()) == [
+    assert named(framework_of(session).preemptable(task_of(session, "new-0"), asked).together()) == [
         "a-3",
         "a-1",
     ]
@@ -316,7 +315,7 @@ def test_gang_protects_minima_from_the_choice_of_another_tier(point: str, size: 
     objects = [node("n"), gang("a", size, members=members, on=["n"] * size, cpu=1), gang("new", 1, cpu=1)]
     session = session_of(*objects, conf=conf)
     asked = tasks_of(session, *[f"a-{i}" for i in range(size)])
-    assert len(framework_of(session).victims(point, task_of(session, "new-0"), asked).together()) == count
+    assert len(getattr(framework_of(session), point)(task_of(session, "new-0"), asked).together()) == count
 
 
 def test_moments_order_what_nothing_else_does() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tests.predicates.asking import pending
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Score
 from vcd.scheduling.session.session import Session
 
 
 def named(session: Session, name: str) -> Score:
     """The session's score of a name."""
-    return next(score for score in evaluator_of(session).scores if score.name == name)
+    return next(score for score in framework_of(session).evaluator.scores if score.name == name)
 
 
 def rated(session: Session, name: str, task: str | None = None) -> bool:

@@ -16,7 +16,7 @@ from tests.predicates.asking import with_arguments
 from tests.scores.rating import points, rated
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.kinds import KINDS
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.framework import framework_of
 
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 SPREAD = "PodTopologySpread"
@@ -173,7 +173,7 @@ def test_pods_of_different_sets_do_not_share_what_is_known_of_nodes() -> None:
     found = [points(session, SPREAD, f"new-{name}") for name in "ab"]
     assert found[0]["n1"] < found[0]["n3"] and found[1]["n3"] < found[1]["n1"]
     tasks = [task for job in session.jobs_with_pending() for task in job.pending()]
-    assert len({evaluator_of(session).kind(task) for task in tasks}) == 2
+    assert len({framework_of(session).evaluator.kind(task) for task in tasks}) == 2
 
 
 # --- against plain loops ------------------------------------------------------------------------------------------

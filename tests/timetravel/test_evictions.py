@@ -157,9 +157,7 @@ class Comparer(Plugin):
         if not self._asks:
             self._asks = True
             verdict = verdict_on(self._session, "reclaimable", reclaimer, tasks, self)
-            self.answers.append(
-                (verdict.left, framework_of(self._session).victims("reclaimable", reclaimer, tasks).together())
-            )
+            self.answers.append((verdict.left, framework_of(self._session).reclaimable(reclaimer, tasks).together()))
             self._asks = False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.validity import tell_of_large_pods
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot
@@ -63,6 +61,7 @@ def run(
     guard.Interrupted: decide again, with what happened among ``interrupted``.
     """
     faults = list(interrupted)
+    unexplained: Exception | None = None
     late = {guard.name_in(fault) for fault in interrupted}
     excluded = {name for name in late if not _stays(name)}
     errors: dict[str, Exception] = {}
@@ -71,79 +70,70 @@ def run(
         try:
             if watchers:
                 plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
-            plugins.extend(instances(policy, excluded, watch))
+            way = guard.Guard(watch, everyone=unexplained is not None)
+            plugins.extend(instances(policy, excluded, way))
             used = memory if memory is not None and not errors else Memory()
             session = Session(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
-            framework = Framework(session, policy, plugins, used, watch, mark)
+            framework = Framework(session, policy, plugins, used, way, mark)
             stranded.release(session)
             tell_of_large_pods(session)
             mark("open")
-            for name in policy.actions:
-                if guard.action_name(name) in excluded:
-                    continue
-                action = registry.actions()[name]
-                values, _ = read_arguments(action.arguments, policy.configurations.get(name, {}))
-                execution.execute(action, values, framework, watch)
-                mark(name)
-            for plugin in framework.plugins:
-                mark("close")
-                guard.close_plugin(plugin, session, watch)
-                mark(f"close/{plugin.name}")
+            _execute([name for name in policy.actions if guard.action_name(name) not in excluded], framework, mark)
+            framework.tell("close")
             mark("close")
         except guard.Interrupted:
             if memory is not None:
                 memory.reset()
             raise
         except Exception as error:
-            faulty = _at_fault(error)
-            if faulty is None or faulty in excluded:
-                raise
+            faulty = guard.at_fault(error)
             if memory is not None:
                 memory.reset()
+            if faulty is None and unexplained is None:
+                unexplained = error  # the same happens again, and then the plugin's gate tells whose doing it is
+                continue
+            if faulty is None or faulty in excluded:
+                raise
+            unexplained = None
             excluded.add(faulty)
             faults.append(guard.fault(faulty, error))
             errors[faulty] = error
             continue
+        if unexplained is not None:
+            raise unexplained
         session.faults, session.interrupted, session.errors = tuple(faults), tuple(interrupted), errors
         return session
 
 
+def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], None]) -> None:
+    """Run actions, one after the other."""
+    for name in names:
+        action = registry.actions()[name]
+        values, _ = read_arguments(action.arguments, framework.policy.configurations.get(name, {}))
+        execution.execute(action, values, framework)
+        mark(name)
+
+
 def instances(
-    policy: Policy, excluded: Collection[str] = (), watch: guard.Watch | None = None
+    policy: Policy, excluded: Collection[str] = (), way: guard.Guard | None = None
 ) -> list[list[tuple[PluginOption, Plugin]]]:
     """A policy's plugins, tier by tier, made anew for one session; those ``excluded`` are left out."""
-    return [
-        [(option, _instance(option, watch)) for option in tier if option.name not in excluded] for tier in policy.tiers
-    ]
+    way = way or guard.Guard()
+
+    def made(option: PluginOption) -> Plugin:
+        kind = registry.plugins()[option.name]
+        values, _ = read_arguments(kind.arguments, option.arguments)  # what is wrong was told when the policy was read
+        return way.make(kind, values, option.enabled)
+
+    return [[(option, made(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
 
 
 def _stays(name: str) -> bool:
     """Whether a plugin that took too long takes part all the same, and is told that it did."""
     kind = registry.plugins().get(name)
     return kind is not None and guard.is_ours(kind) and kind.asks_outside
-
-
-def _instance(option: PluginOption, watch: guard.Watch | None) -> Plugin:
-    kind = registry.plugins()[option.name]
-    values, _ = read_arguments(kind.arguments, option.arguments)  # what is wrong was told when the policy was read
-    return guard.make(kind, values, option.enabled, watch)
-
-
-def _at_fault(error: BaseException) -> str | None:
-    """Who is to blame for an exception: the innermost plugin or action on the traceback that is not ours, since ours
-    raise when they are asked nonsense; without one, the innermost plugin."""
-    ours = foreign = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, guard.Gate):
-            foreign = owner.name
-        elif isinstance(owner, Plugin):
-            ours = owner.name
-        elif isinstance(owner, (Predicate, Score)):
-            ours = owner.owner
-    return foreign or ours
 
 
 def versions() -> dict[str, str]:

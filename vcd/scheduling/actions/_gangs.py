@@ -161,13 +161,13 @@ class GangEvictionAction(Action):
         staying: set[int] = set()
         for bundle in bundles:
             other = bundle.job
-            tasks = tuple(framework.victims("unified_evictable", context, list(bundle.tasks)).together())
+            tasks = tuple(framework.unified_evictable(context, list(bundle.tasks)).together())
             if not bundle.whole and len(tasks) < len(bundle.tasks):
                 staying.add(other.index)
                 candidates = self._candidates(session, other)
-                free = framework.victims("unified_evictable", context, candidates).tasks
+                free = framework.unified_evictable(context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
-                tasks = tuple(framework.victims("unified_evictable", context, spare).together())
+                tasks = tuple(framework.unified_evictable(context, spare).together())
             if bundle.whole and (
                 len(tasks) < len(bundle.tasks) or other.index in staying or not self.values["allowWholeBundle"]
             ):

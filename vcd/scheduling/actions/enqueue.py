@@ -52,6 +52,7 @@ class EnqueueAction(Action):
                 session.note(job, "enqueue", *rejected)
                 return
         framework.job_enqueued(job)
+        session.decisions += 1
         job.phase = Phase.INQUEUE
 
 

@@ -114,7 +114,8 @@ class PreemptAction(Action):
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within
 
-        return Room(framework, job, "preemptable", promise, may, f"preemption for {job.key} of queue {job.queue.name}")
+        why = f"preemption for {job.key} of queue {job.queue.name}"
+        return Room(framework, job, framework.preemptable, promise, may, why)
 
     def _take(self, framework: Framework, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""

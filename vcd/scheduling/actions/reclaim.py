@@ -46,7 +46,7 @@ class ReclaimAction(Action):
         room = Room(
             framework,
             job,
-            "reclaimable",
+            framework.reclaimable,
             placed_tasks(session).kept_promise(
                 ("other queues", job.queue.index), lambda: _of_other_queues(session, job.queue)
             ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,8 @@ _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
 
 May = Callable[["Task"], bool]
 """Whether a task may be asked about at all, before any plugin is."""
+Ask = Callable[["Task", "list[Task]"], "Victims"]
+"""Who of some tasks may go for a task."""
 
 
 @dataclass(frozen=True)
@@ -204,19 +206,19 @@ def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_])
 
 
 class Room:
-    """The search for room for one job's tasks: ``may`` says who is asked about, ``point`` which plugins decide.
+    """The search for room for one job's tasks: ``may`` says who is asked about, ``ask`` asks the plugins.
 
     ``promise`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
     of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
     places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(self, framework: Framework, job: Job, point: str, promise: Ints, may: May, why: str) -> None:
+    def __init__(self, framework: Framework, job: Job, ask: Ask, promise: Ints, may: May, why: str) -> None:
         self.framework = framework
         self.session = framework.session
         self.job = job
-        self.point = point
         self.why = why
+        self._ask = ask
         self._may = may
         self._placed = placed_tasks(framework.session)
         self._promise = promise
@@ -300,10 +302,7 @@ class Room:
             return None
         session = self.session
         room = session.nodes.usage.room_of(node)
-
-        def ask() -> Victims:
-            return self.framework.victims(self.point, task, offered)
-
+        ask = partial(self._ask, task, offered)
         going, _ = who_goes(task, room, ask, enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way

@@ -8,10 +8,11 @@ from itertools import chain
 import numpy as np
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework import guard
+from vcd.scheduling.framework import checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_asked_directly
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 
@@ -20,33 +21,31 @@ PASSED_OVER = "(not supported)"
 _ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.RELEASING)
 
 
-def execute(kind: type[Action], arguments: ArgumentValues, framework: Framework, watch: guard.Watch | None) -> None:
+def execute(kind: type[Action], arguments: ArgumentValues, framework: Framework) -> None:
     """Run an action. One that is not ours has to leave every node within its room, and tasks on nodes that exist."""
-    if guard.is_asked_directly(kind):
+    if is_asked_directly(kind):
         kind(arguments).execute(framework)
         return
     before = _Before(framework.session)
-    guard.Gate(guard.action_name(kind.name), watch).ask(
-        "execute", before.compare, (), lambda: kind(arguments).execute(framework)
-    )
+    gate = Gate(action_name(kind.name), framework.guard.watch)
+    gate.ask("execute", before.compare, (), lambda: kind(arguments).execute(framework))
 
 
-def take_gauges(framework: Framework, watch: guard.Watch | None) -> None:
+def take_gauges(framework: Framework, watch: Watch | None) -> None:
     """Ask the plugins that are not ours for their gauges now, in the thread that decides.
 
     They are in ``session.gauges`` then, or the error in their place: gauges decide nothing. Raises Interrupted.
     """
     session = framework.session
     for plugin in framework.plugins:
-        if not guard.is_asked_directly(type(plugin)):
-            gate = guard.Gate(plugin.name, watch)
+        if not is_asked_directly(type(plugin)):
             try:
-                session.gauges[plugin.name] = gate.ask("gauges", guard.every, (), plugin.gauges)
+                session.gauges[plugin.name] = Guard(watch).method(plugin, "gauges", checks.every)()
             except Exception as error:  # noqa: BLE001 - whatever it raises
                 session.gauges[plugin.name] = error
 
 
-def take_problems(framework: Framework, kinds: Collection[str], watch: guard.Watch | None) -> None:
+def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | None) -> None:
     """Ask all plugins what they find misconfigured, in the thread that decides, and tell what is passed over; what they
     tell of are objects of the ``kinds`` that there are.
 
@@ -58,11 +57,7 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: guard.Wat
         session.problems[PASSED_OVER] = passed_over
     for plugin in framework.plugins:
         try:
-            if guard.is_asked_directly(type(plugin)):
-                session.problems[plugin.name] = tuple(plugin.problems())
-            else:
-                gate = guard.Gate(plugin.name, watch)
-                session.problems[plugin.name] = gate.ask("problems", guard.problems_of, (kinds,), plugin.problems)
+            session.problems[plugin.name] = tuple(Guard(watch).method(plugin, "problems", checks.problems(kinds))())
         except Exception as error:  # noqa: BLE001 - whatever it raises
             session.problems[plugin.name] = error
 
@@ -95,16 +90,16 @@ class _Before:
         if over.any():
             column, row = np.argwhere(over)[0].tolist()
             where = f"{nodes.facts.names[row]} {-int(idle[column, row])} over in {nodes.resources[column]}"
-            raise guard.Unexpected("no node over its room", where)
+            raise Unexpected("no node over its room", where)
         for task in session.moves[self._moves :]:
             if task.status in _ON_NODES and not 0 <= task.node < len(nodes):
-                guard.expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
+                expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
         for statement in (*session.statements[self._statements :], *chain.from_iterable(session.kept.values())):
             words = (statement.action, *[operation.reason for operation in statement.operations()])
             if not all(isinstance(each, str) for each in words):
-                guard.expected("texts as a statement's action and reasons", words)
+                expected("texts as a statement's action and reasons", words)
         for job in session.viewed_jobs():
             for why in job.why:
                 words = (why.gate, why.plugin, why.reason, *why.detail.keys(), *why.detail.values())
                 if not all(isinstance(each, str) for each in words):
-                    guard.expected(f"texts as the reasons for which {job.key} waits", words)
+                    expected(f"texts as the reasons for which {job.key} waits", words)

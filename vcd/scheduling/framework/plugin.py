@@ -7,6 +7,7 @@ declares its arguments and what it reads, and has a method for each extension po
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -19,6 +20,14 @@ from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+
+
+class Vote(enum.IntEnum):
+    """An answer where plugins vote."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
 
 
 class Plugin:

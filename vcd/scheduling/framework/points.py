@@ -1,142 +1,121 @@
-"""The extension points: every question an action may ask the plugins, declared once.
+"""The extension points: every question that an action may ask the plugins, declared once.
 
-A point's ``combine`` rule says how the answers of several plugins become one (Volcano's
-``framework/session_plugins.go``); ``flag`` is the key of a plugin's entry in the configuration file that turns the
-point off for that plugin (None: it cannot be turned off); ``default`` is the flag's value where the file is silent.
-A plugin implements a point by a method of the point's name; its signature is the one in ``call``.
+A declaration is all that a point is. A plugin answers by a method of the point's name; what comes from one that is not
+ours passes the ``check``; ``rule`` makes the method of the framework by which actions ask.
 """
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from vcd.model.events import VolumeChoice
+from vcd.scheduling.framework import checks, rules
+from vcd.scheduling.framework.guard import MakeCheck
+from vcd.scheduling.framework.plugin import Vote as Vote  # plugins take it from here
+from vcd.scheduling.framework.rules import Participants, Refused
+from vcd.scheduling.framework.victims import Victims
+from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.search.parts import Predicate, Score
+from vcd.scheduling.session.subjobs import SubJob
+from vcd.scheduling.session.views import Job, Queue, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Key = tuple[Any, ...]
 
 
-class Combine(enum.Enum):
-    """How the answers of the plugins at one point are combined, tier by tier in the configuration's order."""
+@dataclass(eq=False)
+class Point(Generic[P, R]):
+    """One extension point. The parameters are what an action asks, and what it learns; plugins are asked the same, but
+    where the rule says otherwise.
 
-    FIRST_DIFFERENCE = "the first plugin that tells two apart decides; then age, then name"
-    INTERSECTION = "all plugins of a tier must let a victim go; the first tier that lets one go decides"
-    UNION_OF_TIER = "what any plugin of a tier names; the first tier that names one who may go decides"
-    ALL = "all must agree"
-    ANY = "one yes is enough"
-    ALL_OF_FIRST_TIER = "all of the first tier that answers must agree"
-    VOTE = "one reject rejects; a tier with a permit decides; all abstaining permits"
-    FIRST = "the first plugin that answers decides"
-    COLLECT = "every contribution counts: predicates filter, scores add up, volumes are bound"
-    NOTIFY = "all are told"
-    CONSENT = "all are told; where one refuses, the placement is taken back"
+    ``flag`` is the key of a plugin's entry in the configuration file that takes the plugin out of the point (empty: it
+    cannot be). Those plugins that protect and take part at the point ``protected_as`` are asked whom they leave
+    unprotected, too.
+    """
 
+    rule: Callable[[Participants], Callable[P, R]]
+    check: MakeCheck | None
+    flag: str = ""
+    protected_as: str = ""
+    name: str = field(init=False)
 
-class Vote(enum.IntEnum):
-    """An answer at a point whose rule is VOTE."""
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
 
-    REJECT = -1
-    ABSTAIN = 0
-    PERMIT = 1
-
-
-@dataclass(frozen=True)
-class Point:
-    """One extension point; see the module's docstring."""
-
-    name: str
-    flag: str | None
-    combine: Combine
-    call: str
-    default: bool = True
-    without_effect: str = ""
-    """Why no action asks it: plugins may implement it, and its flag may be set, for Volcano's sake."""
+    def __get__(self, framework: object, owner: type) -> Callable[P, R]:
+        """The method by which actions ask; an attribute of the framework's own, so that nothing is looked up here."""
+        ask: Callable[P, R] = vars(framework)[self.name]
+        return ask
 
 
-_ALL = (
-    # orders -------------------------------------------------------------------------------------------------------
-    Point("queue_order", "enableQueueOrder", Combine.FIRST_DIFFERENCE, "(queue: Queue) -> key, smaller first"),
-    Point("job_order", "enableJobOrder", Combine.FIRST_DIFFERENCE, "(job: Job) -> key, smaller first"),
-    Point("sub_job_order", "enabledSubJobOrder", Combine.FIRST_DIFFERENCE, "(sub_job: SubJob) -> key, smaller first"),
-    Point("task_order", "enableTaskOrder", Combine.FIRST_DIFFERENCE, "(task: Task) -> key, smaller first"),
-    Point(
-        "cluster_order",
-        "enabledClusterOrder",
-        Combine.FIRST_DIFFERENCE,
-        "(cluster: str) -> key, smaller first",
-        default=False,
-        without_effect="there is one cluster",
-    ),
-    Point("victim_queue_order", None, Combine.FIRST_DIFFERENCE, "(queue: Queue, preemptor: Queue) -> key"),
-    # gates --------------------------------------------------------------------------------------------------------
-    Point("job_valid", None, Combine.ALL, "(job: Job) -> Refusal | None"),
-    Point("job_enqueueable", "enableJobEnqueued", Combine.VOTE, "(job: Job) -> Vote | Refusal"),
-    Point("job_enqueued", "enableJobEnqueued", Combine.NOTIFY, "(job: Job) -> None"),
-    Point("overused", "enabledOverused", Combine.ANY, "(queue: Queue) -> Refusal | None"),
-    Point("allocatable", "enabledAllocatable", Combine.ALL, "(queue: Queue, task: Task) -> Refusal | None"),
-    Point("preemptive", "enablePreemptive", Combine.ALL, "(queue: Queue, tasks: list[Task]) -> Refusal | None"),
-    Point("job_ready", "enableJobReady", Combine.ALL, "(job: Job) -> bool"),
-    Point("sub_job_ready", "enabledSubJobReady", Combine.ALL, "(sub_job: SubJob) -> bool"),
-    Point("job_pipelined", "enableJobPipelined", Combine.VOTE, "(job: Job) -> Vote"),
-    Point("sub_job_pipelined", "enabledSubJobPipelined", Combine.VOTE, "(sub_job: SubJob) -> Vote"),
-    Point("job_starving", "enableJobStarving", Combine.ALL_OF_FIRST_TIER, "(job: Job) -> bool"),
-    # nodes --------------------------------------------------------------------------------------------------------
-    Point("pre_predicate", "enablePredicate", Combine.ALL, "(task: Task) -> Refusal | None"),
-    Point("predicates", "enablePredicate", Combine.COLLECT, "() -> Iterable[Predicate]"),
-    Point("node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
-    Point("batch_node_order", "enableNodeOrder", Combine.COLLECT, "() -> Iterable[Score]"),
-    Point("best_node", "enableBestNode", Combine.FIRST, "(task: Task, keys: int64 per node row) -> row | None"),
-    Point(
-        "reserved_nodes",
-        "enableReservedNodes",
-        Combine.NOTIFY,
-        "() -> None",
-        without_effect="no action of Volcano's asks it any more, nor one of vcd's",
-    ),
-    # victims ------------------------------------------------------------------------------------------------------
-    Point(
-        "preemptable",
-        "enablePreemptable",
-        Combine.INTERSECTION,
-        "(preemptor: Task, tasks) -> VictimsAnswer",
-    ),
-    Point(
-        "reclaimable",
-        "enableReclaimable",
-        Combine.INTERSECTION,
-        "(reclaimer: Task, tasks) -> VictimsAnswer",
-    ),
-    Point("unified_evictable", None, Combine.INTERSECTION, "(context, tasks) -> VictimsAnswer"),
-    Point("victim_tasks", "enabledVictim", Combine.UNION_OF_TIER, "(tasks: list[Task]) -> list[Task]"),
-    Point(
-        "target_job",
-        "enableTargetJob",
-        Combine.FIRST,
-        "(jobs: list[Job]) -> Job | None",
-        without_effect="no action of Volcano's asks it any more, nor one of vcd's",
-    ),
-    Point("pre_bind", "enablePredicate", Combine.COLLECT, "(task: Task, row: int) -> Iterable[VolumeChoice]"),
-    Point("bind_annotations", None, Combine.COLLECT, "(task: Task, row: int) -> Mapping[str, str]"),
-    # what happens, in trial or for good: an eviction is a deallocate, taken back it is an allocate ------------------
-    Point("on_allocate", None, Combine.CONSENT, "(task: Task, row: int) -> Refusal | None"),
-    Point("on_deallocate", None, Combine.NOTIFY, "(task: Task, row: int) -> None"),
-)
+class Points:
+    """All extension points."""
 
-POINTS: dict[str, Point] = {point.name: point for point in _ALL}
+    # orders
+    queue_order = Point[[Queue], Key](rules.first_difference, checks.keys, "enableQueueOrder")
+    job_order = Point[[Job], Key](rules.first_difference, checks.keys, "enableJobOrder")
+    sub_job_order = Point[[SubJob], Key](rules.first_difference, checks.keys, "enabledSubJobOrder")
+    task_order = Point[[Task], Key](rules.first_difference, checks.keys, "enableTaskOrder")
+    victim_queue_order = Point[[Queue, Queue], Key](rules.first_difference_for, checks.keys)
+    # gates
+    job_valid = Point[[Job], Refused | None](rules.first_refusal, checks.refusal)
+    job_enqueueable = Point[[Job], Refused | None](rules.first_reject, checks.admission, "enableJobEnqueued")
+    job_enqueued = Point[[Job], None](rules.tell, None, "enableJobEnqueued")
+    overused = Point[[Queue], Refused | None](rules.first_refusal, checks.refusal, "enabledOverused")
+    allocatable = Point[[Queue, Task], Refused | None](rules.first_refusal_for, checks.refusal, "enabledAllocatable")
+    preemptive = Point[[Queue, list[Task]], Refused | None](rules.first_refusal_for, checks.refusal, "enablePreemptive")
+    job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady")
+    sub_job_ready = Point[[SubJob], bool](rules.unanimous, checks.truth, "enabledSubJobReady")
+    job_pipelined = Point[[Job], bool](rules.no_reject, checks.vote, "enableJobPipelined")
+    sub_job_pipelined = Point[[SubJob], bool](rules.no_reject, checks.vote, "enabledSubJobPipelined")
+    job_starving = Point[[Job], bool](rules.unanimous_first_tier, checks.truth, "enableJobStarving")
+    # nodes
+    pre_predicate = Point[[Task], Refused | None](rules.first_refusal, checks.refusal, "enablePredicate")
+    predicates = Point[[], tuple[Predicate, ...]](rules.parts, checks.predicates, "enablePredicate")
+    node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
+    batch_node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
+    best_node = Point[[Task, Candidates], int | None](rules.first_choice, checks.row, "enableBestNode")
+    # victims: for whom, and the tasks in question, in the order in which they would go
+    preemptable = Point[[Task, list[Task]], Victims](
+        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable"
+    )
+    reclaimable = Point[[Task, list[Task]], Victims](
+        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable"
+    )
+    unified_evictable = Point[[Any, list[Task]], Victims](
+        rules.intersection, checks.victims, protected_as="unified_evictable"
+    )
+    victim_tasks = Point[[list[Task]], list[Task]](
+        rules.union_of_tier, checks.listed_victims, "enabledVictim", protected_as="unified_evictable"
+    )
+    # what happens to a task on a row, in trial or for good: an eviction is a deallocate, taken back it is an allocate
+    pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
+    bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
+    on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
+    on_deallocate = Point[[Task, int], None](rules.tell, None)
 
-IN_CONFIGURED_ORDER = (Combine.FIRST_DIFFERENCE, Combine.FIRST)
+
+POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}
+
+IN_CONFIGURED_ORDER = (rules.first_difference, rules.first_difference_for, rules.first_choice)
 """Rules by which the order of plugins within a tier matters; by all others it changes nothing, not even a reason."""
 
-VICTIM_POINTS = ("preemptable", "reclaimable", "unified_evictable")
-"""Where a plugin that protects has the last word."""
-
-FLAGS: dict[str, bool] = {
-    **{point.flag: point.default for point in _ALL if point.flag},
-    "enableHierarchy": False,
-    "enabledHyperNodeOrder": True,
-    "enabledHyperNodeGradient": True,
-}
-"""Every enable flag of a plugin's entry, and its value where the file is silent (Volcano ``plugins/defaults.go``)."""
-
-IDLE_FLAGS: dict[str, str] = {
+IDLE_FLAGS: Mapping[str, str] = {
+    "enabledClusterOrder": "there is one cluster",
     "enabledHyperNodeOrder": "HyperNodes are not read",
     "enabledHyperNodeGradient": "HyperNodes are not read",
+    "enableReservedNodes": "no action of Volcano's asks it any more, nor one of vcd's",
+    "enableTargetJob": "no action of Volcano's asks it any more, nor one of vcd's",
 }
-IDLE_FLAGS.update((point.flag, point.without_effect) for point in _ALL if point.flag and point.without_effect)
 """The enable flags that change nothing, and why."""
+
+FLAGS: Mapping[str, bool] = {
+    **{point.flag: True for point in POINTS.values() if point.flag},
+    **dict.fromkeys(IDLE_FLAGS, True),
+    "enabledClusterOrder": False,
+    "enableHierarchy": False,
+}
+"""Every enable flag of a plugin's entry, and its value where the file is silent (Volcano ``plugins/defaults.go``)."""

@@ -119,9 +119,9 @@ class PluginOption:
     enabled: Mapping[str, bool]
     arguments: Mapping[str, Any]
 
-    def is_on(self, point: Point) -> bool:
+    def is_on(self, point: Point[..., Any]) -> bool:
         """Whether the plugin takes part in ``point``."""
-        return point.flag is None or self.enabled.get(point.flag, point.default)
+        return not point.flag or self.enabled.get(point.flag, True)
 
 
 @dataclass(frozen=True)

@@ -529,8 +529,3 @@ class Memory:
         self.statics.clear()
         self._recent.clear()
         self.log.clear()
-
-
-def evaluator_of(session: Session) -> Evaluator:
-    """The search over the predicates and scores of a session that has some."""
-    return session.provided(Evaluator)

@@ -21,17 +21,14 @@ _ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
 
 
-Observer = Callable[["Task", int], "Refusal | None"]
-"""Called with a task and its node's row once it was placed; a refusal takes the placement back."""
-
-
 @dataclass(frozen=True)
 class Hooks:
-    """Who takes part in what statements do: ``allocated`` with the name of each, which may refuse, ``deallocated``; an
-    eviction is a deallocate, taken back it is an allocate. The others say what is done together with a bind."""
+    """Whom a statement tells of a task and its node's row: ``allocated`` gives those who refuse, each with its name,
+    which takes the placement back; an eviction is a ``deallocated``, taken back it is an ``allocated``. The others say
+    what is done together with a bind."""
 
-    allocated: Sequence[tuple[str, Observer]] = ()
-    deallocated: Sequence[Callable[[Task, int], None]] = ()
+    allocated: Callable[[Task, int], Sequence[tuple[str, Refusal]]] = lambda task, node: ()
+    deallocated: Callable[[Task, int], None] = lambda task, node: None
     volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
     annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}
 
@@ -83,12 +80,9 @@ class Statement:
         task.node = node
         session.changes += 1
         session.placements += 1
-        refused = False
-        for name, allocated in session.hooks.allocated:
-            refusal = allocated(task, node)
-            if refusal is not None:
-                refused = True
-                session.note(task.job, "predicate", name, refusal, task=task)
+        refused = session.hooks.allocated(task, node)
+        for name, refusal in refused:
+            session.note(task.job, "predicate", name, refusal, task=task)
         if refused:
             self.undo(len(self._done) - 1)
         return not refused
@@ -100,8 +94,7 @@ class Statement:
         session.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved(task, _RELEASING)
         session.changes += 1
-        for deallocated in session.hooks.deallocated:
-            deallocated(task, task.node)
+        session.hooks.deallocated(task, task.node)
 
     # --- reverse ----------------------------------------------------------------------------------------------------
 
@@ -124,8 +117,7 @@ class Statement:
         if done.verb == "evict":
             session.nodes.change(done.node, task.deltas.evict, None, -1)
             task.job.moved(task, done.status_before)
-            for _, allocated in session.hooks.allocated:
-                allocated(task, done.node)
+            session.hooks.allocated(task, done.node)
             return
         if done.verb == "bind":
             session.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
@@ -134,8 +126,7 @@ class Statement:
         session.placements -= 1
         task.job.moved(task, done.status_before)
         task.node = done.node_before
-        for deallocated in session.hooks.deallocated:
-            deallocated(task, done.node)
+        session.hooks.deallocated(task, done.node)
 
     def evicted(self) -> list[Task]:
         """Tasks that go."""

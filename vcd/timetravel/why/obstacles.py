@@ -22,7 +22,6 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.registry import limits_of
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.session import Session
@@ -254,7 +253,7 @@ def nearness(session: Session, task: Task) -> Nearness:
     usage = session.nodes.usage
     room = usage.future_idle
     may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
-    for predicate in evaluator_of(session).predicates:
+    for predicate in framework_of(session).evaluator.predicates:
         if predicate.applies(task):  # those that look at usage are about room, too
             passed = takes if predicate.depends & Depends.USAGE else may
             passed &= predicate.mask(task, usage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from vcd.scheduling.decide import instances
 from vcd.scheduling.framework import guard
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.order import Label, labels_of, plain
+from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
@@ -242,10 +243,8 @@ def _shown(label: Label, value: Any) -> str:
 
 def sayings(session: Session, point: str, *subject: Any) -> list[Saying]:
     """What each plugin says at a point that orders, in the order in which they count."""
-    return [
-        Saying(plugin.name, labels_of(plugin, point), method(*subject))
-        for plugin, method in chain.from_iterable(framework_of(session).answering(point))
-    ]
+    methods = framework_of(session).participants[point].methods
+    return [Saying(plugin_of(method).name, labels_of(plugin_of(method), point), method(*subject)) for method in methods]
 
 
 def difference(one: Sequence[Saying], other: Sequence[Saying], *, last_first: bool = False) -> Precedence | None:

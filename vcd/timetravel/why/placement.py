@@ -11,9 +11,10 @@ import numpy as np
 from vcd.model import events as ev
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.search.candidates import SCALE, evaluator_of, fixed_point
+from vcd.scheduling.search.candidates import SCALE, fixed_point
 from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.outside import Remembered
@@ -127,13 +128,13 @@ class _Rating:
         self._now = passed & fits(task.floor, usage.idle)
         feasible = self._now if self._now.any() else passed
         self._points: dict[str, Scores] = {}
-        for score in evaluator_of(session).scores:
+        for score in framework_of(session).evaluator.scores:
             if score.weight and score.applies(task):
                 raw = score.raw(task, usage)
                 points = fixed_point(score.normalise(raw, feasible) if score.normalised else raw, score.weight)
                 self._points[_free_name(self._points, score.name)] = points
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
-        self._refused = evaluator_of(session).table(task).reasons()
+        self._refused = framework_of(session).evaluator.table(task).reasons()
 
     def choice(self, chosen: int, beside: str = "") -> Placement:
         """The choice of a row; ``beside`` is the name of another node to rate."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.eviction.room import EvictionContext, immune_rows, placed_tasks, who_goes
 from vcd.scheduling.framework.arguments import parse_arguments
-from vcd.scheduling.framework.framework import framework_of, victims_of_tier
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.rules import plugin_of, victims_of_tier
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -34,13 +34,12 @@ class Verdict:
 
 
 def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], without: Plugin | None = None) -> Verdict:
-    """What comes of ``Framework.victims``, with each plugin's part in it; ``without`` is not asked."""
-    tiers = [[pair for pair in tier if pair[0] is not without] for tier in framework_of(session).answering(point)]
-    plugins = {plugin.name: plugin for plugin, _ in chain.from_iterable(tiers)}
-    protecting = [method for plugin, method in chain.from_iterable(tiers) if plugin.protects]
+    """What comes of asking at one of the victims' points, with each plugin's part in it; ``without`` is not asked."""
+    who = framework_of(session).participants[point].without(without)
+    plugins = {plugin.name: plugin for plugin in map(plugin_of, who.methods)}
     spared: dict[str, tuple[str, str]] = {}
-    for tier in tiers:
-        ask = partial(victims_of_tier, [method for _, method in tier], protecting, point, asker, tasks)
+    for tier in who.tiers:
+        ask = partial(victims_of_tier, who, tier, asker, tasks)
         leave = ask()
         if not leave.answers:
             continue
@@ -162,10 +161,9 @@ class VictimWatcher(Plugin):
 
     def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
         """Plugins may want somebody elsewhere."""
-        for plugin, method in chain.from_iterable(framework_of(self.session).answering("victim_tasks")):
-            if plugin is not self:
-                for key in sorted({task.key for task in method(tasks)} & self._pods):
-                    self.wanted_by.setdefault(key, []).append(plugin.name)
+        for method in framework_of(self.session).participants["victim_tasks"].without(self).methods:
+            for key in sorted({task.key for task in method(tasks)} & self._pods):
+                self.wanted_by.setdefault(key, []).append(plugin_of(method).name)
         return ()
 
     def on_deallocate(self, task: Task, row: int) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient_cards
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -57,11 +57,12 @@ class CardModel(Predicate):
         return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
 
     def _may_stray(self, task: Task, ask: Ask) -> bool:
-        key = (evaluator_of(self._session).static_key(task), ask)
+        evaluator = framework_of(self._session).evaluator
+        key = (evaluator.static_key(task), ask)
         found = self._kept_apart.get(key)
         if found is None:
             others = self._cards.others(ask.resource, ask.names)
-            found = bool(others.any()) and bool((others & evaluator_of(self._session).static(task).mask).any())
+            found = bool(others.any()) and bool((others & evaluator.static(task).mask).any())
             self._kept_apart[key] = found
         return found
 

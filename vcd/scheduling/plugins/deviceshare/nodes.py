@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
 from vcd.scheduling.plugins.deviceshare.handing import Handing
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings
 from vcd.scheduling.plugins.deviceshare.vgpu import MODE
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage, fits
@@ -105,7 +105,7 @@ class OneAtATime(Predicate):
         if usage.rows is None:
             return ~(busy & fits(task.floor, usage.idle))
         session = self._session
-        soon = busy & self._fittings.of(task).now & evaluator_of(session).static(task).mask
+        soon = busy & self._fittings.of(task).now & framework_of(session).evaluator.static(task).mask
         waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
         return np.full(len(usage.rows), not waits)
 

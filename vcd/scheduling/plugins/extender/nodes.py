@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.extender.calls import Extender, PredicateAnswer, PrioritizeAnswer
 from vcd.scheduling.plugins.extender.wire import Wire
-from vcd.scheduling.search.candidates import evaluator_of
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
@@ -264,7 +264,7 @@ class ExtenderScore(Score):
 def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
     """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
     those of some names."""
-    evaluator = evaluator_of(session)
+    evaluator = framework_of(session).evaluator
     static = evaluator.static(task).mask
     result: Mask = fits(task.floor, usage.future_idle)
     result &= static if usage.rows is None else static[usage.rows]

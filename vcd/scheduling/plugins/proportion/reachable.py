@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
-from vcd.scheduling.search.candidates import evaluator_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import (
     NodeAffinity,
@@ -44,7 +44,9 @@ class Reach:
         self._examples = dict(zip(self._kinds, examples, strict=True))
         self._masks: dict[_Kind, Mask] = {}
         self._beyond: dict[tuple[Toleration, ...], Mask] = {}
-        self._tests: list[Predicate] = [test for test in evaluator_of(session).predicates if isinstance(test, _FIXED)]
+        self._tests: list[Predicate] = [
+            test for test in framework_of(session).evaluator.predicates if isinstance(test, _FIXED)
+        ]
 
     @cached_property
     def open(self) -> Mask:

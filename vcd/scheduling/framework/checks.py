@@ -1,0 +1,290 @@
+"""What a plugin that is not ours may answer, point by point; `vcd.scheduling.framework.guard` has who asks it.
+
+A check is called with the answer and what was asked, and gives the answer as the framework takes it. Predicates, scores
+and allowances, which are asked themselves, come in behind their plugin's gate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vcd.model.events import VolumeChoice
+from vcd.scheduling.framework.guard import Check, Gate, GuardedMethod, MakeCheck, expected
+from vcd.scheduling.framework.plugin import Vote
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.reasons import Problem, Refusal
+from vcd.scheduling.session.views import Task
+
+LARGEST_POINTS = 1e9
+"""A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
+_NOWHERE = int(np.iinfo(np.int64).min)
+
+
+# --- predicates, scores and allowances --------------------------------------------------------------------------------
+
+
+def _stand_for(
+    guarded: Any, gate: Gate, part: Any, called: str, fields: Mapping[str, type], **asked: Check | None
+) -> None:
+    """Have the guarded part declare what the part behind the gate does, and ask that one."""
+    for field, kind in fields.items():
+        value = getattr(part, field, None)
+        if not isinstance(value, kind):
+            expected(f"{type(part).__name__}.{field} to be a {kind.__name__}", value)
+        setattr(guarded, field, value)
+    called = f"{called} {part.name}" if fields else called
+    for question, check in asked.items():
+        if question != "kind_of" or tells_kinds(part):
+            check = None if gate.trusted else check
+            setattr(guarded, question, GuardedMethod(part, question, gate, check, f"{called}.{question}"))
+
+
+class GuardedPredicate(Predicate):
+    """A predicate behind its plugin's gate."""
+
+    def __init__(self, gate: Gate, part: Predicate) -> None:
+        fields = {"name": str, "reason": str, "depends": Depends, "unresolvable": bool, "reads": tuple}
+        ask: dict[str, Check | None] = {"applies": _truth, "keeps_away": _truth, "kind_of": _kind, "reasons": _reasons}
+        _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, hopeless=_mask)
+
+
+class GuardedScore(Score):
+    """A score behind its plugin's gate."""
+
+    def __init__(self, gate: Gate, part: Score) -> None:
+        weight = part.weight
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+            expected("a finite number as the weight of a Score", weight)
+        super().__init__(weight)
+
+        def raw(answer: Any, task: Task, usage: Usage) -> Scores:
+            return _rating(answer, len(usage), 1 if self.normalised else weight)
+
+        def normalised(answer: Any, raw: Scores, feasible: Mask) -> Scores:
+            return _rating(answer, len(raw), weight)
+
+        fields = {"name": str, "depends": Depends, "normalised": bool, "reads": tuple}
+        ask: dict[str, Check | None] = {"applies": _truth, "kind_of": _kind}
+        _stand_for(self, gate, part, "score", fields, **ask, raw=raw, normalise=normalised)
+
+
+class GuardedAllowance(Allowance):
+    """An allowance behind its plugin's gate."""
+
+    def __init__(self, gate: Gate, part: Allowance) -> None:
+        _stand_for(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
+
+
+# --- what answers are -------------------------------------------------------------------------------------------------
+
+
+def _plain(check: Check) -> MakeCheck:
+    """A check that needs to know nothing of the gate; ours need none."""
+    return lambda gate: None if gate.trusted else check
+
+
+def keys(gate: Gate) -> Check | None:
+    """Keys, all of one form: those of another could not be compared with them."""
+    if gate.trusted:
+        return None
+    form: list[Any] = []
+
+    def check(answer: Any, *asked: Any) -> Any:
+        key, its_form = _read_key(answer)
+        if not form:
+            form.append(its_form)
+        elif its_form != form[0]:
+            expected(f"a key like the first one ({_form_in_words(form[0])})", answer)
+        return key
+
+    return check
+
+
+def _read_key(answer: Any) -> tuple[Any, Any]:
+    """A key in plain types, and its form: the types as far as they matter to a comparison."""
+    if isinstance(answer, np.generic):
+        answer = answer.item()
+    if isinstance(answer, bool | int | float):
+        if answer != answer:
+            expected("a key that equals itself", answer)
+        return answer, "number"
+    if isinstance(answer, str):
+        return answer, "text"
+    if isinstance(answer, tuple):
+        read = [_read_key(part) for part in answer]
+        return tuple([key for key, _ in read]), tuple([form for _, form in read])
+    return expected("a key: a number, a text, or a tuple of these", answer)
+
+
+def _kind(answer: Any, *asked: Any) -> Hashable:
+    """Kinds are compared with those of earlier sessions: plain values, which stay what they are."""
+    if isinstance(answer, np.generic):
+        answer = answer.item()
+    if isinstance(answer, tuple):
+        return tuple([_kind(part) for part in answer])
+    if answer is None or (isinstance(answer, bool | int | float | str) and answer == answer):
+        return answer
+    return expected("a kind: None, a number, a text, or a tuple of these", answer)
+
+
+def _form_in_words(form: Any) -> str:
+    return form if isinstance(form, str) else f"({', '.join(map(_form_in_words, form))})"
+
+
+@_plain
+def refusal(answer: Any, *asked: Any) -> Refusal | None:
+    """Why not, or None."""
+    if answer is None:
+        return None
+    if not isinstance(answer, Refusal):
+        expected("a Refusal, or None", answer)
+    return _well_told(answer)
+
+
+@_plain
+def consent(answer: Any, *asked: Any) -> Refusal | None:
+    """What is no Refusal is not looked at, as where plugins are only told."""
+    return _well_told(answer) if isinstance(answer, Refusal) else None
+
+
+def _well_told(refusal: Refusal) -> Refusal:
+    """A refusal goes into the log: its words have to be texts."""
+    detail = refusal.detail
+    if not isinstance(refusal.reason, str):
+        expected("a text as the reason of a Refusal", refusal.reason)
+    if not isinstance(detail, Mapping) or not all(isinstance(text, str) for pair in detail.items() for text in pair):
+        expected("texts by name as the detail of a Refusal", detail)
+    return refusal
+
+
+@_plain
+def admission(answer: Any, *asked: Any) -> Vote | Refusal:
+    """A Vote; who rejects may say why."""
+    if isinstance(answer, Refusal):
+        return _well_told(answer)
+    return Refusal("the plugin rejects it") if _vote(answer) is Vote.REJECT else answer
+
+
+def _vote(answer: Any, *asked: Any) -> Vote:
+    return answer if isinstance(answer, Vote) else expected("a Vote", answer)
+
+
+def _truth(answer: Any, *asked: Any) -> bool:
+    return bool(answer) if isinstance(answer, bool | np.bool_) else expected("True or False", answer)
+
+
+vote, truth = _plain(_vote), _plain(_truth)
+
+
+def victims(gate: Gate) -> Check:
+    """An allowance, some of the tasks that were offered, or None."""
+
+    def check(answer: Any, *asked: Any) -> VictimsAnswer:
+        if isinstance(answer, Allowance):
+            return GuardedAllowance(gate, answer)
+        return answer if answer is None or gate.trusted else _listed_victims(answer, *asked)
+
+    return check
+
+
+def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
+    """Some of the tasks that were offered, each once, in the order in which they were."""
+    offered: Sequence[Task] = asked[-1]
+    if not isinstance(answer, list | tuple):
+        expected("a list of some of the tasks offered", answer)
+    by_row = {task.row: task for task in offered}
+    chosen: dict[int, Task] = {}
+    for victim in answer:
+        row: Any = getattr(victim, "row", None)
+        task = by_row.get(row)
+        if task is None or task is not victim or row in chosen:
+            expected("each victim to be one of the tasks offered, named once", getattr(victim, "key", victim))
+        chosen[row] = task
+    return [task for task in offered if task.row in chosen]
+
+
+listed_victims = _plain(_listed_victims)
+
+
+@_plain
+def row(answer: Any, task: Task, keys: Any) -> int | None:
+    """The row of a node that takes the task, or None."""
+    if answer is None:
+        return None
+    if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
+        expected(f"a row from 0 to {len(keys) - 1}, or None", answer)
+    if keys[answer] == _NOWHERE:
+        expected("the row of a node that takes the task, or None", int(answer))
+    return int(answer)
+
+
+def _every(answer: Any, kind: type = object) -> tuple[Any, ...]:
+    """All of an iterable, made within the plugin's time."""
+    found = tuple(answer) if isinstance(answer, Iterable) else expected("an iterable", answer)
+    wrong = [each for each in found if not isinstance(each, kind)]
+    return expected(f"{kind.__name__}s", wrong[0]) if wrong else found
+
+
+every = _plain(_every)
+volumes = _plain(lambda answer, *asked: _every(answer, VolumeChoice))
+
+
+def problems(kinds: Collection[str]) -> MakeCheck:
+    """Problems are told in Events about their objects: their words have to be texts, their kinds known."""
+
+    def check(answer: Any) -> tuple[Problem, ...]:
+        found = _every(answer)
+        for each in found:
+            if not isinstance(each, Problem) or not all(isinstance(text, str) for text in (each.key, each.message)):
+                expected("Problems, their keys and messages texts", each)
+            if each.kind and each.kind not in kinds:
+                expected(f"the kind of a Problem to be one of {', '.join(kinds)}, or none", each.kind)
+        return found
+
+    return _plain(check)
+
+
+def _parts(kind: type, guarded: Callable[[Gate, Any], Any]) -> MakeCheck:
+    """Parts of one kind, which come in behind the gate."""
+    return lambda gate: lambda answer, *asked: [guarded(gate, part) for part in _every(answer, kind)]
+
+
+predicates, scores = _parts(Predicate, GuardedPredicate), _parts(Score, GuardedScore)
+
+
+@_plain
+def texts(answer: Any, *asked: Any) -> dict[str, str]:
+    """Texts by the name of an annotation."""
+    if not isinstance(answer, Mapping) or not all(isinstance(text, str) for pair in answer.items() for text in pair):
+        expected("texts by annotation", answer)
+    return dict(answer)
+
+
+def _mask(answer: Any, task: Task, usage: Usage, *asked: Any) -> Mask:
+    count = len(usage)
+    if not isinstance(answer, np.ndarray) or answer.dtype != np.bool_ or answer.shape != (count,):
+        expected(f"an array of bool of shape ({count},)", answer)
+    return answer
+
+
+def _rating(answer: Any, count: int, weight: float) -> Scores:
+    if not isinstance(answer, np.ndarray) or answer.dtype != np.float64 or answer.shape != (count,):
+        expected(f"an array of float64 of shape ({count},)", answer)
+    if not np.isfinite(answer).all():
+        expected("finite points", answer[~np.isfinite(answer)][0].item())
+    if count and np.abs(answer).max() * abs(weight) > LARGEST_POINTS:
+        expected(f"points of at most {LARGEST_POINTS:g}, weight included", np.abs(answer).max().item() * abs(weight))
+    return answer
+
+
+def _reasons(answer: Any, *asked: Any) -> dict[str, int]:
+    fits = isinstance(answer, Mapping) and all(
+        isinstance(reason, str) and isinstance(nodes, int | np.integer) for reason, nodes in answer.items()
+    )
+    return {reason: int(nodes) for reason, nodes in answer.items()} if fits else expected("numbers by reason", answer)

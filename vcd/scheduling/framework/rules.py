@@ -1,0 +1,267 @@
+"""How the answers of several plugins at a point become one, tier by tier (Volcano ``framework/session_plugins.go``).
+
+A rule is given who takes part at a point, and makes the function by which an action asks it. These run for every
+placement: what is asked is passed on as it is, since unpacking it would cost as much as many an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vcd.model.events import VolumeChoice, by_key
+from vcd.scheduling.framework.guard import Method
+from vcd.scheduling.framework.plugin import Plugin, Vote
+from vcd.scheduling.framework.victims import Victims, VictimsAnswer
+from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.views import Queue, Task
+
+Refused = tuple[str, Refusal]
+"""The plugin that refuses, and why."""
+
+
+@dataclass(frozen=True)
+class Participants:
+    """Who takes part at a point: the plugins' methods, tier by tier; ``protecting`` are those by which plugins say whom
+    they leave unprotected."""
+
+    point: str
+    tiers: list[list[Method]]
+    protecting: list[Method]
+
+    @property
+    def methods(self) -> list[Method]:
+        """The methods of all tiers."""
+        return [method for tier in self.tiers for method in tier]
+
+    def without(self, plugin: Plugin | None) -> Participants:
+        """All but one plugin."""
+        tiers = [[method for method in tier if plugin_of(method) is not plugin] for tier in self.tiers]
+        return Participants(self.point, tiers, [each for each in self.protecting if plugin_of(each) is not plugin])
+
+
+def plugin_of(method: Method) -> Plugin:
+    """The plugin that a bound method belongs to."""
+    plugin: Plugin = method.__self__  # type: ignore[attr-defined]
+    return plugin
+
+
+def first_difference(who: Participants) -> Callable[[Any], tuple[Any, ...]]:
+    """The first plugin that tells two apart decides; then age, then name."""
+    methods = who.methods
+
+    def ask(subject: Any) -> tuple[Any, ...]:
+        key = []
+        for method in methods:
+            key.append(method(subject))  # noqa: PERF401 - a comprehension would be one more call
+        return tuple(key)
+
+    return ask
+
+
+def first_difference_for(who: Participants) -> Callable[[Queue, Queue], tuple[Any, ...]]:
+    """The first plugin that tells two apart decides; else who is served last goes first."""
+    methods = who.methods
+    return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
+
+
+def first_refusal(who: Participants) -> Callable[[Any], Refused | None]:
+    """One refusal refuses."""
+    methods = who.methods
+
+    def ask(subject: Any) -> Refused | None:
+        for method in methods:
+            refusal = method(subject)
+            if refusal is not None:
+                return plugin_of(method).name, refusal
+        return None
+
+    return ask
+
+
+def first_refusal_for(who: Participants) -> Callable[[Queue, Any], Refused | None]:
+    """One refusal refuses."""
+    methods = who.methods
+
+    def ask(queue: Queue, wanted: Any) -> Refused | None:
+        for method in methods:
+            refusal = method(queue, wanted)
+            if refusal is not None:
+                return plugin_of(method).name, refusal
+        return None
+
+    return ask
+
+
+def unanimous(who: Participants) -> Callable[[Any], bool]:
+    """All must say yes."""
+    methods = who.methods
+
+    def ask(subject: Any) -> bool:
+        for method in methods:  # noqa: SIM110 - called after every placement
+            if not method(subject):
+                return False
+        return True
+
+    return ask
+
+
+def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
+    """All of the first tier that answers must say yes."""
+    methods = next((tier for tier in who.tiers if tier), [])
+    return lambda subject: bool(methods) and all(method(subject) for method in methods)
+
+
+def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
+    """One reject rejects; a tier with a permit decides; all abstaining permits."""
+    tiers = who.tiers
+
+    def ask(subject: Any) -> Refused | None:
+        for tier in tiers:
+            permitted = False
+            for method in tier:
+                answer = method(subject)
+                if answer is Vote.PERMIT:
+                    permitted = True
+                elif answer is not Vote.ABSTAIN:
+                    return plugin_of(method).name, answer
+            if permitted:
+                return None
+        return None
+
+    return ask
+
+
+def no_reject(who: Participants) -> Callable[[Any], bool]:
+    """One reject rejects; a tier with a permit decides; all abstaining permits."""
+    rejected = first_reject(who)
+    return lambda subject: rejected(subject) is None
+
+
+def parts(who: Participants) -> Callable[[], tuple[Any, ...]]:
+    """Every contribution counts: predicates filter, scores add up."""
+
+    def ask() -> tuple[Any, ...]:
+        found = []
+        for method in who.methods:
+            for part in method():
+                part.owner = plugin_of(method).name
+                found.append(part)
+        return tuple(found)
+
+    return ask
+
+
+def first_choice(who: Participants) -> Callable[[Task, Candidates], int | None]:
+    """The first plugin that answers decides, given a key for each node's row; else the scores."""
+    methods = who.methods
+
+    def ask(task: Task, candidates: Candidates) -> int | None:
+        if methods:
+            keys = candidates.keys()
+            for method in methods:
+                row: int | None = method(task, keys)
+                if row is not None:
+                    return row
+        return candidates.best()
+
+    return ask
+
+
+def all_volumes(who: Participants) -> Callable[[Task, int], tuple[VolumeChoice, ...]]:
+    """Every contribution counts: volumes are bound."""
+    methods = who.methods
+    return lambda task, row: tuple([choice for method in methods for choice in method(task, row)])
+
+
+def all_annotations(who: Participants) -> Callable[[Task, int], dict[str, str]]:
+    """Every contribution counts: annotations are written; of two of one name the last plugin's."""
+    methods = who.methods
+    if not methods:
+        return lambda task, row: {}
+    return lambda task, row: by_key({key: text for method in methods for key, text in method(task, row).items()})
+
+
+def tell(who: Participants) -> Callable[..., None]:
+    """All are told."""
+    methods = who.methods
+
+    def ask(*told: Any) -> None:
+        for method in methods:
+            method(*told)
+
+    return ask
+
+
+def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
+    """All are told; where one refuses, the placement is taken back."""
+    methods = who.methods
+
+    def ask(task: Task, row: int) -> list[Refused]:
+        refused = []
+        for method in methods:
+            refusal = method(task, row)
+            if refusal is not None:
+                refused.append((plugin_of(method).name, refusal))
+        return refused
+
+    return ask
+
+
+def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
+    """All plugins of a tier, and all that protect, must let a victim go; the first tier that lets one go decides."""
+
+    def ask(asker: Any, tasks: list[Task]) -> Victims:
+        for tier in who.tiers if tasks else ():
+            found = victims_of_tier(who, tier, asker, tasks)
+            if found.tasks:
+                return found
+        return Victims(())
+
+    return ask
+
+
+def victims_of_tier(who: Participants, tier: list[Method], asker: Any, tasks: list[Task]) -> Victims:
+    """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
+    answers = [(plugin_of(method).name, answer) for method in tier if (answer := method(asker, tasks)) is not None]
+    if not answers:
+        return Victims(())
+    own = [plugin_of(method) for method in tier]
+    others = [method for method in who.protecting if plugin_of(method) not in own]
+    return Victims(tasks, (*answers, *_protections(who.point, others, asker, tasks)))
+
+
+def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
+    """What any plugin of a tier names; the first tier that names one who may go decides."""
+
+    def ask(tasks: list[Task]) -> list[Task]:
+        for tier in who.tiers:
+            named = _named(tier, tasks)
+            if not named:
+                continue
+            free = Victims(tasks, _protections(who.point, who.protecting, None, tasks)).tasks
+            left = unprotected(who, _named(tier, free) if len(free) < len(tasks) else named)
+            if left:
+                return left
+        return []
+
+    return ask
+
+
+def unprotected(who: Participants, tasks: list[Task]) -> list[Task]:
+    """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
+    return Victims(tasks, _protections(who.point, who.protecting, None, tasks)).together()
+
+
+def _protections(
+    point: str, methods: Iterable[Method], asker: Any, tasks: list[Task]
+) -> Iterator[tuple[str, VictimsAnswer]]:
+    return ((plugin_of(method).name, method(point, asker, tasks)) for method in methods)
+
+
+def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:
+    """Those of ``tasks`` that any plugin of a tier wants gone."""
+    rows = frozenset([task.row for method in tier for task in method(tasks)])
+    return [task for task in tasks if task.row in rows] if rows else []
