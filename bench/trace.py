@@ -95,7 +95,7 @@ def check_laws(log: Path) -> None:
 
 def check_room(snapshot: Snapshot) -> None:
     """Raise RuntimeError where a node is over its allocatable."""
-    room = snapshot.idle_rooms(snapshot.shape_requests())
+    room = snapshot.usage[: len(snapshot.resources)].T
     if (room < 0).any():
         row, column = np.argwhere(room < 0)[0]
         raise RuntimeError(f"node {snapshot.facts.names[row]} is over its {snapshot.resources[column]}")

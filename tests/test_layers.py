@@ -198,4 +198,4 @@ def test_a_circle_within_a_room_breaks_a_contract(tmp_path: Path, room: str) -> 
     write_tree(tmp_path, {}, rooms={room: [f"{room}.other"]})
     code, report = lint_imports(tmp_path)
     assert code == 1
-    assert re.search(r"^no circle within a room of scheduling.* BROKEN", report, re.MULTILINE), report
+    assert re.search(r"^no modules import each other.* BROKEN", report, re.MULTILINE), report

@@ -124,7 +124,7 @@ def test_each_job_has_a_statement(monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_after(
         node("n1"), gang("a", 2, on=["n1"] * 2, cpu=1), gang("b", 2, on=["n1"] * 2, cpu=1), conf=conf
     )
-    parts = [(statement.action, statement.job.name, len(statement)) for statement in session.statements]
+    parts = [(statement.action, statement.job.name, len(statement)) for statement in session.trial.statements]
     assert parts == [("shuffle", "a", 2), ("shuffle", "b", 2)]
 
 

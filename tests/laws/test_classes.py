@@ -112,6 +112,6 @@ def test_many_jobs_alike_are_tried_once() -> None:
     world = Answering(node("full", cpu=4), gang("there", 1, cpu=4, on=["full"]), *jobs)
     world.cycle()
     assert world.session is not None
-    assert len([job for job in world.session.viewed_jobs() if job.why]) == 1
+    assert len([job for job in world.session.views.jobs() if job.why]) == 1
     assert {world.reasons(f"j{number}") for number in range(50)} == {world.reasons("j0")}
     assert all(world.why(f"j{number}")[0].pods == (f"default/j{number}-0",) for number in range(50))

@@ -170,7 +170,7 @@ def keys_alone(world: World, placed: list[tuple[str, int]], name: str) -> Ints:
 
 def place(session: Session, name: str, row: int) -> None:
     task = task_of(session, name)
-    statement = Statement(session, "trial", task.job)
+    statement = Statement(session.trial, "trial", task.job)
     if session.nodes.has_room(row, task.floor):
         statement.allocate(task, row)
     else:

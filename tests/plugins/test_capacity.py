@@ -175,7 +175,7 @@ def test_queue_order_off_leaves_it_to_age_and_name() -> None:
 
 def test_the_share_follows_placements() -> None:
     session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 2), wants("q2", 2))
-    Statement(session, "test", job_of(session, "q1")).allocate(task_of(session, "q1-0"), 0)
+    Statement(session.trial, "test", job_of(session, "q1")).allocate(task_of(session, "q1-0"), 0)
     assert (gauge(session, "share", "q1"), first(session, "q1", "q2")) == (0.25, "q2")
 
 
@@ -425,7 +425,7 @@ def test_what_a_queue_does_not_deserve_any_of_goes_first() -> None:
 
 def test_what_was_evicted_before_counts_no_more() -> None:
     session = opened(deserves("q1", 2), deserves("q2", 6), wants("q1", 4, running=4), wants("q2", 9))
-    Statement(session, "test", job_of(session, "q2")).evict(task_of(session, "q1-3"), "test")
+    Statement(session.trial, "test", job_of(session, "q2")).evict(task_of(session, "q1-3"), "test")
     assert reclaimed(session, "q2-0", *names("q1", 3)) == ["q1-0"]
 
 
@@ -647,7 +647,7 @@ def test_admission_does_not_block_what_is_guaranteed() -> None:
 
 def test_accounts_follow_placements_and_their_reverse() -> None:
     session = opened(deserves("q", 4), wants("q", 4, running=1))
-    statement = Statement(session, "test", job_of(session, "q"))
+    statement = Statement(session.trial, "test", job_of(session, "q"))
     statement.allocate(task_of(session, "q-1"), 0)
     statement.pipeline(task_of(session, "q-2"), 0)
     statement.evict(task_of(session, "q-0"), "test")
@@ -684,7 +684,7 @@ def test_a_pod_without_the_annotation_holds_nothing() -> None:
 def test_a_lifted_pod_that_is_placed_counts_once() -> None:
     session = opened(queue("q", capability={"cpu": "2"}), lifted("a"), gang("b", 1, queue="q", cpu=1))
     q, b = queue_of(session, "q"), task_of(session, "b-0")
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-0"), 0)
     assert plugin(session).allocatable(q, b) is None
     statement.discard()
@@ -693,7 +693,7 @@ def test_a_lifted_pod_that_is_placed_counts_once() -> None:
 
 def test_a_lifted_pod_that_is_taken_back_holds_its_quota_again() -> None:
     session = opened(queue("q", capability={"cpu": "1"}), lifted("a"), gang("b", 1, queue="q", cpu=1))
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-0"), 0)
     statement.discard()
     assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "b-0")) is not None
@@ -716,7 +716,7 @@ _steps = st.lists(st.tuples(st.sampled_from(["allocate", "pipeline", "evict", "u
 def test_accounts_are_what_the_tasks_add_up_to(steps: list[tuple[str, int]], running: int) -> None:
     """Against a plain sum over tasks, after any placements, evictions and their reverses."""
     session = opened(deserves("q", 4), wants("q", 8, running=running), room=99)
-    statement = Statement(session, "test", job_of(session, "q"))
+    statement = Statement(session.trial, "test", job_of(session, "q"))
     tasks = tasks_of(session, *names("q", 8))
     gone: set[str] = set()
     for verb, number in steps:

@@ -264,10 +264,10 @@ def test_unlimited_cpu_and_memory_is_for_pods_with_cards_only() -> None:
     objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A)]
     session = opened(*objects, users("g", 1, A, cpu=4), gang("c", 1, queue="q", cpu=4), cardUnlimitedCpuMemory="true")
     card = task_of(session, "g-0")
-    Statement(session, "allocate", card.job).allocate(card, 0)
+    Statement(session.trial, "allocate", card.job).allocate(card, 0)
     assert allocate_reason(session, "c-0") is None
     cpu = task_of(session, "c-0")
-    Statement(session, "allocate", cpu.job).allocate(cpu, 0)
+    Statement(session.trial, "allocate", cpu.job).allocate(cpu, 0)
     assert gauges(session)["volcano_queue_allocated_milli_cpu", "q"] == 4000
 
 
@@ -509,7 +509,7 @@ def test_a_running_pod_whose_node_is_gone_is_charged_by_the_card_it_names() -> N
 def test_placements_and_their_reverses_are_charged() -> None:
     session = opened(card_queue("q", {A: 2}), carded("a", A), users("g", 3, A))
     first, second = task_of(session, "g-0"), task_of(session, "g-1")
-    statement = Statement(session, "allocate", first.job)
+    statement = Statement(session.trial, "allocate", first.job)
     statement.allocate(first, 0)
     statement.pipeline(second, 0)
     assert allocate_reason(session, "g-2") is not None
@@ -710,7 +710,7 @@ def evictions_of(event: ev.Event) -> list[ev.Operation]:
 def test_an_eviction_that_is_taken_back_leaves_nothing() -> None:
     session = opened(carded("n", A, 4), card_queue("q", {A: 2}), users("run", 1, A, on=["n"], cpu=1))
     account = plugin_of(session, CapacityCardPlugin)._queues[queue_of(session, "q").index]
-    statement = Statement(session, "preempt", job_of(session, "run"))
+    statement = Statement(session.trial, "preempt", job_of(session, "run"))
     statement.evict(task_of(session, "run-0"), "")
     assert (account.left(A), account.leaving, account.basic_leaving[0]) == (2000, {A: 1000}, 1000)
     statement.discard()

@@ -430,7 +430,7 @@ def test_priority_comes_before_everything() -> None:
 def test_parents_shares_stay_as_the_session_found_them() -> None:
     """A queue's key must not change while its siblings take; its own share is the present one."""
     session = opened(*DEPARTMENTS, wants("b", 3), wants("c", 1, running=1))
-    statement = Statement(session, "test", job_of(session, "b"))
+    statement = Statement(session.trial, "test", job_of(session, "b"))
     for task in tasks_of(session, *names("b", 3)):
         statement.allocate(task, 0)
     assert gauge(session, "share", "d1") == 3 / 8
@@ -726,7 +726,7 @@ def amounts_of(manifest: Manifest) -> dict[str, str]:
 
 def test_accounts_of_all_ancestors_follow_placements_and_their_reverse() -> None:
     session = opened(q("dept"), q("a", "dept"), wants("a", 2, running=1))
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-1"), 0)
     assert [cpus(session, "allocated", name) for name in ("a", "dept", "root")] == [2, 2, 2]
     statement.discard()

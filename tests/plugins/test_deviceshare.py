@@ -256,7 +256,7 @@ def test_an_annotation_that_cannot_be_read_holds_nothing(ids: str) -> None:
 
 def test_a_discarded_trial_gives_its_cards_back() -> None:
     session = opened(gpus("n", card("A")), vpod("p", memory=9000), vpod("q", memory=9000))
-    statement = Statement(session, "allocate", pending(session, "p").job)
+    statement = Statement(session.trial, "allocate", pending(session, "p").job)
     statement.allocate(pending(session, "p"), 0)
     assert passing(session, "deviceshare", "q") == set()
     statement.discard()
@@ -280,7 +280,7 @@ def test_an_evicted_pods_card_counts_later_only_and_comes_back_with_undo() -> No
     victim = vpod("a", on="n", memory=9000, ids="A,NVIDIA,9000,0:", group="v")
     session = opened(gpus("n", card("A"), **{MEMORY: 16000}), group("v"), victim, vpod("p", memory=9000))
     assert passing(session, "deviceshare") == set()
-    statement = Statement(session, "preempt", pending(session).job)
+    statement = Statement(session.trial, "preempt", pending(session).job)
     statement.evict(task_of(session, "a"), "preempted")
     assert passing(session, "deviceshare") == {"n"}
     statement.pipeline(pending(session), 0)
@@ -292,7 +292,7 @@ def test_a_pod_that_waits_keeps_its_card_from_others() -> None:
     leaving = vpod("a", on="n", memory=9000, ids="A,NVIDIA,9000,0:", deleting=True)
     full = gpus("n", card("A"), **{MEMORY: 16000})
     session = opened(full, leaving, vpod("p", memory=9000), vpod("q", memory=7001))
-    Statement(session, "allocate", pending(session, "p").job).pipeline(pending(session, "p"), 0)
+    Statement(session.trial, "allocate", pending(session, "p").job).pipeline(pending(session, "p"), 0)
     assert passing(session, "deviceshare", "q") == set()
 
 
@@ -301,7 +301,7 @@ def test_a_trial_of_eviction_sees_the_card_free_whatever_else_the_node_has() -> 
     session = opened(gpus("n", card("A")), group("v"), victim, vpod("p", memory=9000))
     table = framework_of(session).candidates(pending(session))
     assert not table.passes_on(0)
-    Statement(session, "preempt", pending(session).job).evict(task_of(session, "a"), "preempted")
+    Statement(session.trial, "preempt", pending(session).job).evict(task_of(session, "a"), "preempted")
     assert table.passes_on(0)
     assert not table.passes(0)  # a bind would come before the card is free
 
@@ -698,7 +698,7 @@ def test_an_eviction_gives_its_queue_room_and_its_undo_takes_it_back() -> None:
     plugin = plugin_of(session, DeviceSharePlugin)
     assert framework_of(session).allocatable(home, asking) is not None
     assert plugin.preemptive(home, [asking]) is not None
-    statement = Statement(session, "reclaim", asking.job)
+    statement = Statement(session.trial, "reclaim", asking.job)
     statement.evict(task_of(session, "a"), "reclaimed")
     assert framework_of(session).allocatable(home, asking) is None
     assert plugin.preemptive(home, [asking]) is None
@@ -740,8 +740,8 @@ def placed_ids(session: Session, *names: str, row: int = 0) -> list[str]:
     found = []
     for name in names:
         task = task_of(session, name)
-        Statement(session, "allocate", task.job).allocate(task, row)
-        found.append(session.hooks.annotations(task, row).get(IDS, ""))
+        Statement(session.trial, "allocate", task.job).allocate(task, row)
+        found.append(session.trial.hooks.annotations(task, row).get(IDS, ""))
     return found
 
 
@@ -898,7 +898,7 @@ def test_pods_without_cards_go_anywhere() -> None:
 def test_a_trial_that_is_taken_back_leaves_the_node_to_others() -> None:
     session = opened(gpus("n", card("A")), vpod("p", memory=1000), vpod("q", memory=1000), **LOCK)
     first = task_of(session, "p")
-    statement = Statement(session, "allocate", first.job)
+    statement = Statement(session.trial, "allocate", first.job)
     statement.allocate(first, 0)
     assert passing(session, "one pod at a time", "q") == set()
     statement.discard()
@@ -1146,7 +1146,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
     nodes = [gpus(f"n{i}", card(f"A{i}", 9), card(f"B{i}", 6)) for i in range(3)]
     pods = [vpod(f"p{i}", memory=2 + i, group="g") for i in range(6)]
     session = opened(*nodes, group("g", members=1), *pods, weight=1, policy="binpack")
-    statement = Statement(session, "allocate", task_of(session, "p0").job)
+    statement = Statement(session.trial, "allocate", task_of(session, "p0").job)
     plugin = plugin_of(session, DeviceSharePlugin)
     for number, row, now in moves:
         task = task_of(session, f"p{number}")
@@ -1177,7 +1177,7 @@ def test_queues_accounts_are_the_sums_of_what_their_pods_hold(moves: list[tuple[
     running = [vpod(f"p{i}", on="n0", memory=7, cores=5, group="g", ids=f"A0,NVIDIA,{7 + i},5:") for i in range(4)]
     waiting = [vpod(f"p{i}", number=2, memory=i, cores=3, group="g") for i in range(4, 8)]
     session = opened(*queues, *nodes, group("g", queue="q", members=0), *running, *waiting)
-    plugin, statement = plugin_of(session, DeviceSharePlugin), Statement(session, "a", task_of(session, "p0").job)
+    plugin, statement = plugin_of(session, DeviceSharePlugin), Statement(session.trial, "a", task_of(session, "p0").job)
     for number, back in moves:
         task = task_of(session, f"p{number}")
         if back:

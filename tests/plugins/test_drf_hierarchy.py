@@ -210,7 +210,7 @@ def test_what_is_used_up_saturates_a_job_that_holds_it_beside_another_that_it_ho
         conf=HIERARCHICAL,
     )
     assert standing(session, "a") == [(saturated, 0.125)]
-    statement = Statement(session, "test", job_of(session, "gb"))
+    statement = Statement(session.trial, "test", job_of(session, "gb"))
     statement.evict(task_of(session, "gb-0"), "test")
     assert standing(session, "a") == [(False, 0.125)]
 
@@ -250,7 +250,7 @@ def test_a_place_is_saturated_when_all_below_it_is() -> None:
         conf=HIERARCHICAL,
     )
     assert standing(session, "a") == [(False, 0.25), (True, 0.125)]
-    statement = Statement(session, "test", job_of(session, "gb"))
+    statement = Statement(session.trial, "test", job_of(session, "gb"))
     statement.allocate(task_of(session, "gb-1"), 0)
     assert standing(session, "a") == [(True, 0.375), (True, 0.125)]
 
@@ -265,7 +265,7 @@ def test_freed_room_ends_saturation() -> None:
         conf=HIERARCHICAL,
     )
     assert standing(session, "a") == [(True, 0.75)]
-    statement = Statement(session, "test", job_of(session, "ga"))
+    statement = Statement(session.trial, "test", job_of(session, "ga"))
     statement.evict(task_of(session, "gb-0"), "test")
     assert standing(session, "a") == [(False, 0.75)]
     statement.discard()
@@ -334,7 +334,7 @@ def test_queues_that_wait_in_a_heap_move_with_what_is_placed_beside_them() -> No
     )
     b, c = (framework_of(session).queue_key(queue_of(session, name)) for name in "bc")
     assert b < c
-    Statement(session, "test", job_of(session, "ga")).allocate(task_of(session, "ga-0"), 0)
+    Statement(session.trial, "test", job_of(session, "ga")).allocate(task_of(session, "ga-0"), 0)
     assert c < b
 
 
@@ -386,7 +386,7 @@ def test_asking_changes_nothing() -> None:
     )
     before = standing(session, "rich"), standing(session, "poor")
     assert reclaimable(session, "p-2", "r-0", "r-1") == ["r-0", "r-1"]
-    statement = Statement(session, "test", job_of(session, "other"))
+    statement = Statement(session.trial, "test", job_of(session, "other"))
     statement.allocate(task_of(session, "other-0"), 0)
     statement.discard()
     assert (standing(session, "rich"), standing(session, "poor")) == before
@@ -585,7 +585,7 @@ def test_the_sums_kept_are_those_of_the_recursion(
         tasks = [task for each in session.all_jobs() for task in each.tasks() if task.status == wanted]
         if tasks:
             task = tasks[which % len(tasks)]
-            statements.append(Statement(session, "test", task.job))
+            statements.append(Statement(session.trial, "test", task.job))
             statements[-1].allocate(task, 0) if allocates else statements[-1].evict(task, "test")
             check(session, weight_of)
     for statement in reversed(statements):

@@ -113,7 +113,7 @@ def plugin_of(session: Session) -> ExtenderPlugin:
 
 def binds(session: Session) -> dict[str, str]:
     """Pods and nodes of what will be bound."""
-    operations = [op for statement in session.statements for op in statement.operations()]
+    operations = [op for statement in session.trial.statements for op in statement.operations()]
     return {op.key.partition("/")[2]: op.node for op in operations if op.verb == "bind"}
 
 
@@ -339,7 +339,7 @@ def test_only_the_node_that_changed_is_asked_about_again() -> None:
     framework_of(session).pre_predicate(second)
     assert framework_of(session).candidates(second).passing().all()
     assert len(told.asked) == 3
-    Statement(session, "allocate", first.job).allocate(first, 1)
+    Statement(session.trial, "allocate", first.job).allocate(first, 1)
     assert framework_of(session).candidates(second).passing().all()
     (request,) = [request for _, request in told.asked[3:]]
     assert list(request["node"]["Tasks"]) == ["default/g-0"]
@@ -350,7 +350,7 @@ def test_what_was_asked_is_not_asked_again_once_a_trial_is_taken_back() -> None:
     session, told = opened({"predicate": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
     framework_of(session).candidates(second).passing()
-    statement = Statement(session, "allocate", first.job)
+    statement = Statement(session.trial, "allocate", first.job)
     statement.allocate(first, 1)
     framework_of(session).candidates(second).passing()
     statement.discard()
@@ -362,7 +362,7 @@ def test_everything_is_asked_again_once_it_was_told_of_an_event() -> None:
     session, told = opened({"predicate": {}, "allocateFunc": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
     framework_of(session).candidates(second).passing()
-    Statement(session, "allocate", first.job).allocate(first, 1)
+    Statement(session.trial, "allocate", first.job).allocate(first, 1)
     framework_of(session).candidates(second).passing()
     assert len(told.requests("predicate")) == 6
 
@@ -580,7 +580,7 @@ def test_it_is_told_of_placements_and_their_reverse() -> None:
 def test_it_is_told_of_evictions_and_their_reverse() -> None:
     session, told = opened({"allocateFunc": {"errorMessage": "no"}, "deallocateFunc": {}}, *VICTIMS)
     (victim,) = tasks_of(session, "v-0")
-    statement = Statement(session, "preempt", victim.job)
+    statement = Statement(session.trial, "preempt", victim.job)
     statement.evict(victim, "for another")
     statement.discard()
     assert [(verb, request["task"]["Status"]) for verb, request in told.asked] == [
@@ -656,7 +656,7 @@ def test_nobody_is_evicted_for_a_placement_that_it_refuses(action: str) -> None:
     before = ("priority", "gang", "predicates", *(["proportion"] if "reclaim" in action else []))
     for answer, evicted in (({}, True), (no_license("g-0"), False)):
         session, told = decided({"allocateFunc": answer}, objects, before=before, actions=f"allocate, {action}")
-        verbs = [op.verb for statement in session.statements for op in statement.operations()]
+        verbs = [op.verb for statement in session.trial.statements for op in statement.operations()]
         assert ("evict" in verbs) == evicted
         assert told.requests("allocateFunc")
 
@@ -673,7 +673,7 @@ def test_reclaim_tries_the_next_node_where_a_placement_is_refused() -> None:
 
     before = ("priority", "gang", "predicates", "proportion")
     session, _ = decided({"allocateFunc": answer}, objects, before=before, actions="enqueue, reclaim")
-    operations = [op for statement in session.statements for op in statement.operations()]
+    operations = [op for statement in session.trial.statements for op in statement.operations()]
     assert [(op.key, op.node) for op in operations if op.verb == "pipeline"] == [("default/g-0", "n1")]
     assert [op.node for op in operations if op.verb == "evict"] == ["n1"]
 

@@ -14,7 +14,7 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.gang import GangPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import SubJob
+from vcd.scheduling.session.views import SubJob
 
 CONF = conf("gang")
 
@@ -104,7 +104,7 @@ def test_a_job_is_ready_at_its_minimum() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), members=2)
     gang_plugin, job = plugin(session), job_of(session, "g")
     assert not gang_plugin.job_ready(job)
-    Statement(session, "test", job).allocate(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).allocate(task_of(session, "b"), 0)
     assert gang_plugin.job_ready(job)
 
 
@@ -119,7 +119,7 @@ def test_a_job_is_not_ready_before_each_role_is() -> None:
     job = job_of(session, "g")
     assert job.is_ready()
     assert not plugin(session).job_ready(job)
-    Statement(session, "test", job).allocate(task_of(session, "m"), 0)
+    Statement(session.trial, "test", job).allocate(task_of(session, "m"), 0)
     assert plugin(session).job_ready(job)
 
 
@@ -162,7 +162,7 @@ def test_a_job_may_wait_when_its_minimum_has_room_or_waits() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), members=2)
     job = job_of(session, "g")
     assert plugin(session).job_pipelined(job) is Vote.REJECT
-    Statement(session, "test", job).pipeline(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).pipeline(task_of(session, "b"), 0)
     assert plugin(session).job_pipelined(job) is Vote.PERMIT
     assert not plugin(session).job_ready(job)
 
@@ -186,7 +186,7 @@ def test_a_job_starves_below_its_minimum() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), member("c", cpu=1), members=2)
     job = job_of(session, "g")
     assert plugin(session).job_starving(job)
-    Statement(session, "test", job).pipeline(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).pipeline(task_of(session, "b"), 0)
     assert not plugin(session).job_starving(job)
 
 
@@ -306,7 +306,7 @@ def test_a_job_is_ready_with_its_minimum_of_ready_sub_groups_of_each_policy() ->
     ]
     session = opened(*pods, subGroupPolicy=[sub_groups(2, 1, "w", **workers), sub_groups(1, 1, "m")])
     gang_plugin, job = plugin(session), job_of(session, "g")
-    statement = Statement(session, "test", job)
+    statement = Statement(session.trial, "test", job)
     for name, ready in [("w0", False), ("m", False), ("w1", True)]:
         statement.allocate(task_of(session, name), 0)
         assert job.is_ready()
@@ -318,7 +318,7 @@ def test_a_job_is_ready_with_its_minimum_of_ready_sub_groups_of_each_policy() ->
 def test_a_job_is_pipelined_with_its_minimum_of_sub_groups_that_wait() -> None:
     session = opened(*of_sub_group(0, "a", "b", cpu=1), subGroupPolicy=[sub_groups(2, 1)])
     gang_plugin, job = plugin(session), job_of(session, "g")
-    statement = Statement(session, "test", job)
+    statement = Statement(session.trial, "test", job)
     statement.allocate(task_of(session, "a"), 0)
     assert gang_plugin.job_pipelined(job) is Vote.REJECT
     statement.pipeline(task_of(session, "b"), 0)
@@ -342,7 +342,7 @@ def test_only_the_minimum_of_tasks_makes_a_job_starve() -> None:
 def test_a_sub_job_is_ready_and_pipelined_at_its_size() -> None:
     session = opened(*of_sub_group(0, "a", "b", cpu=1), subGroupPolicy=[sub_groups(2, 0)])
     gang_plugin, sub_job = plugin(session), sub_job_of(session, "a")
-    statement = Statement(session, "test", job_of(session, "g"))
+    statement = Statement(session.trial, "test", job_of(session, "g"))
     seen = [(gang_plugin.sub_job_ready(sub_job), gang_plugin.sub_job_pipelined(sub_job))]
     for place, name in ((statement.allocate, "a"), (statement.pipeline, "b")):
         place(task_of(session, name), 0)

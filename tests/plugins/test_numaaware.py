@@ -332,7 +332,7 @@ def test_without_its_test_of_nodes_it_rates_and_hands_out_nothing() -> None:
 
 def test_a_placement_taken_back_frees_them() -> None:
     session = opened(*numa("n", 4), guaranteed("p", 3, policy="best-effort"), guaranteed("q", 3, policy="best-effort"))
-    statement = Statement(session, "allocate", pending(session, "p").job)
+    statement = Statement(session.trial, "allocate", pending(session, "p").job)
     statement.allocate(pending(session, "p"), 0)
     assert passing(session, "numa-aware", "q") == set()
     statement.discard()
@@ -464,7 +464,7 @@ def test_pods_that_ended_keep_none() -> None:
 def test_an_evicted_pod_keeps_its_cpus_until_the_kubelet_frees_them() -> None:
     victim = guaranteed("a", 2, on="n", annotations={CPUS: "0-1"}, group="v")
     session = opened(*numa("n", 4), group("v"), victim, guaranteed("p", 4, policy="best-effort"))
-    statement = Statement(session, "preempt", pending(session).job)
+    statement = Statement(session.trial, "preempt", pending(session).job)
     statement.evict(task_of(session, "a"), "preempted")
     assert passing(session, "numa-aware") == set()
     statement.undo()
@@ -570,7 +570,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
     pods = [guaranteed(f"p{i}", 1 + i % 3, policy="best-effort", group="g") for i in range(6)]
     session = opened(*numa("n0", 2, 2), *numa("n1", 4), group("g"), *pods)
     plugin = plugin_of(session, NumaAwarePlugin)
-    statement = Statement(session, "allocate", task_of(session, "p0").job)
+    statement = Statement(session.trial, "allocate", task_of(session, "p0").job)
     for number, row in moves:
         task = task_of(session, f"p{number}")
         if task.node < 0 and plugin.fitting_of(task).passed[row]:

@@ -137,14 +137,14 @@ def test_a_selector_that_cannot_be_read_protects_nothing_and_is_told() -> None:
 
 def test_evictions_of_the_session_are_spent() -> None:
     session = opened(budget("web", 1), web("a"), web("b"))
-    statement = Statement(session, "preempt", job_of(session, "want"))
+    statement = Statement(session.trial, "preempt", job_of(session, "want"))
     statement.evict(task_of(session, "a"), "test")
     assert victims(session, "b") == []
 
 
 def test_an_eviction_taken_back_is_not_spent() -> None:
     session = opened(budget("web", 1), web("a"), web("b"))
-    statement = Statement(session, "preempt", job_of(session, "want"))
+    statement = Statement(session.trial, "preempt", job_of(session, "want"))
     statement.evict(task_of(session, "a"), "test")
     statement.discard()
     statement.evict(task_of(session, "b"), "test")
@@ -154,7 +154,7 @@ def test_an_eviction_taken_back_is_not_spent() -> None:
 
 def test_placements_spend_nothing() -> None:
     session = opened(budget("web", 1), web("a"), pod("q", group="want", labels={"app": "web"}, cpu=1))
-    statement = Statement(session, "allocate", job_of(session, "want"))
+    statement = Statement(session.trial, "allocate", job_of(session, "want"))
     statement.allocate(task_of(session, "q"), 0)
     assert victims(session, "a") == ["a"]
     statement.discard()
@@ -252,7 +252,7 @@ def test_it_is_the_specification(budgets: list[Any], pods: list[dict[str, str]],
     ]
     session = opened(*manifests, *(web(f"p{i}", marks) for i, marks in enumerate(pods)))
     gone = [i for i in sorted(evicted) if i < len(pods)]
-    statement = Statement(session, "preempt", job_of(session, "want"))
+    statement = Statement(session.trial, "preempt", job_of(session, "want"))
     for i in gone:
         statement.evict(task_of(session, f"p{i}"), "test")
     rest = [i for i in range(len(pods)) if i not in gone]

@@ -494,7 +494,7 @@ def test_a_pod_that_goes_already_is_not_named_again() -> None:
     plugin = plugin_of(session, ReschedulingPlugin)
     victims = plugin.victim_tasks(tasks_of(session, "a", "b"))
     assert [task.name for task in victims] == ["a", "b"]
-    Statement(session, "shuffle", victims[0].job).evict(victims[0], "moved")
+    Statement(session.trial, "shuffle", victims[0].job).evict(victims[0], "moved")
     assert [task.name for task in plugin.victim_tasks(victims)] == ["b"]
 
 

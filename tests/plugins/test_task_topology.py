@@ -289,7 +289,7 @@ def test_what_is_there_and_what_is_shunned_counts() -> None:
     """The document's tables as its tasks are placed: n3 gets ps0, worker0, worker2, then n1 gets ps1, worker1."""
     session = opened(*THREE, job(*TENSORFLOW, affinity="ps,worker", anti="ps"), weight=3)
     first = task_of(session, "ps0")
-    statement = Statement(session, "allocate", first.job)
+    statement = Statement(session.trial, "allocate", first.job)
     statement.allocate(first, 2)
     assert points(session, SCORE, "worker0") == {"n1": 200, "n2": 100, "n3": 300}
     statement.allocate(task_of(session, "worker0"), 2)
@@ -401,7 +401,7 @@ def test_what_is_placed_in_trial_and_taken_back_leaves_no_trace() -> None:
     session = opened(*THREE, job(*TENSORFLOW, affinity="ps,worker", anti="ps"))
     names = ["ps1", "worker1"]
     before, first = figures(session, names), order(session)
-    statement = Statement(session, "allocate", task_of(session, "ps0").job)
+    statement = Statement(session.trial, "allocate", task_of(session, "ps0").job)
     statement.allocate(task_of(session, "ps0"), 2)
     statement.pipeline(task_of(session, "worker0"), 0)
     assert figures(session, names) != before
@@ -416,7 +416,7 @@ def test_an_evicted_task_is_there_no_more_and_does_not_wait() -> None:
     session = opened(node("n1"), node("n2"), job(*objects, affinity="a,c", anti="b"))
     names = ["a1", "b1", "c0"]
     before = figures(session, names)
-    statement = Statement(session, "preempt", task_of(session, "a0").job)
+    statement = Statement(session.trial, "preempt", task_of(session, "a0").job)
     statement.evict(task_of(session, "a0"), "test")
     statement.evict(task_of(session, "b0"), "test")
     after = figures(session, names)
@@ -430,7 +430,7 @@ def test_tasks_of_other_jobs_change_nothing() -> None:
     session = opened(*THREE, job(*tasks("a0", "a1"), affinity="a"), gang("k", 1, cpu=1))
     before = points(session, SCORE, "a0")
     other = task_of(session, "k-0")
-    statement = Statement(session, "allocate", other.job)
+    statement = Statement(session.trial, "allocate", other.job)
     statement.allocate(other, 2)
     assert points(session, SCORE, "a0") == before
 
@@ -537,7 +537,7 @@ def test_buckets_and_points_are_the_specifications(
     if not likes and not shuns:
         naive.buckets = []
     assert buckets(session) == [{f"t{i}" for i in bucket} for bucket in naive.buckets]
-    statement = Statement(session, "allocate", task_of(session, "t0").job)
+    statement = Statement(session.trial, "allocate", task_of(session, "t0").job)
     for i, at in trials:
         if i < len(drawn) and naive.at[i] is None and at < len(rooms):
             statement.pipeline(task_of(session, f"t{i}"), at)

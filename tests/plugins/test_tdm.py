@@ -252,7 +252,7 @@ def test_a_job_without_pending_pods_does_not_starve() -> None:
 @pytest.mark.parametrize(("placed", "vote"), [(1, Vote.REJECT), (2, Vote.PERMIT)])
 def test_a_job_may_wait_when_its_minimum_has_room(placed: int, vote: Vote) -> None:
     session = session_of(node("n"), gang("g", 3, members=2, cpu=1), conf=configured())
-    statement = Statement(session, "test", job_of(session, "g"))
+    statement = Statement(session.trial, "test", job_of(session, "g"))
     for index in range(placed):
         statement.pipeline(task_of(session, f"g-{index}"), 0)
     assert plugin_of(session, TdmPlugin).job_pipelined(job_of(session, "g")) is vote

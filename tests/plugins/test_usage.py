@@ -125,14 +125,14 @@ def test_evictions_do_not_help() -> None:
 def test_the_filter_can_be_turned_off() -> None:
     policy = read_policy("actions: allocate\ntiers:\n- plugins:\n  - name: usage\n    enablePredicate: false\n")
     session = run(snapshot_of(sampled({"n": (99, 99)}), node("n"), gang("g", 1, cpu=1)), policy, NOW_NS, 0)
-    assert [op.node for statement in session.statements for op in statement.operations()] == ["n"]
+    assert [op.node for statement in session.trial.statements for op in statement.operations()] == ["n"]
 
 
 def test_pods_go_to_the_least_used_node_that_is_not_too_busy() -> None:
     policy = read_policy(with_arguments("usage", {"cpu.weight": 9}))
     usage = {"a": (50.0, 10.0), "b": (10.0, 81.0), "c": (20.0, 20.0)}
     session = run(snapshot_of(sampled(usage), [node(name) for name in usage], gang("g", 1, cpu=1)), policy, NOW_NS, 0)
-    assert [op.node for statement in session.statements for op in statement.operations()] == ["c"]
+    assert [op.node for statement in session.trial.statements for op in statement.operations()] == ["c"]
 
 
 # --- score ------------------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ def test_kept_tables_follow_the_samples() -> None:
     chosen = []
     for usage in ({"a": (10, 10), "b": (70, 70)}, {"a": (70, 70), "b": (10, 10)}, {"a": (10, 10), "b": (90, 90)}):
         session = run(snapshot_of(sampled(usage), *objects), policy, NOW_NS, 0, memory)
-        chosen += [op.node for statement in session.statements for op in statement.operations()]
+        chosen += [op.node for statement in session.trial.statements for op in statement.operations()]
     assert chosen == ["a", "b", "a"]
 
 
@@ -277,7 +277,7 @@ def cpu_part(session: Session, name: str = "n") -> float:
 def test_a_pod_that_was_just_placed_counts_by_its_request() -> None:
     session = opened({"n": (10, 10)}, node("n", cpu=10), POD)
     task = task_of(session, "p")
-    statement = Statement(session, "allocate", task.job)
+    statement = Statement(session.trial, "allocate", task.job)
     statement.allocate(task, 0)
     assert cpu_part(session) == pytest.approx(0.1 + 0.7 * 1 / 10)
     statement.discard()
@@ -288,7 +288,7 @@ def test_an_estimate_changes_the_score_of_the_next_pod() -> None:
     session = opened({"a": (10, 10), "b": (10, 10)}, node("a", cpu=10), node("b", cpu=10), gang("g", 2, cpu=2))
     first, second = task_of(session, "g-0"), task_of(session, "g-1")
     before = points(session, "usage", second.name)
-    Statement(session, "allocate", first.job).allocate(first, 0)
+    Statement(session.trial, "allocate", first.job).allocate(first, 0)
     after = points(session, "usage", second.name)
     assert before["a"] == before["b"] == after["b"]
     assert after["a"] == pytest.approx(before["a"] - 0.14 / 2 * 500)
@@ -298,7 +298,7 @@ def test_pods_of_one_gang_spread_over_nodes_that_are_alike() -> None:
     policy = read_policy("actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: usage\n")
     usage = {f"n{i}": (10.0, 10.0) for i in range(3)}
     session = run(snapshot_of(sampled(usage), [node(name) for name in usage], gang("g", 3, cpu=1)), policy, NOW_NS, 0)
-    assert sorted(op.node for s in session.statements for op in s.operations()) == ["n0", "n1", "n2"]
+    assert sorted(op.node for s in session.trial.statements for op in s.operations()) == ["n0", "n1", "n2"]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> No
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}]}
     session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p", spec=spec), estimator=estimator)
     task = task_of(session, "p")
-    Statement(session, "allocate", task.job).allocate(task, 0)
+    Statement(session.trial, "allocate", task.job).allocate(task, 0)
     assert plugin_of(session, UsagePlugin)._load.estimated[0, 0] == pytest.approx(expected)
 
 
@@ -332,7 +332,7 @@ def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> No
 def test_the_estimate_of_a_best_effort_pod(estimator: dict[str, Any], cpu: float, memory: float) -> None:
     session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p"), estimator=estimator)
     task = task_of(session, "p")
-    Statement(session, "backfill", task.job).allocate(task, 0)
+    Statement(session.trial, "backfill", task.job).allocate(task, 0)
     estimated = plugin_of(session, UsagePlugin)._load.estimated
     assert (estimated[0, 0], estimated[1, 0]) == (cpu, memory)
 
@@ -341,7 +341,7 @@ def test_a_limit_below_the_request_counts_as_the_request() -> None:
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]}
     session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p", spec=spec), estimator={"burst_ratio": 1})
     task = task_of(session, "p")
-    Statement(session, "allocate", task.job).allocate(task, 0)
+    Statement(session.trial, "allocate", task.job).allocate(task, 0)
     assert plugin_of(session, UsagePlugin)._load.estimated[0, 0] == pytest.approx(1400)
 
 
@@ -386,7 +386,7 @@ def test_an_invalid_estimator_is_an_error(key: str, value: Any, allowed: str) ->
 def test_a_trial_eviction_of_a_pod_that_samples_show_leaves_no_trace() -> None:
     session = opened({"n": (20, 20)}, node("n", cpu=100), old(pod("x", on="n", cpu=10)), POD)
     task = task_of(session, "x")
-    statement = Statement(session, "preempt", task.job)
+    statement = Statement(session.trial, "preempt", task.job)
     statement.evict(task, "for another")
     statement.discard()
     assert cpu_part(session) == pytest.approx(0.2)
@@ -397,7 +397,7 @@ def test_the_whole_of_a_node_is_its_capacity() -> None:
     made["status"]["capacity"]["cpu"] = "16"
     session = opened({"n": (0, 0)}, made, POD)
     task = task_of(session, "p")
-    Statement(session, "allocate", task.job).allocate(task, 0)
+    Statement(session.trial, "allocate", task.job).allocate(task, 0)
     assert cpu_part(session) == pytest.approx(0.7 / 16)
 
 

@@ -508,7 +508,7 @@ def test_004_2_2_2_2_2_two_replicas_are_charged_to_the_queue_that_they_name() ->
     assert planned(*cluster, *pods, conf=CARDS).binds == {f"default/cr-deployment-{i}": "h200" for i in range(2)}
     session = session_after(card_queue("cr-queue1", {H200: 1}), *nodes, *pods, conf=CARDS)
     assert {task.job.queue.name for task in tasks_of(session, "cr-deployment-0")} == {"cr-queue1"}
-    assert len([op for statement in session.statements for op in statement.operations()]) == 1
+    assert len([op for statement in session.trial.statements for op in statement.operations()]) == 1
 
 
 def test_004_2_2_3_3_2_replicas_of_either_card() -> None:

@@ -43,7 +43,7 @@ class Twins:
         self.random = random
         self.session = session_of(*objects)
         index = index_of(self.session)
-        self.session.hooks = following(index)
+        self.session.trial.hooks = following(index)
         self.cluster = model.build(objects)
         self.slow: Any = SimpleNamespace(cluster=self.cluster)
         self.tasks = tasks_of(self.session)
@@ -59,7 +59,7 @@ class Twins:
     def step(self) -> None:
         """Place, evict, or take back something."""
         task = self.random.choice(list(self.tasks.values()))
-        statement = Statement(self.session, "test", task.job)
+        statement = Statement(self.session.trial, "test", task.job)
         busy = any(task is one for _, one, _, _ in self._undo)
         if self._undo and self.random.random() < 0.35:
             statement, task, row, came = self._undo.pop(self.random.randrange(len(self._undo)))

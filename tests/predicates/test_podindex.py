@@ -109,8 +109,8 @@ def test_a_lost_pod_being_deleted_is_leaving() -> None:
 def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
     session = session_of(*NODES, *gang("g", 2, labels={"app": "web"}))
     index, tasks = index_of(session), tasks_of(session)
-    session.hooks = following(index)
-    statement = Statement(session, "test", tasks["default/g-0"].job)
+    session.trial.hooks = following(index)
+    statement = Statement(session.trial, "test", tasks["default/g-0"].job)
     statement.allocate(tasks["default/g-0"], 0)
     statement.pipeline(tasks["default/g-1"], 2)
     assert counted(session) == [1, 0, 1]
@@ -121,8 +121,8 @@ def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
 def test_evicted_tasks_do_not_count_until_the_eviction_is_taken_back() -> None:
     session = session_of(*NODES, web("a", on="n1"))
     index, task = index_of(session), tasks_of(session)["default/a"]
-    session.hooks = following(index)
-    statement = Statement(session, "test", task.job)
+    session.trial.hooks = following(index)
+    statement = Statement(session.trial, "test", task.job)
     statement.evict(task, "test")
     assert counted(session) == [0, 0, 0]
     statement.discard()

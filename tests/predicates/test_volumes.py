@@ -37,7 +37,7 @@ def opened(*objects: Manifest, **arguments: Any) -> Session:
 def place(session: Session, task: str, on: str, verb: str = "allocate") -> Statement:
     """Place a pending task in trial."""
     found = pending(session, task)
-    statement = Statement(session, "allocate", found.job)
+    statement = Statement(session.trial, "allocate", found.job)
     getattr(statement, verb)(found, session.nodes.facts.row_of[on])
     return statement
 
@@ -287,7 +287,7 @@ def test_a_pod_that_an_earlier_session_placed_keeps_its_volume_until_it_is_bound
     plan = ev.encode_plan(ev.Plan((ev.Statement("default/first", "allocate", (bind,)),)))
     state.apply(state.sequence + 1, ev.SessionDecided(1, 0, "", 0, 0, 1, {}, plan))
     session = run(SnapshotMaker(state).snapshot(), read_policy(PREDICATES), NOW_NS, 0)
-    assert session.placements == 0
+    assert session.trial.placements == 0
     assert reasons(session, "VolumeBinding") == {"node(s) didn't find available persistent volumes to bind": 3}
 
 

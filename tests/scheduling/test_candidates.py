@@ -75,7 +75,7 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
             task = rand.choice(tasks)
             row = framework_of(session).candidates(task).best() if task.node < 0 else None
             if row is not None:
-                statement = Statement(session, "test", task.job)
+                statement = Statement(session.trial, "test", task.job)
                 if session.nodes.has_room(row, task.request) and rand.random() < 0.9:
                     statement.allocate(task, row)
                 else:
@@ -94,7 +94,7 @@ def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
     for task in tasks[:9]:
         row = framework_of(first).candidates(task).best()
         if row is not None and first.nodes.has_room(row, task.request):
-            Statement(first, "test", task.job).allocate(task, row)
+            Statement(first.trial, "test", task.job).allocate(task, row)
     second, _ = opened(seed, [])
     second.nodes.facts = first.nodes.facts
     use_evaluator(second, Evaluator(second, [EvenCpu()], [Fullness(2), Name()], memory))
@@ -221,7 +221,7 @@ def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: D
     for name in "ab":
         framework_of(session).candidates(task_of(session, name)).best()
     before = framework_of(session).evaluator.evaluations
-    session.changes += 1
+    session.trial.changes += 1
     for name in "ab":
         framework_of(session).candidates(task_of(session, name)).best()
     assert framework_of(session).evaluator.evaluations == before

@@ -83,7 +83,7 @@ def test_a_job_that_is_bound_in_this_session_is_not_running_yet() -> None:
 
 def test_evicted_tasks_count_as_going_away() -> None:
     session = session_of(node("n"), gang("g", 2, on=["n", "n"], cpu=1, phase="Running"), conf=NONE)
-    statement = Statement(session, "test", job_of(session, "g"))
+    statement = Statement(session.trial, "test", job_of(session, "g"))
     statement.evict(task_of(session, "g-0"), "why")
     statement.commit()
     (status,) = plan_of(session).groups

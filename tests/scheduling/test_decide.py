@@ -24,9 +24,10 @@ from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.candidates import Memory
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.planning import state_of

@@ -68,7 +68,7 @@ def picture(session: Session) -> dict[str, Any]:
         "tasks": [(task.key, task.status, task.node) for job in session.all_jobs() for task in job.tasks()],
         "queues": sorted(map(tuple, queues.gauges())),
         "order": [framework_of(session).queue_key(entry) for entry in session.queue_list],
-        "placements": session.placements,
+        "placements": session.trial.placements,
         "nodes": [
             [(name, framework_of(session).candidates(task_of(session, name)).keys().tolist())] for name in ("new-0",)
         ],
@@ -77,7 +77,7 @@ def picture(session: Session) -> dict[str, Any]:
 
 def freed(session: Session, *names: str, where: int = 0) -> list[str] | None:
     """Whom the task new-0 has evicted of those offered in this order."""
-    statement = Statement(session, "test", job_of(session, "new"))
+    statement = Statement(session.trial, "test", job_of(session, "new"))
     found = room_for(session).free(statement, task_of(session, "new-0"), where, tasks_of(session, *names))
     if found is not None:
         evicted = {
@@ -173,7 +173,7 @@ def test_victims_are_minimal_and_a_failed_trial_leaves_nothing(olds: list[dict[s
 def test_a_trial_that_is_undone_leaves_nothing() -> None:
     session = opened(*[{"cpu": 2}] * 4, new={"cpu": 4})
     before = picture(session)
-    statement = Statement(session, "test", job_of(session, "new"))
+    statement = Statement(session.trial, "test", job_of(session, "new"))
     task, room = task_of(session, "new-0"), room_for(session)
     assert room.free(statement, task, 0, room.offered(task, 0))
     statement.pipeline(task, 0)
@@ -199,7 +199,7 @@ def test_an_action_that_finds_nothing_leaves_nothing(monkeypatch: pytest.MonkeyP
     kind = registry.actions()[action]
     kind(parse_arguments(kind.arguments, {})).execute(framework_of(session))
     assert trials
-    assert session.statements == []
+    assert session.trial.statements == []
     assert picture(session) == before
 
 
@@ -208,7 +208,7 @@ def test_an_action_that_finds_nothing_leaves_nothing(monkeypatch: pytest.MonkeyP
 
 def test_tasks_that_left_in_trial_are_not_offered_again() -> None:
     session = opened({"cpu": 2}, {"cpu": 2}, new={"cpu": 8})
-    statement = Statement(session, "test", job_of(session, "new"))
+    statement = Statement(session.trial, "test", job_of(session, "new"))
     statement.evict(task_of(session, "old0-0"), "why")
     assert named(placed_tasks(session).on_node(0)) == ["old1-0"]
     statement.discard()
@@ -335,7 +335,7 @@ def test_victims_that_exceed_a_budget(budgets: list[Manifest], names: list[str],
 
 def test_what_the_session_evicted_already_is_off_the_budget() -> None:
     session = guarded(budget("x", 1, APP))
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.evict(task_of(session, "a-0"), "why")
     assert violated(session, "a-1") == 1
     statement.discard()

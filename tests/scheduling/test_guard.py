@@ -440,7 +440,7 @@ def test_parts_that_answer_well_take_part(offer: Callable[..., type[Plugin]]) ->
     )
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
     assert session.faults == ()
-    placed = {op.key: op.node for s in session.statements for op in s.operations()}
+    placed = {op.key: op.node for s in session.trial.statements for op in s.operations()}
     assert placed == {"default/a-0": "n1", "default/a-1": "n1", "default/b-0": "n0"}
     evaluator = framework_of(session).evaluator
     assert evaluator.predicates[-1].owner == evaluator.scores[-1].owner == "odd"
@@ -595,7 +595,7 @@ def test_an_action_that_asks_ours_for_nonsense_is_to_blame(monkeypatch: pytest.M
 def test_an_action_that_puts_a_node_over_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(session: Session) -> None:
         job = job_of(session, "c")
-        statement = Statement(session, "odd", job)
+        statement = Statement(session.trial, "odd", job)
         statement.allocate(job.pending()[0], 1)
         statement.commit()
 
@@ -614,7 +614,7 @@ def test_a_node_that_was_over_before_is_not_the_actions_doing(monkeypatch: pytes
 def test_an_action_that_places_nowhere_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(session: Session) -> None:
         job = job_of(session, "a")
-        statement = Statement(session, "odd", job)
+        statement = Statement(session.trial, "odd", job)
         statement.allocate(job.pending()[0], -1)
         statement.commit()
 
@@ -630,7 +630,7 @@ def test_an_action_that_places_nowhere_is_left_out(monkeypatch: pytest.MonkeyPat
 def test_an_action_whose_reasons_could_not_be_logged_is_left_out(
     monkeypatch: pytest.MonkeyPatch, reason: Refusal, told: str
 ) -> None:
-    act(monkeypatch, lambda session: session.note(job_of(session, "c"), "predicate", "", reason))
+    act(monkeypatch, lambda session: job_of(session, "c").note("predicate", "", reason))
     plan = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0)
     assert plan.faults[0].startswith(f"action odd: expected texts as the reasons for which {told} at execute, got ")
     assert ev.decode_plan(ev.encode_plan(plan)) == plan
@@ -638,7 +638,7 @@ def test_an_action_whose_reasons_could_not_be_logged_is_left_out(
 
 def test_an_action_whose_statement_could_not_be_logged_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(session: Session) -> None:
-        statement = Statement(session, "odd", job_of(session, "old"))
+        statement = Statement(session.trial, "odd", job_of(session, "old"))
         statement.evict(task_of(session, "old-0"), None)  # type: ignore[arg-type]
         statement.commit()
 
@@ -649,7 +649,7 @@ def test_an_action_whose_statement_could_not_be_logged_is_left_out(monkeypatch: 
 
 def test_an_action_that_evicts_who_is_nowhere_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(session: Session) -> None:
-        statement = Statement(session, "odd", job_of(session, "a"))
+        statement = Statement(session.trial, "odd", job_of(session, "a"))
         statement.evict(task_of(session, "a-0"), "why not")
         statement.commit()
 
@@ -682,7 +682,7 @@ def test_who_was_interrupted_is_left_out_from_the_beginning(offer: Callable[...,
     session = run(cluster(), read_policy(WITH), NOW_NS, 0, interrupted=(fault,))
     assert told == []
     assert session.faults == session.interrupted == (fault,)
-    assert session.statements
+    assert session.trial.statements
 
 
 def test_tables_of_sessions_with_and_without_a_plugin_are_kept_apart(offer: Callable[..., type[Plugin]]) -> None:

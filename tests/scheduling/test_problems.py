@@ -93,7 +93,7 @@ def test_who_raises_stops_nobody_else(offer: Offer) -> None:
     assert repr(session.problems["odd"]) == "RuntimeError('no')"
     assert session.problems["capacity"] == ()
     assert session.faults == ()
-    assert session.statements
+    assert session.trial.statements
 
 
 def test_who_takes_too_long_ends_the_session(offer: Offer) -> None:

@@ -23,9 +23,9 @@ from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
+from vcd.scheduling.session.nodeview import NodeView, all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import NodeView
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -88,7 +88,7 @@ def session() -> Session:
 
 
 def test_a_node_shows_itself_by_names() -> None:
-    found = {each.name: each for each in session().all_nodes()}
+    found = {each.name: each for each in all_nodes(session())}
     assert list(found) == ["a", "b", "c"]
     assert found["a"].labels == {"zone": "x", "kubernetes.io/hostname": "a"}
     assert found["a"].allocatable == {"cpu": 4000, "memory": 32 << 30, "nvidia.com/gpu": 0, "pods": 110}
@@ -101,10 +101,10 @@ def test_a_node_shows_itself_by_names() -> None:
 
 def test_a_node_shows_what_is_done_in_trial() -> None:
     opened = session()
-    a, b = opened.node(0), opened.node(1)
+    a, b = NodeView(opened, 0), NodeView(opened, 1)
     assert len(b.tasks) == 1
     first, second = tasks_of(opened, "new-0", "new-1")
-    statement = Statement(opened, "test", job_of(opened, "new"))
+    statement = Statement(opened.trial, "test", job_of(opened, "new"))
     statement.allocate(first, 1)
     statement.pipeline(second, 0)
     assert ([task.name for task in a.tasks], a.pods) == (["new-1", "old-0", "old-1"], 3)
@@ -118,7 +118,7 @@ def test_a_node_shows_what_is_done_in_trial() -> None:
 
 def test_tasks_that_ended_are_on_no_node() -> None:
     opened = session_of(node("a"), pod("done", on="a", phase="Succeeded"), pod("lost", on="gone"))
-    assert opened.node(0).tasks == []
+    assert NodeView(opened, 0).tasks == []
 
 
 @given(st.integers(0, 10**6))
@@ -133,17 +133,17 @@ def test_the_tasks_of_nodes_are_those_of_a_slow_search(seed: int) -> None:
     for _ in range(20):
         step, task = chance.random(), chance.choice(tasks)
         if step < 0.5 and task.node < 0:
-            statements.append(Statement(opened, "test", task.job))
+            statements.append(Statement(opened.trial, "test", task.job))
             getattr(statements[-1], chance.choice(["allocate", "pipeline"]))(task, chance.randrange(4))
         elif step < 0.7 and task.node >= 0 and task.status == TaskStatus.RUNNING:
-            statements.append(Statement(opened, "test", task.job))
+            statements.append(Statement(opened.trial, "test", task.job))
             statements[-1].evict(task, "test")
         elif statements:
             statements.pop(chance.randrange(len(statements))).discard()
         if chance.random() < 0.5:
             for row in range(4):
                 slow = sorted(task.name for task in tasks if task.node == row)
-                assert sorted(task.name for task in opened.node(row).tasks) == slow
+                assert sorted(task.name for task in NodeView(opened, row).tasks) == slow
 
 
 # --- what was not declared --------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_pods_elsewhere_are_looked_at_as_they_are(monkeypatch: pytest.MonkeyPatc
     snapshot = SnapshotMaker(state_of(flat([node("a"), node("b"), gang("g", 3, members=1, cpu=1)]))).snapshot()
     session = run(snapshot, read_policy(CONF), NOW_NS, 0)
     assert session.faults == ()
-    assert sorted(op.node for s in session.statements for op in s.operations()) == ["a", "b"]
+    assert sorted(op.node for s in session.trial.statements for op in s.operations()) == ["a", "b"]
     reasons = {why.reason for why in job_of(session, "g").why}
     assert reasons >= {"holds g-0", "holds g-1"}
 

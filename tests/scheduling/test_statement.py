@@ -50,7 +50,7 @@ def picture(session: Session) -> dict[str, Any]:
         "tasks": {name: (task.status, task.node) for name in NAMES for task in [task_of(session, name)]},
         "queues": sorted(map(tuple, queues.gauges())),
         "order": [framework_of(session).queue_key(queue_of(session, name)) for name in ("default", "q")],
-        "placements": session.placements,
+        "placements": session.trial.placements,
     }
 
 
@@ -61,7 +61,7 @@ def used(session: Session, row: int) -> int:
 def test_allocate_takes_idle_room_and_counts_the_task_as_allocated() -> None:
     session = opened()
     task, job = task_of(session, "a-2"), job_of(session, "a")
-    Statement(session, "test", job).allocate(task, 0)
+    Statement(session.trial, "test", job).allocate(task, 0)
     assert (task.status, task.node) == (TaskStatus.ALLOCATED, 0)
     assert used(session, 0) == 2000 + 1000 + 2000
     assert job.ready_count == 3
@@ -71,7 +71,7 @@ def test_allocate_takes_idle_room_and_counts_the_task_as_allocated() -> None:
 def test_pipeline_takes_future_room_only() -> None:
     session = opened()
     task, job = task_of(session, "a-2"), job_of(session, "a")
-    Statement(session, "test", job).pipeline(task, 1)
+    Statement(session.trial, "test", job).pipeline(task, 1)
     usage = session.nodes.usage
     assert (task.status, task.node) == (TaskStatus.PIPELINED, 1)
     assert (int(usage.idle[0, 1]), int(usage.future_idle[0, 1])) == (14000, 12000)
@@ -81,7 +81,7 @@ def test_pipeline_takes_future_room_only() -> None:
 def test_evict_makes_room_that_is_being_freed() -> None:
     session = opened()
     task, job = task_of(session, "a-0"), job_of(session, "a")
-    Statement(session, "test", job).evict(task, "for a test")
+    Statement(session.trial, "test", job).evict(task, "for a test")
     usage = session.nodes.usage
     assert (task.status, task.node) == (TaskStatus.RELEASING, 0)
     assert (int(usage.idle[0, 0]), int(usage.future_idle[0, 0])) == (13000, 15000)
@@ -94,7 +94,7 @@ def test_evict_makes_room_that_is_being_freed() -> None:
 def test_each_reverse_restores_all(operation: str, name: str, argument: Any) -> None:
     session = opened()
     before = picture(session)
-    statement = Statement(session, "test", task_of(session, name).job)
+    statement = Statement(session.trial, "test", task_of(session, name).job)
     getattr(statement, operation)(task_of(session, name), argument)
     assert picture(session) != before
     statement.discard()
@@ -103,7 +103,7 @@ def test_each_reverse_restores_all(operation: str, name: str, argument: Any) -> 
 
 def test_undo_goes_back_to_the_save_point_only() -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-2"), 0)
     there, kept = statement.save(), picture(session)
     statement.evict(task_of(session, "b-0"), "why")
@@ -135,7 +135,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_any_way_back_restores_exactly_what_was_at_the_save_point(steps: list[tuple[str, str, int]]) -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     saved = [(statement.save(), picture(session))]
     for choice, name, row in steps:
         if choice == "save":
@@ -153,34 +153,34 @@ def test_any_way_back_restores_exactly_what_was_at_the_save_point(steps: list[tu
 
 def test_commit_turns_allocated_tasks_into_binding_ones() -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-2"), 0)
     statement.pipeline(task_of(session, "a-3"), 1)
     statement.commit()
     assert task_of(session, "a-2").status == TaskStatus.BINDING
     assert task_of(session, "a-3").status == TaskStatus.PIPELINED
-    assert session.statements == [statement]
+    assert session.trial.statements == [statement]
 
 
 def test_an_empty_statement_is_not_part_of_the_decision() -> None:
     session = opened()
-    Statement(session, "test", job_of(session, "a")).commit()
-    assert session.statements == []
+    Statement(session.trial, "test", job_of(session, "a")).commit()
+    assert session.trial.statements == []
 
 
 def test_what_was_taken_back_leaves_no_operation() -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.evict(task_of(session, "b-0"), "why")
     statement.discard()
     statement.commit()
     assert statement.operations() == ()
-    assert session.statements == []
+    assert session.trial.statements == []
 
 
 def test_operations_name_pod_uid_node_and_reason() -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-2"), 1)
     statement.pipeline(task_of(session, "a-3"), 0)
     statement.evict(task_of(session, "b-0"), "for a-3")
@@ -194,7 +194,7 @@ def test_operations_name_pod_uid_node_and_reason() -> None:
 
 def test_kept_room_is_held_but_nothing_is_bound() -> None:
     session = opened()
-    statement = Statement(session, "test", job_of(session, "a"))
+    statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-2"), 0)
     statement.pipeline(task_of(session, "a-3"), 1)
     statement.keep()
@@ -205,9 +205,9 @@ def test_kept_room_is_held_but_nothing_is_bound() -> None:
 def test_what_was_kept_can_be_committed_later() -> None:
     session = opened()
     job = job_of(session, "a")
-    statement = Statement(session, "test", job)
+    statement = Statement(session.trial, "test", job)
     statement.allocate(task_of(session, "a-2"), 0)
     statement.keep()
     session.commit_kept(job)
     assert [op.verb for op in statement.operations()] == ["bind"]
-    assert session.kept == {}
+    assert session.trial.kept == {}

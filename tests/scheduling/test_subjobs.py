@@ -35,7 +35,8 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.worksheet import Worksheet
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import Partition, SpareSubJobs, SubJob
+from vcd.scheduling.session.subjobs import SpareSubJobs
+from vcd.scheduling.session.views import Partition, SubJob
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
@@ -180,7 +181,7 @@ def test_counts_of_a_sub_job_and_of_its_policy_follow_trials_and_their_reverse()
     session = session_of(node("n"), divided(policy(size=2, least=1)), part(0))
     partition = partition_of(session)
     (sub_job,) = partition.sub_jobs
-    statement = Statement(session, "test", partition.job)
+    statement = Statement(session.trial, "test", partition.job)
     statement.allocate(task_of(session, "a0"), 0)
     assert (sub_job.is_ready(), sub_job.is_pipelined(), sub_job.margin) == (False, False, -1)
     statement.pipeline(task_of(session, "b0"), 0)
@@ -216,7 +217,7 @@ def test_counts_are_those_of_the_tasks_at_any_time(trial: list[tuple[str, int]])
         [pod("rest", group="g", cpu=1)],
     )
     job, partition = job_of(session, "g"), partition_of(session)
-    statement, tasks = Statement(session, "test", job), job.tasks()
+    statement, tasks = Statement(session.trial, "test", job), job.tasks()
     for verb, number in trial:
         task = tasks[number % len(tasks)]
         if verb == "undo":
@@ -312,7 +313,7 @@ def test_a_half_placed_sub_job_leaves_no_trace() -> None:
     assert session.nodes.usage.idle[0, 0] == 1000
     assert task_of(session, "a").status == TaskStatus.PENDING
     assert task_of(session, "a").node == -1
-    assert session.placements == 2
+    assert session.trial.placements == 2
 
 
 def test_a_sub_job_that_does_not_fit_says_how_far_it_came() -> None:
@@ -450,7 +451,7 @@ def test_roles_bind_beside_sub_groups() -> None:
 
 def test_sub_jobs_of_one_turn_are_one_statement_and_each_further_unit_another() -> None:
     session = session_after(node("n", cpu=8), divided(policy(size=2, least=2)), part(0), part(1), part(2))
-    assert [len(statement) for statement in session.statements] == [4, 2]
+    assert [len(statement) for statement in session.trial.statements] == [4, 2]
 
 
 def test_without_gang_each_task_stands_alone() -> None:
@@ -467,7 +468,7 @@ def test_gated_and_best_effort_pods_are_no_units_of_placement() -> None:
     gate = {"schedulingGates": [{"name": "wait"}]}
     pods = [*part(0, "a", cpu=0), *part(0, "b", spec=gate), *part(0, "c")]
     session = session_after(node("n"), divided(policy(size=2)), *pods)
-    assert [op.key for statement in session.statements for op in statement.operations()] == ["default/c"]
+    assert [op.key for statement in session.trial.statements for op in statement.operations()] == ["default/c"]
 
 
 def test_what_is_passed_over_does_not_hide_what_the_pods_wait_for() -> None:
@@ -647,7 +648,7 @@ def test_what_is_spared_keeps_the_minimum_of_sub_groups(going: list[int], size: 
     pods = flat([part(i // 3, f"p{i:02}", on="n") for i in range(12)])
     session = session_of(node("n", cpu=64), divided(policy(size=size, least=least)), *pods)
     partition, job = partition_of(session), job_of(session, "g")
-    spare, statement, tasks = SpareSubJobs(partition), Statement(session, "test", job), job.tasks()
+    spare, statement, tasks = SpareSubJobs(partition), Statement(session.trial, "test", job), job.tasks()
     for number in going:
         if spare.may_lose(tasks[number]):
             spare.lose(tasks[number])

@@ -126,7 +126,7 @@ def test_lines_are_aligned_tables_with_the_reason_below(path: Path) -> None:
 def test_the_order_told_is_the_order_served(path: Path) -> None:
     with LogReader(path) as reader:
         _, session = History(reader).rerun(1)
-    bound = [operation.key for statement in session.statements for operation in statement.operations()]
+    bound = [operation.key for statement in session.trial.statements for operation in statement.operations()]
     assert bound == ["default/urgent-0"]
 
 

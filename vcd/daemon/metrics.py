@@ -522,7 +522,7 @@ def _evictions(session: Session, plan: Plan, stale: Mapping[int, str]) -> Counte
     evicted: Counter[LabelValues] = Counter()
     statements = [each for number, each in enumerate(plan.statements) if number not in stale]
     pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
-    queue_of = {task.key: task.job.queue.name for task in session.moves if task.key in pods} if pods else {}
+    queue_of = {task.key: task.job.queue.name for task in session.views.moves if task.key in pods} if pods else {}
     for statement in statements:
         index = session.jobs.index(statement.group)
         if index is not None and pods:
@@ -560,7 +560,7 @@ def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tu
     """Per unschedulable job, the tasks that it lacks of its minimum; and how many tasks found no place."""
     found: dict[str, int] = {}
     failed = 0
-    for job in session.viewed_jobs():
+    for job in session.views.jobs():
         refused = 0
         for waiting in job.why:
             refused += waiting.tasks if waiting.gate in _TRIED else 0

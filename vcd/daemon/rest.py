@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from vcd.daemon.cycle import Cycle
+from vcd.daemon.keeper import Keeper
+from vcd.daemon.telling import Telling
+from vcd.daemon.terms import Terms
+from vcd.daemon.watches import Watches
 from vcd.model import events as ev
-
-if TYPE_CHECKING:
-    from vcd.daemon.service import SchedulerService
 
 _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
 
 
 class Rest:
-    """What a replica has still to do."""
+    """What a replica has still to do; ``commits`` are the tasks that commit what was decided."""
 
-    def __init__(self, service: SchedulerService) -> None:
-        self._service = service
+    def __init__(
+        self,
+        keeper: Keeper,
+        watches: Watches,
+        terms: Terms,
+        cycle: Cycle,
+        telling: Telling,
+        commits: Collection[asyncio.Task[Any]],
+    ) -> None:
+        self._keeper = keeper
+        self._watches = watches
+        self._terms = terms
+        self._cycle = cycle
+        self._telling = telling
+        self._commits = commits
         self._versions: dict[str, str] = {}
         self._folded = asyncio.Event()
 
@@ -34,7 +49,7 @@ class Rest:
 
         ``versions`` may grow meanwhile. Statuses count as decided, Events do not.
         """
-        telling, commits = self._service.telling, self._service.commits
+        telling, commits = self._telling, self._commits
         while True:
             await telling.followup.idle()
             await telling.statuses.idle()
@@ -48,24 +63,23 @@ class Rest:
 
     async def rest(self, versions: Mapping[str, int]) -> None:
         """Return once this replica leads, has caught up, decided on all there is, and written all Events."""
-        service = self._service
         while True:
             await self.caught_up(versions)
-            await service.telling.recorder.idle()
-            await service.cycle.idle.wait()
+            await self._telling.recorder.idle()
+            await self._cycle.idle.wait()
             if self._at_rest(versions):
                 return
-            await asyncio.sleep(0 if service.keeper.changed.is_set() else _LOOK)
+            await asyncio.sleep(0 if self._keeper.changed.is_set() else _LOOK)
 
     def _at_rest(self, versions: Mapping[str, int]) -> bool:
         """Whether ``rest`` would return at once."""
-        service, telling = self._service, self._service.telling
+        telling = self._telling
         return (
-            service.terms.leads()
-            and service.cycle.idle.is_set()
-            and not service.keeper.changed.is_set()
+            self._terms.leads()
+            and self._cycle.idle.is_set()
+            and not self._keeper.changed.is_set()
             and telling.followup.is_idle
-            and not service.commits
+            and not self._commits
             and not telling.statuses.waiting
             and not telling.recorder.waiting
             and not self._behind(versions)
@@ -76,6 +90,6 @@ class Rest:
 
         Of a kind of which only some objects are watched nobody knows: the last change may be of another one.
         """
-        watches = self._service.watches
+        watches = self._watches
         whole = watches.statuses().keys() - watches.narrow
         return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in whole)

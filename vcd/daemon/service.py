@@ -109,7 +109,7 @@ class SchedulerService:
             partial(self.telling.at_configuration, "QueueMissing"),
             clock=clock,
         )
-        self.rest = Rest(self)
+        self.rest = Rest(keeper, self.watches, self.terms, self.cycle, self.telling, self.commits)
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = policy.minds

@@ -50,8 +50,8 @@ def plan_of(session: Session) -> ev.Plan:
 
 
 def _statements(session: Session) -> Iterable[ev.Statement]:
-    kept = [statement for index in sorted(session.kept) for statement in session.kept[index]]
-    for statement in (*session.statements, *kept):
+    kept = [statement for index in sorted(session.trial.kept) for statement in session.trial.kept[index]]
+    for statement in (*session.trial.statements, *kept):
         operations = statement.operations()
         if operations:
             yield ev.Statement(statement.job.key, statement.action, operations)
@@ -63,15 +63,15 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
     columns = session.jobs
     conditions = {**session.conditions, **dict(_conditions_of_followers(session))}
-    asked = columns.derived(_shows_otherwise) | (session.phases != columns.phase)
-    asked[[job.index for job in session.viewed_jobs()]] = True
+    asked = columns.derived(_shows_otherwise) | (session.views.phases != columns.phase)
+    asked[[job.index for job in session.views.jobs()]] = True
     asked[list(conditions)] = True
     for jobs, settled in session.settled:
         asked[jobs & ~columns.derived(_Shows(settled))] = True
     indices = np.flatnonzero(asked)
     counts, leaving = columns.counts[indices], session.releasing_on_nodes()[indices]
-    phase = session.phases[indices]
-    viewed = list(session.viewed_jobs())
+    phase = session.views.phases[indices]
+    viewed = list(session.views.jobs())
     places = np.searchsorted(indices, [job.index for job in viewed]).tolist()
     for place, job in zip(places, viewed, strict=True):
         phase[place] = job.phase
@@ -157,7 +157,7 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     from what the queues show."""
     jobs = session.jobs
     sums = jobs.by_queue("allocated")
-    moved = [job for job in session.viewed_jobs() if job.touched]
+    moved = [job for job in session.views.jobs() if job.touched]
     if moved:
         allocated = jobs.allocated.copy()
         for job in moved:
@@ -190,7 +190,7 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
     """Groups whose reasons for waiting are not what they were, those outside the session included."""
     columns, shown = session.jobs, session.snapshot.waiting
-    now = {job.index: tuple(job.why) for job in session.viewed_jobs() if job.why and _still_waits(job)}
+    now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
     told = columns.derived(shown_reasons)
     asked = told != 0
     asked[list(now)] = True

@@ -26,7 +26,7 @@ def release(session: Session) -> None:
         job = session.job(index)
         if job.is_ready():
             continue
-        statement = Statement(session, ACTION, job)
+        statement = Statement(session.trial, ACTION, job)
         for task in job.tasks():
             if task.status in _PLACED and task.node >= 0:
                 statement.evict(task, f"its gang was let in only in part and not completed in {limit // 10**9} s")

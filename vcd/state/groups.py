@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,9 @@ import numpy.typing as npt
 from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
+from vcd.state.content import Content, TaskColumns
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
 from vcd.state.sums import Ints, sums_by
-
-if TYPE_CHECKING:
-    from vcd.state.snapshot import Snapshot, TaskColumns
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.intp]
@@ -76,7 +74,7 @@ class GroupColumns:
     reservable: Ints
     missing: Ints
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Content) -> None:
         self._basis = _basis(snapshot)
         self._queues = len(snapshot.queues)
         self._kept: dict[Hashable, Any] = {}
@@ -96,7 +94,7 @@ class GroupColumns:
         self._find_groups(snapshot, np.arange(len(self.of_row)))
         self._fill(snapshot, np.arange(count), np.arange(count))
 
-    def with_changes(self, snapshot: Snapshot, groups: Sequence[str], rows: Sequence[int]) -> GroupColumns:
+    def with_changes(self, snapshot: Content, groups: Sequence[str], rows: Sequence[int]) -> GroupColumns:
         """The columns of a later snapshot in which no more than some groups, by key, and rows of tasks are others."""
         if self._basis != _basis(snapshot):
             return GroupColumns(snapshot)
@@ -185,7 +183,7 @@ class GroupColumns:
 
     # --- keeping up -------------------------------------------------------------------------------------------------
 
-    def _arrange(self, before: GroupColumns, snapshot: Snapshot, groups: Iterable[str]) -> tuple[Ints, Rows]:
+    def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Rows]:
         """Take over what was, with rows for new groups and none for those that are gone: the new row of each old one,
         with a last entry for none, and the new rows."""
         default, queues = snapshot.settings.default_queue, snapshot.queues
@@ -232,7 +230,7 @@ class GroupColumns:
         }
         return moved, places + np.arange(len(places))
 
-    def _find_groups(self, snapshot: Snapshot, rows: Rows) -> None:
+    def _find_groups(self, snapshot: Content, rows: Rows) -> None:
         """Of which group the pods of some rows are."""
         tasks, job_keys = snapshot.tasks, snapshot.job_keys
         names = snapshot.settings.scheduler_names
@@ -244,7 +242,7 @@ class GroupColumns:
         visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
         self.of_row[rows] = np.where(visible, of_number[at.reshape(-1)], NO_GROUP)
 
-    def _fill(self, snapshot: Snapshot, indices: Rows, renewed: Rows) -> None:
+    def _fill(self, snapshot: Content, indices: Rows, renewed: Rows) -> None:
         """Compute the rows of some groups anew; the objects of those ``renewed`` are others."""
         self._read(snapshot, renewed)
         self._sum_up(snapshot, indices)
@@ -252,7 +250,7 @@ class GroupColumns:
         for of, column in self._derived.items():
             column[indices] = of(self, indices)
 
-    def _read(self, snapshot: Snapshot, indices: Rows) -> None:
+    def _read(self, snapshot: Content, indices: Rows) -> None:
         records = [self.records[index] for index in indices.tolist()]
         default = snapshot.settings.default_queue
         number_of = {name: number for number, name in enumerate(sorted(snapshot.queues))}
@@ -270,7 +268,7 @@ class GroupColumns:
                 minimum[index, column_of[name]] = value
         self.min_resources[indices] = minimum
 
-    def _sum_up(self, snapshot: Snapshot, indices: Rows) -> None:
+    def _sum_up(self, snapshot: Content, indices: Rows) -> None:
         tasks, shapes, count = snapshot.tasks, snapshot.shape_columns, len(indices)
         place = np.full(len(self) + 1, NO_GROUP, np.int64)
         place[indices] = np.arange(count)
@@ -292,7 +290,7 @@ class GroupColumns:
         self.pending[indices] = sums_by(group, shapes.requests[shape], count)
         self.held_back[indices] = sums_by(group[held_back], shapes.requests[shape[held_back]], count)
 
-    def _judge_sizes(self, snapshot: Snapshot, indices: Rows) -> None:
+    def _judge_sizes(self, snapshot: Content, indices: Rows) -> None:
         facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
         possible = counts[:, _HOLDABLE].sum(axis=1) - pending
         too_large = (pending > 0) & (possible < np.maximum(self.min_member[indices], 1))
@@ -335,7 +333,7 @@ _COLUMNS: dict[str, tuple[Any, bool]] = {
 """The columns by name: their type, and whether they have one number per resource."""
 
 
-def _basis(snapshot: Snapshot) -> Hashable:
+def _basis(snapshot: Content) -> Hashable:
     """What else the columns follow from; where it is another one, they are made anew."""
     return (
         snapshot.settings,
@@ -367,7 +365,7 @@ def _rearranged(column: Column, gone: Sequence[int], places: Rows) -> Column:
     return np.concatenate([*parts, column[last:]])
 
 
-def priorities_of(snapshot: Snapshot, records: Sequence[GroupRecord]) -> Ints:
+def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
     """Groups' priorities: of their class, else of the global default class, else 0."""
     classes = snapshot.others.get("PriorityClass", {})
     values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
@@ -378,7 +376,7 @@ def priorities_of(snapshot: Snapshot, records: Sequence[GroupRecord]) -> Ints:
     return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
 
 
-def waiting_in_vain(snapshot: Snapshot, rows: Rows) -> npt.NDArray[np.bool_]:
+def waiting_in_vain(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
     """Of tasks, by row, those that `has_gate` is true of, or that wait at their queue's gate and do not ask for it to
     be lifted: what nobody lets through holds no quota."""
     tasks, columns = snapshot.tasks, snapshot.shape_columns

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
+from vcd.state.content import Content
 from vcd.state.sums import Ints, sums_by
 
-if TYPE_CHECKING:
-    from vcd.state.snapshot import Snapshot
 
-
-def usage_of(snapshot: Snapshot) -> Ints:
+def usage_of(snapshot: Content) -> Ints:
     """Per node, as (4 x resources + 3, nodes): what is idle, used, being released and promised of each resource, then
     cpu and memory as scores count them, and the number of pods (``vcd.scheduling.session.nodes.Usage``)."""
     count, width = len(snapshot.facts), len(snapshot.resources)
@@ -24,7 +21,7 @@ def usage_of(snapshot: Snapshot) -> Ints:
     return matrix
 
 
-def usage_after(usage: Ints, before: Snapshot, snapshot: Snapshot, rows: Sequence[int]) -> Ints:
+def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[int]) -> Ints:
     """The usage of a later snapshot of the same nodes in which no more than some rows of tasks are others."""
     then, now = before.tasks.node, snapshot.tasks.node
     changed = np.array(rows, np.intp)
@@ -37,7 +34,7 @@ def usage_after(usage: Ints, before: Snapshot, snapshot: Snapshot, rows: Sequenc
     return result
 
 
-def _fill(matrix: Ints, snapshot: Snapshot, nodes: npt.NDArray[np.integer]) -> None:
+def _fill(matrix: Ints, snapshot: Content, nodes: npt.NDArray[np.integer]) -> None:
     """Sum up some nodes."""
     facts, tasks, shapes, width = snapshot.facts, snapshot.tasks, snapshot.shape_columns, len(snapshot.resources)
     place = np.full(len(facts) + 2, -1, np.int64)  # two more for pods without a node, and whose node is gone

@@ -11,8 +11,8 @@ from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Queue
 from vcd.state.sums import sums_by
 
 _SERIES_OF = {

@@ -14,6 +14,7 @@ from vcd.model.objects import Node
 from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
@@ -141,7 +142,7 @@ def _overview(history: History, number: int | None) -> Overview:
 def _statuses(session: Session) -> Ints:
     """The status of each row of the tasks at the end of the session."""
     status = session.snapshot.tasks.status.astype(np.int64)
-    for task in session.moves:
+    for task in session.views.moves:
         status[task.row] = task.status
     return status
 
@@ -151,7 +152,7 @@ def _nodes(session: Session) -> list[NodeUse]:
         NodeUse(
             view.name, _is_ready(view.node), _nonzero(view.allocatable), _nonzero(view.used), view.pods, {**view.labels}
         )
-        for view in session.all_nodes()
+        for view in all_nodes(session)
     ]
 
 

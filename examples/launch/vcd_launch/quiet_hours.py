@@ -11,7 +11,7 @@ from vcd.scheduling.search.parts import Depends, Predicate, Score
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import NodeView
+from vcd.scheduling.session.nodeview import NodeView
 
 HOUR = 3600 * 10**9
 DAY = 24

@@ -24,7 +24,7 @@ class Licences(Quota):
         wanted = Counter(licence_of(task) for job in jobs for task in job.tasks())
         return {name: count * ONE for name, count in sorted(wanted.items()) if name}
 
-    def used(self, task, name, row):
+    def used(self, session, task, name, row):
         return ONE if licence_of(task) == name else 0
 
 

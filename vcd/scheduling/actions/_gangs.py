@@ -23,10 +23,11 @@ from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import is_preemptable
 from vcd.state.sums import sum_of
 

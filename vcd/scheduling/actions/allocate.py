@@ -19,11 +19,11 @@ from vcd.scheduling.framework.order import JobQueue, PriorityQueue
 from vcd.scheduling.framework.validity import unplaceable, why_invalid
 from vcd.scheduling.framework.worksheet import Worksheet, units
 from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.subjobs import Partition, SubJob
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
@@ -69,7 +69,7 @@ class AllocateAction(Action):
         self._keep_promises(framework, jobs, tasks)
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
         self._in_turn(framework, waiting, tasks)
-        if not session.placements:
+        if not session.trial.placements:
             self._second_round(framework, everybody)
 
     @classmethod
@@ -122,7 +122,7 @@ class AllocateAction(Action):
             overused = framework.overused(queue)
             if overused is not None:
                 for job in heap.rest():
-                    session.note(job, "queue", *overused)
+                    job.note("queue", *overused)
                 continue
             if session.is_full():
                 for jobs in waiting.values():
@@ -204,7 +204,7 @@ class AllocateAction(Action):
         if invalid is not None:
             for task in unplaceable(framework, job) if job.is_broken else ():
                 _note_reasons(session, task, framework.candidates(task))
-            session.note(job, "invalid", *invalid)
+            job.note("invalid", *invalid)
             return []
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
@@ -234,7 +234,6 @@ class AllocateAction(Action):
 
         One that cannot be placed is not tried again; one that can, and has tasks beyond its size, gets one more a turn.
         """
-        session = framework.session
         job = statement.job
         placed: list[Task] = []
         while worksheet:
@@ -255,7 +254,7 @@ class AllocateAction(Action):
         known = [why.reason for why in job.why]
         for remark in worksheet.partition.remarks():
             if remark.reason not in known:
-                session.note(job, "gang", "", remark)
+                job.note("gang", "", remark)
         return placed
 
     @classmethod
@@ -275,7 +274,7 @@ class AllocateAction(Action):
         ready = framework.job_ready(statement.job)
         held = framework.statement(cls.name, statement.job) if ready else statement
         _place_again(held, [place for place, waits in zip(places, waiting, strict=True) if waits])
-        partition.held.append(held)
+        framework.session.held.append(held)
         if ready:
             held.keep()
         return ready
@@ -304,7 +303,7 @@ def _place_until_ready(
         task = tasks.popleft()
         refused = framework.allocatable(queue, task)
         if refused is not None:
-            session.note(task.job, "queue", *refused, task=task)
+            task.job.note("queue", *refused, task=task)
             task.job.hindered |= len(statement) > 0  # else none of the job's own takes up the queue's room
             continue
         if is_held(session, task, task.gated):
@@ -330,21 +329,21 @@ def _admit_all(session: Session) -> None:
         if may_be_admitted(session, job):
             job.phase = Phase.INQUEUE
     for lead, others in session.classes.followers():
-        session.phases[others] = session.job(lead).phase
-    for job in session.viewed_jobs():
+        session.views.phases[others] = session.job(lead).phase
+    for job in session.views.jobs():
         if session.classes.follows[job.index]:
-            job.phase = Phase(session.phases[job.index])
+            job.phase = Phase(session.views.phases[job.index])
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:
     """Whether what it says itself (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
     if task.unsupported:
-        session.note(task.job, "unsupported", "", not_supported(task.unsupported), task=task)
+        task.job.note("unsupported", "", not_supported(task.unsupported), task=task)
         return True
     if gated:
-        session.note(task.job, "gated", "", _at_gate(session, task), task=task)
+        task.job.note("gated", "", _at_gate(session, task), task=task)
     elif not task.job.queue.is_open:
-        session.note(task.job, "queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
+        task.job.note("queue", "", Refusal(f"queue is {task.job.queue.state}"), task=task)
     return gated or not task.job.queue.is_open
 
 
@@ -365,7 +364,7 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
     session = framework.session
     refused = framework.pre_predicate(task)
     if refused is not None:
-        session.note(task.job, "predicate", *refused, nodes=len(session.nodes), task=task)
+        task.job.note("predicate", *refused, nodes=len(session.nodes), task=task)
         return False
     candidates = framework.candidates(task)
     row = framework.nominated(task, candidates) if may_wait else None
@@ -381,16 +380,16 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
     else:
         _note_reasons(session, task, candidates)
         nodes = int(candidates.passing().sum())
-        session.note(task.job, "predicate", "", Refusal("room is still being freed"), nodes=nodes, task=task)
+        task.job.note("predicate", "", Refusal("room is still being freed"), nodes=nodes, task=task)
         return False
     return True
 
 
 def _note_reasons(session: Session, task: Task, candidates: Candidates) -> None:
     for reason, nodes in candidates.reasons().items():
-        session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
+        task.job.note("predicate", "", Refusal(reason), nodes=nodes, task=task)
     if not len(session.nodes):
-        session.note(task.job, "predicate", "", Refusal("there is no node"), task=task)
+        task.job.note("predicate", "", Refusal("there is no node"), task=task)
 
 
 def needs_more(job: Job) -> bool:

@@ -9,7 +9,8 @@ from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import asks_for_nothing, has_gate
 
 
@@ -38,7 +39,7 @@ class BackfillAction(Action):
         for task in tasks:
             refused = framework.allocatable(job.queue, task)
             if refused is not None:
-                session.note(job, "queue", *refused, task=task)
+                job.note("queue", *refused, task=task)
                 continue
             if is_held(session, task, task.gated):
                 continue

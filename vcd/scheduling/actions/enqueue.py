@@ -8,9 +8,10 @@ from vcd.model.status import Phase
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue
+from vcd.scheduling.session.views import Job
 
 
 class EnqueueAction(Action):
@@ -49,10 +50,10 @@ class EnqueueAction(Action):
         if job.record.min_resources is not None:
             rejected = framework.job_enqueueable(job)
             if rejected is not None:
-                session.note(job, "enqueue", *rejected)
+                job.note("enqueue", *rejected)
                 return
         framework.job_enqueued(job)
-        session.decisions += 1
+        session.trial.decisions += 1
         job.phase = Phase.INQUEUE
 
 
@@ -60,10 +61,10 @@ def may_be_admitted(session: Session, job: Job) -> bool:
     """Whether a pending group asks for what is supported, and its queue takes new work at all, be it asked by a plugin
     or not; noted if not."""
     if job.record.unsupported:
-        session.note(job, "unsupported", "", not_supported(job.record.unsupported))
+        job.note("unsupported", "", not_supported(job.record.unsupported))
         return False
     if not job.queue.is_open:
-        session.note(job, "enqueue", "", Refusal(f"queue is {job.queue.state}"))
+        job.note("enqueue", "", Refusal(f"queue is {job.queue.state}"))
     return job.queue.is_open
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Job, Task
 
 
 class GangPreemptAction(GangEvictionAction):

@@ -18,9 +18,10 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.worksheet import is_whole, units
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import seconds_of
 
 _NOT_YET = 2**63 - 1
@@ -124,7 +125,7 @@ class PreemptAction(Action):
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # as Volcano, comparing starts with victims; what these leave is used before more of them go
-        looks = not compares or len(statement) or session.statements or is_promised(framework, task)
+        looks = not compares or len(statement) or session.trial.statements or is_promised(framework, task)
         vacant = room.vacant(task) if looks else None
         if vacant is not None:
             return statement.pipeline(task, vacant)

@@ -13,9 +13,10 @@ from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 
 
 class ReclaimAction(Action):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from vcd.model.objects import Pod, PodDisruptionBudget
 from vcd.model.selectors import LabelSelector, Selector, SelectorError
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.reasons import Refusal
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 KIND = "PodDisruptionBudget"
 
@@ -122,7 +120,7 @@ def budgets_now(session: Session) -> Budgets:
     """The budgets, less what this session evicted so far."""
     budgets = Budgets(session)
     if len(budgets):
-        gone = {task.row: task for task in session.moves if task.status == TaskStatus.RELEASING}
+        gone = {task.row: task for task in session.views.moves if task.status == TaskStatus.RELEASING}
         for task in gone.values():
             budgets.take(budgets.of(task.pod, task.labels))
     return budgets

@@ -6,17 +6,13 @@ over). allocate and backfill, which alone bind, begin by taking such tasks back;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Task
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vcd.scheduling.session.views import Task
-
-    Waits = list[tuple[Statement, Task]]
+Waits = list[tuple[Statement, Task]]
 
 
 def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
@@ -27,8 +23,8 @@ def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
     """
     session = framework.session
     jobs: dict[int, Waits] = {}
-    evicted = [task for statement in session.statements for task in statement.evicted()]
-    for statement in session.statements:
+    evicted = [task for statement in session.trial.statements for task in statement.evicted()]
+    for statement in session.trial.statements:
         for task in statement.waiting():
             if not is_mine(task) or (evicted and framework.evaluator.moves(task, evicted)):
                 continue
@@ -40,7 +36,7 @@ def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
         for statement, task in jobs[index]:
             statement.withdraw(task)
             if not len(statement):
-                session.statements.remove(statement)
+                session.trial.statements.remove(statement)
 
 
 def _is_ready_with(framework: Framework, waits: Waits) -> bool:

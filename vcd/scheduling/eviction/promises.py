@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job, Task
 
 
 class Promises:
@@ -55,8 +52,8 @@ class Promises:
         """Whether the node takes the task, now or when room is freed; known until something is placed or taken back."""
         session = self._session
         known = self._kept.get(task.row)
-        if known is None or known[0] != session.changes:
-            known = self._kept[task.row] = session.changes, self._is_taken(task)
+        if known is None or known[0] != session.trial.changes:
+            known = self._kept[task.row] = session.trial.changes, self._is_taken(task)
         return known[1]
 
     def _is_taken(self, task: Task) -> bool:

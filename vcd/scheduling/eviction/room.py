@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.victims import Victims
+from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import sums_by
-
-if TYPE_CHECKING:
-    from vcd.scheduling.framework.victims import Victims
-    from vcd.scheduling.search.candidates import Candidates
-    from vcd.scheduling.session.nodes import Ints
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.statement import Statement
-    from vcd.scheduling.session.views import Job, Task
 
 NEVER = "Never"
 _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
@@ -283,9 +280,9 @@ class Room:
         if self._fitting is None or self._fitting[0] is not task:
             refused = self.framework.allocatable(task.job.queue, task) is not None
             mask = np.zeros(len(session.nodes), np.bool_) if refused else self._fitting_nodes(task)
-            self._fitting = task, session.changes, mask
+            self._fitting = task, session.trial.changes, mask
         _, since, mask = self._fitting
-        return bool(mask[node]) if since == session.changes else self.fits(task, node)
+        return bool(mask[node]) if since == session.trial.changes else self.fits(task, node)
 
     def _fitting_nodes(self, task: Task) -> npt.NDArray[np.bool_]:
         room = self.session.nodes.with_room(task.floor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.promises import promised_jobs
@@ -11,10 +10,9 @@ from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
 from vcd.scheduling.framework.worksheet import is_whole, units, whole_with
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.statement import Statement
-    from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, Task
 
 
 def starving_jobs(framework: Framework) -> dict[int, list[Job]]:

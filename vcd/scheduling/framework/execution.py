@@ -78,8 +78,8 @@ class _Before:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._idle = session.nodes.usage.idle.copy()
-        self._moves = len(session.moves)
-        self._statements = len(session.statements)
+        self._moves = len(session.views.moves)
+        self._statements = len(session.trial.statements)
 
     def compare(self, answer: object) -> None:
         """Nobody is over its room, tasks are on nodes, and what goes into the log can be written there."""
@@ -91,14 +91,17 @@ class _Before:
             column, row = np.argwhere(over)[0].tolist()
             where = f"{nodes.facts.names[row]} {-int(idle[column, row])} over in {nodes.resources[column]}"
             raise Unexpected("no node over its room", where)
-        for task in session.moves[self._moves :]:
+        for task in session.views.moves[self._moves :]:
             if task.status in _ON_NODES and not 0 <= task.node < len(nodes):
                 expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
-        for statement in (*session.statements[self._statements :], *chain.from_iterable(session.kept.values())):
+        for statement in (
+            *session.trial.statements[self._statements :],
+            *chain.from_iterable(session.trial.kept.values()),
+        ):
             words = (statement.action, *[operation.reason for operation in statement.operations()])
             if not all(isinstance(each, str) for each in words):
                 expected("texts as a statement's action and reasons", words)
-        for job in session.viewed_jobs():
+        for job in session.views.jobs():
             for why in job.why:
                 words = (why.gate, why.plugin, why.reason, *why.detail.keys(), *why.detail.values())
                 if not all(isinstance(each, str) for each in words):

@@ -13,10 +13,10 @@ from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, 
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.rules import Participants
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Hooks, Statement
-from vcd.scheduling.session.subjobs import SubJob
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, SubJob, Task
 
 S = TypeVar("S")
 
@@ -51,7 +51,7 @@ class Framework(Points):
             tiers = plugins if point.rule in IN_CONFIGURED_ORDER else by_name
             self.participants[name] = self._taking_part(point, tiers)
             vars(self)[name] = point.rule(self.participants[name])
-        session.hooks = Hooks(self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations)
+        session.trial.hooks = Hooks(self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations)
         session.provide(self)
         self.tell("open")
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
@@ -121,7 +121,7 @@ class Framework(Points):
 
     def statement(self, action: str, job: Job) -> Statement:
         """A new statement of an action on behalf of a job."""
-        return Statement(self.session, action, job)
+        return Statement(self.session.trial, action, job)
 
     def candidates(self, task: Task) -> Candidates:
         """Where tasks like this one can go."""

@@ -147,7 +147,7 @@ class JobQueue:
         self._settle()
         turn = heapq.heappop(self._heap)
         if turn.alike is not None:
-            self._tried = turn, self._session.decisions
+            self._tried = turn, self._session.trial.decisions
         return self._lead(turn)
 
     def rest(self) -> list[Job]:
@@ -173,7 +173,7 @@ class JobQueue:
         """Give the turn after one that was taken to the next job alike, and pass over those that fail as others did."""
         if self._tried is not None:
             (turn, decisions), self._tried = self._tried, None
-            if turn.alike is not None and decisions == self._session.decisions:
+            if turn.alike is not None and decisions == self._session.trial.decisions:
                 self._failed[turn.alike] = decisions
             self._push_after(turn, turn.position + 1)
         while self._heap and self._fails(self._heap[0]):
@@ -188,7 +188,7 @@ class JobQueue:
         alike = turn.alike
         return (
             alike is not None
-            and self._failed.get(alike) == self._session.decisions
+            and self._failed.get(alike) == self._session.trial.decisions
             and bool(self._session.classes.follows[turn.job])
         )
 

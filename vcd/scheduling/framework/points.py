@@ -18,8 +18,8 @@ from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.search.parts import Predicate, Score
-from vcd.scheduling.session.subjobs import SubJob
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Job, SubJob, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")

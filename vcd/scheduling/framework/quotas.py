@@ -43,7 +43,7 @@ class Quota:
         """What jobs may come to by the names of the quota, whose ``requests`` by resource are these."""
         return dict(requests)
 
-    def used(self, task: Task, name: str, row: int) -> int:
+    def used(self, session: Session, task: Task, name: str, row: int) -> int:
         """How much a task takes on a node of what it names, where that is no resource."""
         return 0
 

@@ -15,8 +15,9 @@ from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
 from vcd.scheduling.framework.victims import Victims, VictimsAnswer
 from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.views import Task
 
 Refused = tuple[str, Refusal]
 """The plugin that refuses, and why."""

@@ -54,4 +54,4 @@ def tell_of_large_pods(session: Session) -> None:
             **{f"needs {name}": text for name, text in session.amounts(needed * (over if over.any() else 1)).items()},
             **{f"largest node {name}": text for name, text in session.amounts(facts.largest * over).items()},
         }
-        session.note(job, "predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)
+        job.note("predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)

@@ -8,8 +8,7 @@ from typing import Any
 
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
-from vcd.scheduling.session.subjobs import Partition, SubJob
-from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 
 
 class Worksheet:

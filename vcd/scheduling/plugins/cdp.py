@@ -48,7 +48,7 @@ class CdpPlugin(Plugin):
                 if text is not None and cooldown_of(task.pod) is None:
                     reason = f"{COOLDOWN} of the pod is no duration from zero up, and does not protect it"
                     detail = {"value": text, "write": "a duration, for example 10m"}
-                    session.note(job, "invalid", self.name, Refusal(reason, detail), task=task)
+                    job.note("invalid", self.name, Refusal(reason, detail), task=task)
 
 
 def stated(pod: Pod) -> str | None:

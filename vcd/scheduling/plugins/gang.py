@@ -11,8 +11,8 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.subjobs import Partition, SubGroups, SubJob
-from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.subgroups import SubGroups
+from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 
 _VALID = (*READY_STATUSES, TaskStatus.PIPELINED, TaskStatus.PENDING)
 _WAITING = (*READY_STATUSES, TaskStatus.PIPELINED)
@@ -132,8 +132,7 @@ class GangPlugin(Plugin):
             elif not _only_waits_for_leavers(job, int(leaving[job.index])):
                 message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
                 session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
-                session.note(
-                    job,
+                job.note(
                     "gang",
                     self.name,
                     Refusal(
@@ -144,11 +143,11 @@ class GangPlugin(Plugin):
     def _tell_of_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
         """Note which sub-groups found no room, and whether the job needs more of them than it has."""
         for refusal in partition.missed():
-            session.note(job, "gang", self.name, refusal)
+            job.note("gang", self.name, refusal)
         short = partition.short()
         if short is not None:
             detail = {"policy": short.name, "have": str(short.ready), "min": str(short.minimum)}
-            session.note(job, "gang", self.name, Refusal("fewer sub-groups than the minimum", detail))
+            job.note("gang", self.name, Refusal("fewer sub-groups than the minimum", detail))
 
 
 class _Surplus(Allowance):

@@ -18,9 +18,10 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE
 from vcd.state.sums import sums_by
 

@@ -74,7 +74,7 @@ class PdbPlugin(Plugin):
         """Note on the asking job which budgets of its candidates cannot be read."""
         for refusal in self._complaints({task.namespace for task in tasks} if self._budgets.unread else frozenset()):
             if all(waiting.reason != refusal.reason for waiting in asker.job.why):
-                self._session.note(asker.job, "invalid", self.name, refusal)
+                asker.job.note("invalid", self.name, refusal)
 
     def _complaints(self, namespaces: set[str] | frozenset[str]) -> Iterator[Refusal]:
         return (refusal for namespace, refusal in self._budgets.unread if namespace in namespaces)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.order import PRIORITY, labelled
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.subjobs import SubJob
-from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job, SubJob, Task
 
 
 class PriorityPlugin(Plugin):

@@ -159,7 +159,7 @@ class ResourceStrategyFitPlugin(Plugin):
         for row, own in self._own_of_row.items():
             if own in self._errors:
                 task = session.task(row)
-                session.note(task.job, "annotation", self.name, self._errors[own], task=task)
+                task.job.note("annotation", self.name, self._errors[own], task=task)
 
     # --- strategies of pods -----------------------------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ class SlaPlugin(Plugin):
         """Waiting jobs tell of waiting times that cannot be read."""
         for job in session.jobs_with_pending():
             for refusal in waiting_time(job.record.group.metadata.annotations)[1]:
-                session.note(job, "invalid", self.name, refusal)
+                job.note("invalid", self.name, refusal)
 
 
 def waiting_time(annotations: dict[str, str]) -> tuple[int | None, tuple[Refusal, ...]]:

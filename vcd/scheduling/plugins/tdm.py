@@ -289,12 +289,12 @@ class TdmPlugin(Plugin):
                 text = job.record.group.metadata.annotations.get(key)
                 if text is not None and _AMOUNT.fullmatch(text) is None:
                     reason = f"annotation {key} of the group is no number or percentage, and is passed over"
-                    session.note(job, "invalid", self.name, Refusal(reason, {"value": text, "write": "2 or 30%"}))
+                    job.note("invalid", self.name, Refusal(reason, {"value": text, "write": "2 or 30%"}))
             for task in job.pending():
                 text = task.pod.metadata.annotations.get(ZONE)
                 if text is not None and text != ANY_ZONE:
                     reason = f"annotation {ZONE} of the pod permits no zone; write * for all of them"
-                    session.note(job, "invalid", self.name, Refusal(reason, {"value": text}), task=task)
+                    job.note("invalid", self.name, Refusal(reason, {"value": text}), task=task)
 
 
 class _WithinBudgets(Allowance):

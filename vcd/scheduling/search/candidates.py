@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
 
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
@@ -407,7 +405,7 @@ class Candidates:
 
     def _combine(self) -> Ints:
         """Keys with what depends on other pods, the job, queues, time, and the set of nodes that pass."""
-        stamp = self.session.changes
+        stamp = self.session.trial.changes
         if self._combined_at == stamp:
             return self._keys
         task, usage = self._task, self._evaluator.nodes.usage
@@ -440,7 +438,7 @@ class Candidates:
     def reasons(self) -> dict[str, int]:
         """Why nodes do not take the task: reasons in words and the number of nodes, each node by its first one."""
         self._catch_up()
-        stamp = (self._position, self.session.changes if self._moving_predicates else 0)
+        stamp = (self._position, self.session.trial.changes if self._moving_predicates else 0)
         if self._reasons is None or self._reasons[0] != stamp:
             self._reasons = (stamp, self._count_reasons())
         return self._reasons[1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,10 @@ import numpy.typing as npt
 from vcd.model.objects import Namespace, Pod
 from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 from vcd.state.records import Shape
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
 
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]

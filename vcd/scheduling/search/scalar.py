@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
-from vcd.scheduling.session.views import Job, NodeView, Task
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.nodeview import NodeView
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job, Task
 
 T = TypeVar("T", bound=np.generic)
 

@@ -61,15 +61,17 @@ class _Kinds:
         spec = record.group.spec
         if record.unsupported or spec.sub_group_policy:
             return None
-        found = {self._key_of_pod(jobs, row) for row in pods}
-        pod_key = found.pop() if len(found) == 1 else None
-        if pod_key is None:
+        pod_key = self._key_of_pod(jobs, pods[0])
+        if pod_key is None or any(self._key_of_pod(jobs, row) != pod_key for row in pods[1:]):
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
         stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase)
-        labels = jobs.tasks.labels[pods].tolist()
-        return pod_key, tuple(map(labels.index, labels)), stated, self._marks_of(record.group.metadata)
+        first: dict[int, int] = {}
+        labels = tuple(
+            [first.setdefault(number, place) for place, number in enumerate(jobs.tasks.labels[pods].tolist())]
+        )
+        return pod_key, labels, stated, self._marks_of(record.group.metadata)
 
     def _key_of_pod(self, jobs: GroupColumns, row: int) -> Hashable:
         tasks = jobs.tasks
@@ -94,8 +96,10 @@ class _Kinds:
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
     """The number of the labels that all pods of a job have, _MIXED where they differ."""
-    found = ({int(jobs.tasks.labels[row]) for row in pods} for pods in jobs.members(rows))
-    return np.array([labels.pop() if len(labels) == 1 else _MIXED for labels in found], np.int64)
+    found = (jobs.tasks.labels[pods] for pods in jobs.members(rows))
+    return np.array(
+        [labels[0] if len(labels) and (labels == labels[0]).all() else _MIXED for labels in found], np.int64
+    )
 
 
 class EquivalenceClass:

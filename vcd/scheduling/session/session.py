@@ -10,12 +10,10 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator, M
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.codec import BadObject, Foreign
-from vcd.model.events import Waiting, by_key
 from vcd.model.objects import Object
 from vcd.model.requests import format_sum
 from vcd.model.status import (
@@ -25,15 +23,17 @@ from vcd.scheduling.session.alike import Condition
 from vcd.scheduling.session.classes import EquivalenceClasses
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.jobs import has_ended, is_ready
-from vcd.scheduling.session.nodes import Deltas, Ints, Nodes
+from vcd.scheduling.session.nodes import Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem, Refusal
-from vcd.scheduling.session.statement import Hooks, Statement
-from vcd.scheduling.session.views import Job, NodeView, Queue, Task
+from vcd.scheduling.session.statement import Statement, Trial
+from vcd.scheduling.session.views import Job, Task, Views
+from vcd.state.content import NO_OBJECTS, Objects
 from vcd.state.records import GroupRecord, Shape
 from vcd.state.shapes import flags_of
-from vcd.state.snapshot import NO_OBJECTS, Objects, Snapshot
+from vcd.state.snapshot import Snapshot
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
@@ -74,20 +74,13 @@ class Session:
         """The plugins and actions that failed or took too long; of plugins those are here that ask outside."""
         self.now = now
         self.seed = seed
-        self.changes = 0
-        self.placements = 0
-        self.decisions = 0
-        """How often something was decided that stays: a statement was committed or kept, a group admitted."""
         self.more = False
         self.rounds: dict[str, None] = {}
         """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
-        self.statements: list[Statement] = []
-        self.kept: dict[int, list[Statement]] = {}
         self.conditions: dict[int, Condition] = {}
         """Conditions of groups by the job's index: type, status, reason, message."""
         self.settled: list[tuple[npt.NDArray[np.bool_], Condition]] = []
         """Conditions of many groups, by the jobs' indices; those of ``conditions`` come before them."""
-        self.hooks = Hooks()
         self._provided: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
         self.interrupted: tuple[str, ...] = ()
@@ -100,21 +93,18 @@ class Session:
         """What plugins find misconfigured, once that was taken (``execution.take_problems``)."""
         self.ungated: dict[int, Task] = {}
         """Tasks whose queue's scheduling gate is to be lifted, by row, in the order in which that was decided."""
-        self.moves: list[Task] = []
-        """Tasks in the order in which their status or node changed in trial, one entry a change."""
-        self._shape_deltas: dict[int, Deltas] = {}
         self.requests: Ints = snapshot.shape_columns.requests
         self.nodes = Nodes(snapshot)
         self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
         self.queues = {queue.name: queue for queue in self.queue_list}
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
-        self.phases = self.jobs.phase.copy()
-        """The groups' phases as this session knows them; a job that was looked at has its own."""
+        self.views = Views(snapshot, self.queue_list)
+        self.trial = Trial(self.nodes)
+        self.held: list[Statement] = []
+        """What is kept for sub-jobs that wait for room, and is not bound before they have it."""
         self.classes = EquivalenceClasses(self.jobs)
         self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
-        self._job_views: dict[int, Job] = {}
-        self._task_views: dict[int, Task] = {}
 
     @cached_property
     def queue_of_row(self) -> Ints:
@@ -164,38 +154,23 @@ class Session:
         """A bool per shape number."""
         return flags_of(self.snapshot.shapes, of)
 
-    def deltas(self, number: int) -> Deltas:
-        """What a task of a shape adds to its node's usage."""
-        found = self._shape_deltas.get(number)
-        if found is None:
-            scored = self.snapshot.shape_columns.scored[number].tolist()
-            found = self._shape_deltas[number] = Deltas(self.requests[number], (scored[0], scored[1]))
-        return found
-
     # --- views ------------------------------------------------------------------------------------------------------
 
     def job(self, index: int) -> Job:
         """The job of a row of ``jobs``."""
-        view = self._job_views.get(index)
-        if view is None:
-            view = self._job_views[index] = Job(self, index)
-        return view
+        return self.views.job(index)
 
     def all_jobs(self) -> Iterator[Job]:
         """All jobs, in order of key."""
         return (self.job(index) for index in range(len(self.jobs)))
 
-    def viewed_jobs(self) -> Iterable[Job]:
-        """Jobs that someone asked for, in order of key."""
-        return (self._job_views[index] for index in sorted(self._job_views))
-
     def settle(self, condition: Condition) -> Iterator[Job]:
         """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
         caller, but for jobs that ended: what they were told in their time holds."""
-        columns, views = self.jobs, self._job_views
+        columns = self.jobs
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
-        untouched[list(views)] = False
+        untouched[[job.index for job in self.views.jobs()]] = False
         others = ~self.classes.follows
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
@@ -203,58 +178,29 @@ class Session:
     def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
         """Jobs that had pending tasks, of some shapes by a function of a module, when the session began, in order of
         key; without those for which another one stands (``classes``)."""
-        jobs = self._pending.distinct
+        jobs = self.views.pending.distinct
         if of is not None:
-            chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self._pending.rows]]
-            jobs = np.unique(self._pending.jobs[chosen])
+            chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self.views.pending.rows]]
+            jobs = np.unique(self.views.pending.jobs[chosen])
         return (self.job(index) for index in self.classes.leads(jobs))
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
-        view = self._task_views.get(row)
-        if view is None:
-            view = self._task_views[row] = Task(self, row, self.job(int(self.job_of_row[row])))
-        return view
-
-    def pending_rows(self, job: int) -> list[int]:
-        """Rows of a job's pending tasks, in order of key."""
-        return self._in_order(self._pending.of(job))
+        return self.views.task(row)
 
     def pending_rows_of(self, keys: Container[str]) -> Iterator[int]:
         """Rows of those of the jobs' pending tasks that have one of the keys."""
         names = self.snapshot.tasks.keys
-        return (row for row in self._pending.rows.tolist() if names[row] in keys)
-
-    @cached_property
-    def _pending(self) -> _PendingRows:
-        return self.jobs.kept(
-            "pending", lambda: _PendingRows(self.job_of_row, self.snapshot.tasks.status == _S.PENDING)
-        )
-
-    def task_rows(self, job: int) -> list[int]:
-        """Rows of all tasks of a job, in order of key."""
-        return self._in_order(self.jobs.rows_of(job))
-
-    def _in_order(self, rows: list[int]) -> list[int]:
-        keys = self.snapshot.tasks.keys
-        return sorted(rows, key=lambda row: keys[row] or "")
+        return (row for row in self.views.pending.rows.tolist() if names[row] in keys)
 
     def releasing_on_nodes(self) -> Ints:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
         this session evicted are among them."""
         leaving: Ints = self.jobs.releasing.copy()
-        for job in self.viewed_jobs():
+        for job in self.views.jobs():
             if job.touched:
                 leaving[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
         return leaving
-
-    def node(self, row: int) -> NodeView:
-        """The node of a row of ``nodes``."""
-        return NodeView(self, row)
-
-    def all_nodes(self) -> Iterator[NodeView]:
-        """All nodes, in order of name."""
-        return (self.node(row) for row in range(len(self.nodes)))
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -265,14 +211,13 @@ class Session:
 
     def is_full(self) -> bool:
         """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3)."""
-        self.more = self.placements >= self.snapshot.settings.placements
+        self.more = self.trial.placements >= self.snapshot.settings.placements
         return self.more
 
     def commit_kept(self, job: Job) -> None:
         """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
-        held = [] if job.partition is None else job.partition.held
-        for statement in self.kept.pop(job.index, []):
-            if any(statement is other for other in held):
+        for statement in self.trial.kept.pop(job.index, []):
+            if any(statement is other for other in self.held):
                 statement.keep()
             else:
                 statement.commit()
@@ -283,14 +228,10 @@ class Session:
         They refer to each other, so else only the garbage collector frees them; going through as many objects as
         a full session has, it makes the whole program stand still.
         """
-        for job in self._job_views.values():
-            job.release()
-        self._job_views.clear()
-        self._task_views.clear()
+        self.views.release()
+        self.trial.release()
+        self.held.clear()
         self._provided.clear()
-        self.kept.clear()
-        self.statements.clear()
-        self.moves.clear()
 
     # --- notes ------------------------------------------------------------------------------------------------------
 
@@ -311,24 +252,6 @@ class Session:
             found = self.provide(make())
         return cast(S, found)
 
-    def note(
-        self, job: Job, gate: str, source: str, refusal: Refusal, nodes: int = 0, task: Task | None = None
-    ) -> None:
-        """Remember why a job, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
-        for position, known in enumerate(job.why):
-            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == (
-                gate,
-                source,
-                refusal.reason,
-                nodes,
-            ):
-                pods = (*known.pods, task.key)[:_SHOWN_PODS]
-                job.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
-                return
-        pods = () if task is None else (task.key,)
-        detail = by_key(refusal.detail)
-        job.why.append(Waiting(job.key, gate, source, refusal.reason, nodes, len(pods), pods, detail))
-
     def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
         """Integers in the order of the session's resources as quantities by name, zeros left out."""
         wanted = None if names is None else set(names)
@@ -337,23 +260,6 @@ class Session:
             for name, value in zip(self.nodes.resources, values, strict=True)
             if value and (wanted is None or name in wanted)
         }
-
-
-class _PendingRows:
-    """Rows of pending tasks by the index of their job, jobs and rows ascending; ``distinct`` are the jobs."""
-
-    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(pending & (job_of_row >= 0))
-        jobs = job_of_row[rows]
-        order = np.argsort(jobs, kind="stable")
-        self.rows, self.jobs = rows[order], jobs[order]
-        self.distinct = np.unique(jobs)
-
-    def of(self, job: int) -> list[int]:
-        """The rows of a job."""
-        first, last = np.searchsorted(self.jobs, [job, job + 1])
-        rows: list[int] = self.rows[first:last].tolist()
-        return rows
 
 
 def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:

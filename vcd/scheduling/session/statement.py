@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
+from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.reasons import Refusal
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job, Task
 
 _ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
@@ -47,11 +44,35 @@ class _Done:
     annotations: dict[str, str] = field(default_factory=dict)
 
 
+class Trial:
+    """What statements change, and nobody else.
+
+    ``changes`` counts placements, evictions and their reverses, so that who keeps something can tell whether it still
+    holds; ``placements`` what is placed; ``decisions`` how often something was decided that stays: a statement was
+    committed, kept or taken back after that, a group admitted. ``statements`` are committed; ``kept`` those, by job,
+    that are neither committed nor taken back. ``hooks`` takes part in what they do.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.hooks = Hooks()
+        self.changes = 0
+        self.placements = 0
+        self.decisions = 0
+        self.statements: list[Statement] = []
+        self.kept: dict[int, list[Statement]] = {}
+
+    def release(self) -> None:
+        """Let go of the statements: they refer to each other and to tasks."""
+        self.kept.clear()
+        self.statements.clear()
+
+
 class Statement:
     """Operations on behalf of one job. Each takes effect in the session at once; nothing leaves it before commit."""
 
-    def __init__(self, session: Session, action: str, job: Job) -> None:
-        self._session = session
+    def __init__(self, trial: Trial, action: str, job: Job) -> None:
+        self._trial = trial
         self.action = action
         self.job = job
         self._done: list[_Done] = []
@@ -71,18 +92,18 @@ class Statement:
 
     def _place(self, verb: ev.Verb, task: Task, node: int, status: int) -> bool:
         self._done.append(_Done(verb, task, node, task.status, task.node, ""))
-        session = self._session
+        trial = self._trial
         if status == _ALLOCATED:
-            session.nodes.change(node, task.deltas.allocate, task.shape, 1)
+            trial.nodes.change(node, task.deltas.allocate, task.shape, 1)
         else:
-            session.nodes.change(node, task.deltas.pipeline, None, 1)
+            trial.nodes.change(node, task.deltas.pipeline, None, 1)
         task.job.moved(task, status)
         task.node = node
-        session.changes += 1
-        session.placements += 1
-        refused = session.hooks.allocated(task, node)
+        trial.changes += 1
+        trial.placements += 1
+        refused = trial.hooks.allocated(task, node)
         for name, refusal in refused:
-            session.note(task.job, "predicate", name, refusal, task=task)
+            task.job.note("predicate", name, refusal, task=task)
         if refused:
             self.undo(len(self._done) - 1)
         return not refused
@@ -90,11 +111,11 @@ class Statement:
     def evict(self, task: Task, reason: str) -> None:
         """Let a placed task go; its room counts as releasing from now on."""
         self._done.append(_Done("evict", task, task.node, task.status, task.node, reason))
-        session = self._session
-        session.nodes.change(task.node, task.deltas.evict, None, 1)
+        trial = self._trial
+        trial.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved(task, _RELEASING)
-        session.changes += 1
-        session.hooks.deallocated(task, task.node)
+        trial.changes += 1
+        trial.hooks.deallocated(task, task.node)
 
     # --- reverse ----------------------------------------------------------------------------------------------------
 
@@ -112,21 +133,21 @@ class Statement:
         self.undo(0)
 
     def _reverse(self, done: _Done) -> None:
-        session, task = self._session, done.task
-        session.changes += 1
+        trial, task = self._trial, done.task
+        trial.changes += 1
         if done.verb == "evict":
-            session.nodes.change(done.node, task.deltas.evict, None, -1)
+            trial.nodes.change(done.node, task.deltas.evict, None, -1)
             task.job.moved(task, done.status_before)
-            session.hooks.allocated(task, done.node)
+            trial.hooks.allocated(task, done.node)
             return
         if done.verb == "bind":
-            session.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
+            trial.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
         else:
-            session.nodes.change(done.node, task.deltas.pipeline, None, -1)
-        session.placements -= 1
+            trial.nodes.change(done.node, task.deltas.pipeline, None, -1)
+        trial.placements -= 1
         task.job.moved(task, done.status_before)
         task.node = done.node_before
-        session.hooks.deallocated(task, done.node)
+        trial.hooks.deallocated(task, done.node)
 
     def evicted(self) -> list[Task]:
         """Tasks that go."""
@@ -140,7 +161,7 @@ class Statement:
 
     def withdraw(self, task: Task) -> int:
         """Take back one task's waiting, whatever was done after it; the position that it had."""
-        self._session.decisions += 1
+        self._trial.decisions += 1
         position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
         self._reverse(self._done.pop(position))
         return position
@@ -156,22 +177,22 @@ class Statement:
         """Make it part of the decision: allocated tasks will be bound, evicted ones evicted."""
         if not self._done:
             return
-        self._session.decisions += 1
+        self._trial.decisions += 1
         for done in self._done:
             if done.verb == "bind" and done.task.status == _ALLOCATED:
                 done.task.job.moved(done.task, _BINDING)
-                done.volumes = self._session.hooks.volumes(done.task, done.node)
-                done.annotations = self._session.hooks.annotations(done.task, done.node)
-        self._session.statements.append(self)
+                done.volumes = self._trial.hooks.volumes(done.task, done.node)
+                done.annotations = self._trial.hooks.annotations(done.task, done.node)
+        self._trial.statements.append(self)
 
     def keep(self) -> None:
         """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
-        self._session.decisions += 1
-        self._session.kept.setdefault(self.job.index, []).append(self)
+        self._trial.decisions += 1
+        self._trial.kept.setdefault(self.job.index, []).append(self)
 
     def operations(self) -> tuple[ev.Operation, ...]:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
-        names = self._session.nodes.facts.names
+        names = self._trial.nodes.facts.names
         return tuple(
             ev.Operation(
                 done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes, done.annotations

@@ -1,49 +1,41 @@
-"""Queues, tasks, jobs and nodes as a session sees them: made from the snapshot's columns when first asked for."""
+"""Tasks, jobs and sub-jobs as a session sees them: made from the snapshot's columns when first asked for.
+
+A group's ``subGroupPolicy`` divides its job: a policy takes the pods that its ``labelSelector`` matches and that have
+every label of its ``matchLabelKeys``; those with the same values are one sub-job, which is placed as a unit:
+``subGroupSize`` of its tasks or none. ``minSubGroups`` of a policy's sub-jobs make the job ready. The first policy that
+takes a pod has it; what none takes is one more sub-job, of size 1. A group without policies has no partition. Source:
+Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from vcd.model.events import Waiting
-from vcd.model.objects import Node, Pod
-from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TERMINATED_STATUSES, Phase, TaskStatus
-from vcd.scheduling.session.subjobs import Partition
-from vcd.state.records import GroupRecord, QueueRecord, Shape, is_preemptable, task_role
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Ints, Usage
-    from vcd.scheduling.session.session import Session
+from vcd.model.events import Waiting, by_key
+from vcd.model.objects import Pod, SubGroupPolicy
+from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, Phase, TaskStatus
+from vcd.scheduling.session.nodes import Deltas
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.subgroups import SubGroups, index_of_value
+from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
+from vcd.state.snapshot import Snapshot
+from vcd.state.sums import Ints
 
 _S = TaskStatus
+_PENDING, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.PIPELINED)
 _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
 """The counts of these statuses, out of the counts of all."""
-
-
-class Queue:
-    """A queue: its record, its weight, and the number by which columns of queues know it."""
-
-    __slots__ = ("created", "index", "name", "reclaimable", "record", "state", "weight")
-
-    def __init__(self, index: int, name: str, record: QueueRecord) -> None:
-        self.index = index
-        self.name = name
-        self.record = record
-        self.weight = record.queue.spec.weight
-        self.state = record.queue.status.state
-        self.created = record.created
-        self.reclaimable = record.queue.spec.reclaimable is not False
-        """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
-        return self.state in ("", "Open")
+_SHOWN_PODS = 3
+"""How many pods a reason names."""
 
 
 class Task:
@@ -77,11 +69,11 @@ class Task:
         "unsupported",
     )
 
-    def __init__(self, session: Session, row: int, job: Job) -> None:
-        tasks = session.snapshot.tasks
+    def __init__(self, views: Views, row: int, job: Job) -> None:
+        tasks = views.snapshot.tasks
         pod = tasks.pods[row]
         number = tasks.shape[row]
-        shape = session.snapshot.shapes[number]
+        shape = views.snapshot.shapes[number]
         assert pod is not None and shape is not None
         meta = pod.metadata
         self.row = row
@@ -92,7 +84,7 @@ class Task:
         self.key = f"{meta.namespace}/{meta.name}"
         self.uid = meta.uid
         self.shape: Shape = shape
-        self.deltas = session.deltas(int(number))
+        self.deltas = views.deltas(int(number))
         self.request = self.deltas.request
         self.floor = self.deltas.floor
         self.amounts = self.deltas.amounts
@@ -122,6 +114,7 @@ class Job:
         "_pending",
         "_roles",
         "_tasks",
+        "_views",
         "allocated",
         "best_effort_pending",
         "counts",
@@ -142,27 +135,26 @@ class Job:
         "record",
         "role_minima",
         "role_total",
-        "session",
         "touched",
         "why",
     )
 
-    def __init__(self, session: Session, index: int) -> None:
-        columns = session.jobs
-        self.session = session
+    def __init__(self, views: Views, index: int) -> None:
+        columns = views.columns
+        self._views = views
         self.index = index
         self.key = columns.keys[index]
         self.namespace, _, self.name = self.key.partition("/")
         self.record: GroupRecord = columns.records[index]
         spec = self.record.group.spec
-        self.queue: Queue = session.queue_list[int(columns.queue[index])]
+        self.queue: Queue = views.queues[int(columns.queue[index])]
         self.priority = int(columns.priority[index])
         self.min_available = spec.min_member
         self.role_minima = spec.min_task_member
         self.role_total = sum(spec.min_task_member.values())
         self.has_roles: bool = bool(spec.min_task_member)
         self.created = self.record.created
-        self.phase = Phase(int(session.phases[index]))
+        self.phase = Phase(int(views.phases[index]))
         self.counts: list[int] = columns.counts[index].tolist()
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()
@@ -226,6 +218,19 @@ class Job:
         """Whether the group was not admitted yet."""
         return self.phase is Phase.PENDING
 
+    # --- reasons ----------------------------------------------------------------------------------------------------
+
+    def note(self, gate: str, source: str, refusal: Refusal, nodes: int = 0, task: Task | None = None) -> None:
+        """Remember why it, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
+        said = (gate, source, refusal.reason, nodes)
+        for position, known in enumerate(self.why):
+            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == said:
+                pods = (*known.pods, task.key)[:_SHOWN_PODS]
+                self.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
+                return
+        pods = () if task is None else (task.key,)
+        self.why.append(Waiting(self.key, *said, len(pods), pods, by_key(refusal.detail)))
+
     # --- roles ------------------------------------------------------------------------------------------------------
 
     @property
@@ -281,13 +286,13 @@ class Job:
     def pending(self) -> list[Task]:
         """Tasks that were pending when the session began, in order of key."""
         if self._pending is None:
-            self._pending = [self.session.task(row) for row in self.session.pending_rows(self.index)]
+            self._pending = [self._views.task(row) for row in self._views.pending_rows(self.index)]
         return self._pending
 
     def tasks(self) -> list[Task]:
         """All tasks, in order of key."""
         if self._tasks is None:
-            self._tasks = [self.session.task(row) for row in self.session.task_rows(self.index)]
+            self._tasks = [self._views.task(row) for row in self._views.task_rows(self.index)]
         return self._tasks
 
     def moved(self, task: Task, status: int) -> None:
@@ -312,108 +317,266 @@ class Job:
             self._partition.of(task).moved(task, before, status)
         task.status = status
         self.touched = True
-        self.session.moves.append(task)
+        self._views.moves.append(task)
 
 
-class NodeView:
-    """One node, for who looks at nodes one by one: names in place of columns.
+class SubJob:
+    """Some tasks of a job that are placed together: those of one policy with the same values of its labels.
 
-    Quantities are whole numbers by resource name (cpu and scalars in thousandths, bytes and pods whole).
-    All is read when it is asked for, and shows the node as it is at that moment. ``usage`` is where it is read from,
-    the session's own unless given, and ``column`` the node's column there.
+    ``min_available`` is the policy's subGroupSize, ``priority`` that of its most urgent task, ``match_index`` the first
+    of ``values`` as a number, 0 where it is none. ``missed`` is how many tasks had room when it was given up last.
     """
 
-    __slots__ = ("_column", "_session", "_usage", "row")
+    __slots__ = (
+        "_is_pipelined",
+        "_is_ready",
+        "best_effort_pending",
+        "counts",
+        "failed_roles",
+        "groups",
+        "index",
+        "job",
+        "match_index",
+        "min_available",
+        "missed",
+        "priority",
+        "tasks",
+        "uid",
+        "values",
+    )
 
-    def __init__(self, session: Session, row: int, usage: Usage | None = None, column: int | None = None) -> None:
-        self._session = session
-        self._usage = session.nodes.usage if usage is None else usage
-        self._column = row if column is None else column
-        self.row = row
+    def __init__(self, job: Job, groups: SubGroups, values: tuple[str, ...], index: int) -> None:
+        self.job = job
+        self.groups = groups
+        self.values = values
+        self.index = index
+        self.uid = f"{job.key}/{groups.name}-{'-'.join(values)}" if values else job.key
+        self.min_available = groups.size
+        self.match_index = index_of_value(values[0]) if values else 0
+        self.tasks: list[Task] = []
+        self.counts = [0] * STATUSES
+        self.best_effort_pending = 0
+        self.priority = 0
+        self.failed_roles: set[str] = set()
+        self.missed: int | None = None
+        self._is_ready = self._is_pipelined = False
 
-    @property
-    def name(self) -> str:
-        return self._session.nodes.facts.names[self.row]
-
-    @property
-    def node(self) -> Node:
-        """The object."""
-        return self._session.nodes.facts.nodes[self.row]
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.node.metadata.labels
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        return self.node.metadata.annotations
-
-    @property
-    def allocatable(self) -> dict[str, int]:
-        """What pods may use of it."""
-        return self._named(self._usage.allocatable)
-
-    @property
-    def used(self) -> dict[str, int]:
-        """What placed pods use, and those that are going away."""
-        return self._named(self._usage.used)
-
-    @property
-    def idle(self) -> dict[str, int]:
-        """Allocatable less used; below zero where the node is over."""
-        return self._named(self._usage.idle)
-
-    @property
-    def releasing(self) -> dict[str, int]:
-        """What pods use that are going away."""
-        return self._named(self._usage.releasing)
+    def add(self, task: Task) -> None:
+        """One more task is of this sub-job."""
+        self.priority = task.priority if not self.tasks else max(self.priority, task.priority)
+        self.tasks.append(task)
+        self.counts[task.status] += 1
+        self.best_effort_pending += task.best_effort and task.status == _PENDING and not task.gated
 
     @property
-    def pods(self) -> int:
-        """How many pods are on it or wait for its room, without those that this session evicts."""
-        return int(self._usage.pods[self._column])
+    def ready_count(self) -> int:
+        """Tasks that are bound, binding, running, allocated or succeeded."""
+        counts = self.counts
+        return sum(counts[status] for status in _READY)
 
     @property
-    def tasks(self) -> list[Task]:
-        """The tasks of groups that are on it, in order of key: those that wait for its room, and those that are going
-        away, too; not those that ended."""
-        session = self._session
-        return session.provided(_TasksByNode, lambda: _TasksByNode(session)).on(self.row)
+    def waiting_count(self) -> int:
+        """Pipelined tasks."""
+        return self.counts[_PIPELINED]
 
-    def _named(self, columns: Ints) -> dict[str, int]:
-        return dict(zip(self._session.nodes.resources, columns[:, self._column].tolist(), strict=True))
+    @property
+    def margin(self) -> int:
+        """How many tasks it has above its size that have room, or need none; below zero, how many it misses."""
+        return self.ready_count + self.best_effort_pending - self.min_available
+
+    def is_ready(self) -> bool:
+        """Whether enough tasks have room; best-effort ones need none."""
+        return self._is_ready
+
+    def is_pipelined(self) -> bool:
+        """Whether enough tasks have room, or will have."""
+        return self._is_pipelined
+
+    def needs_more(self) -> bool:
+        """Whether trying further tasks can still make it ready after one found no node (Volcano
+        ``NeedContinueAllocating``)."""
+        return self.job.min_available < self.job.task_count and self.min_available < len(self.tasks)
+
+    def moved(self, task: Task, before: int, status: int) -> None:
+        """A task of this sub-job changes its status."""
+        self.counts[before] -= 1
+        self.counts[status] += 1
+        if task.best_effort:
+            self.best_effort_pending += (status == _PENDING) - (before == _PENDING)
+        self.settle()
+
+    def settle(self) -> None:
+        """See anew whether it is ready or pipelined, for itself and its policy's counts."""
+        margin = self.margin
+        ready, pipelined = margin >= 0, margin + self.counts[_PIPELINED] >= 0
+        self.groups.ready += ready - self._is_ready
+        self.groups.pipelined += pipelined - self._is_pipelined
+        self._is_ready, self._is_pipelined = ready, pipelined
 
     def __repr__(self) -> str:
-        return f"NodeView({self.name!r})"
+        return f"SubJob({self.uid!r})"
 
 
-class _TasksByNode:
-    """Which tasks are on which node, kept up with what changes in trial since it was last asked."""
+class Partition:
+    """A job's tasks as sub-jobs, in the order of their first tasks' keys; counts follow every change in trial."""
 
-    def __init__(self, session: Session) -> None:
-        tasks = session.snapshot.tasks
-        self._session = session
-        self._seen = 0
-        there = (tasks.node >= 0) & (session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
-        self._node_of: dict[int, int] = dict(
-            zip(np.flatnonzero(there).tolist(), tasks.node[there].tolist(), strict=True)
-        )
-        self._rows: dict[int, dict[int, None]] = {}
-        for row, node in self._node_of.items():
-            self._rows.setdefault(node, {})[row] = None
+    def __init__(self, job: Job, policies: Sequence[SubGroupPolicy]) -> None:
+        self.job = job
+        self.policies = [SubGroups(policy, index) for index, policy in enumerate(policies)]
+        self.sub_jobs: list[SubJob] = []
+        self._of: dict[int, SubJob] = {}
+        rest = SubGroups(None, len(self.policies))
+        found: dict[tuple[int, tuple[str, ...]], SubJob] = {}
+        for task in job.tasks():
+            groups, values = self._place_of(task.pod, rest)
+            sub_job = found.get((groups.index, values))
+            if sub_job is None:
+                sub_job = found[(groups.index, values)] = SubJob(job, groups, values, len(self.sub_jobs))
+                self.sub_jobs.append(sub_job)
+                groups.count += 1
+            sub_job.add(task)
+            self._of[task.row] = sub_job
+        for sub_job in self.sub_jobs:
+            sub_job.settle()
 
-    def on(self, node: int) -> list[Task]:
-        """The tasks on a row of the nodes, in order of key."""
-        moves = self._session.moves
-        for task in moves[self._seen :]:
-            self._move(task)
-        self._seen = len(moves)
-        return sorted((self._session.task(row) for row in self._rows.get(node, ())), key=lambda task: task.key)
+    def _place_of(self, pod: Pod, rest: SubGroups) -> tuple[SubGroups, tuple[str, ...]]:
+        for groups in self.policies:
+            values = groups.values_of(pod)
+            if values:
+                return groups, values
+        return rest, ()
 
-    def _move(self, task: Task) -> None:
-        before = self._node_of.pop(task.row, None)
-        if before is not None:
-            del self._rows[before][task.row]
-        if task.node >= 0:
-            self._node_of[task.row] = task.node
-            self._rows.setdefault(task.node, {})[task.row] = None
+    def of(self, task: Task) -> SubJob:
+        """The sub-job of a task."""
+        return self._of[task.row]
+
+    # --- minSubGroups -----------------------------------------------------------------------------------------------
+
+    def too_few(self) -> SubGroups | None:
+        """The first policy that has fewer sub-jobs than its minimum, whatever their state."""
+        return next((groups for groups in self.policies if groups.count < groups.minimum), None)
+
+    def short(self) -> SubGroups | None:
+        """The first policy that has fewer ready sub-jobs than its minimum."""
+        return next((groups for groups in self.policies if groups.ready < groups.minimum), None)
+
+    def are_ready(self) -> bool:
+        """Whether each policy has its minimum of ready sub-jobs."""
+        return self.short() is None
+
+    def are_pipelined(self) -> bool:
+        """Whether each policy has its minimum of sub-jobs that are ready or wait for room."""
+        return all(groups.pipelined >= groups.minimum for groups in self.policies)
+
+    # --- reasons ----------------------------------------------------------------------------------------------------
+
+    def remarks(self) -> Iterator[Refusal]:
+        """What of the policies is passed over, and why."""
+        for groups in self.policies:
+            if groups.fault:
+                yield Refusal("a sub-group policy takes no pod", {"policy": groups.name, "message": groups.fault})
+
+    def missed(self) -> Iterator[Refusal]:
+        """Of each policy, the sub-jobs that were given up for lack of room, with the figures of the first."""
+        for groups in self.policies:
+            given_up = [each for each in self.sub_jobs if each.groups is groups and each.missed is not None]
+            if given_up:
+                first = given_up[0]
+                yield Refusal(
+                    "fewer tasks of a sub-group have room than its size",
+                    {
+                        "policy": groups.name,
+                        "subGroups": str(len(given_up)),
+                        "first": ", ".join(first.values),
+                        "have": str(first.missed),
+                        "size": str(first.min_available),
+                    },
+                )
+
+
+class Views:
+    """A session's jobs and tasks, made of the snapshot's columns when they are first asked for.
+
+    ``queues`` by number; ``phases`` are the groups' as the session knows them, where a job has none of its own yet;
+    ``moves`` tasks in the order in which their status or node changed in trial, one entry a change.
+    """
+
+    def __init__(self, snapshot: Snapshot, queues: Sequence[Queue]) -> None:
+        self.snapshot = snapshot
+        self.columns = snapshot.group_columns
+        self.queues = queues
+        self.phases = self.columns.phase.copy()
+        self.moves: list[Task] = []
+        self._jobs: dict[int, Job] = {}
+        self._tasks: dict[int, Task] = {}
+        self._deltas: dict[int, Deltas] = {}
+
+    def job(self, index: int) -> Job:
+        """The job of a row of the groups' columns."""
+        view = self._jobs.get(index)
+        if view is None:
+            view = self._jobs[index] = Job(self, index)
+        return view
+
+    def task(self, row: int) -> Task:
+        """The task of a row of the snapshot's columns; it must belong to a job."""
+        view = self._tasks.get(row)
+        if view is None:
+            view = self._tasks[row] = Task(self, row, self.job(int(self.columns.of_row[row])))
+        return view
+
+    def jobs(self) -> list[Job]:
+        """Those that someone asked for, in order of key."""
+        return [self._jobs[index] for index in sorted(self._jobs)]
+
+    def deltas(self, number: int) -> Deltas:
+        """What a task of a shape adds to its node's usage."""
+        found = self._deltas.get(number)
+        if found is None:
+            shapes = self.snapshot.shape_columns
+            cpu, memory = shapes.scored[number].tolist()
+            found = self._deltas[number] = Deltas(shapes.requests[number], (cpu, memory))
+        return found
+
+    @cached_property
+    def pending(self) -> PendingRows:
+        """The rows of pending tasks."""
+        pending = self.snapshot.tasks.status == _S.PENDING
+        return self.columns.kept("pending", lambda: PendingRows(self.columns.of_row, pending))
+
+    def pending_rows(self, job: int) -> list[int]:
+        """Rows of a job's pending tasks, in order of key."""
+        return self._in_order(self.pending.of(job))
+
+    def task_rows(self, job: int) -> list[int]:
+        """Rows of all tasks of a job, in order of key."""
+        return self._in_order(self.columns.rows_of(job))
+
+    def _in_order(self, rows: list[int]) -> list[int]:
+        keys = self.snapshot.tasks.keys
+        return sorted(rows, key=lambda row: keys[row] or "")
+
+    def release(self) -> None:
+        """Let go of all of them: they refer to each other."""
+        for job in self._jobs.values():
+            job.release()
+        self._jobs.clear()
+        self._tasks.clear()
+        self.moves.clear()
+
+
+class PendingRows:
+    """Rows of pending tasks by the index of their job, jobs and rows ascending; ``distinct`` are the jobs."""
+
+    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(pending & (job_of_row >= 0))
+        jobs = job_of_row[rows]
+        order = np.argsort(jobs, kind="stable")
+        self.rows, self.jobs = rows[order], jobs[order]
+        self.distinct = np.unique(jobs)
+
+    def of(self, job: int) -> list[int]:
+        """The rows of a job."""
+        first, last = np.searchsorted(self.jobs, [job, job + 1])
+        rows: list[int] = self.rows[first:last].tolist()
+        return rows

@@ -15,8 +15,9 @@ from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.quotas import Amounts, Quota
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue
+from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.timetravel.why.changes import Change, What, with_queue, with_room

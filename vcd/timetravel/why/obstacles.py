@@ -24,8 +24,10 @@ from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.search.parts import Depends
 from vcd.scheduling.session.nodes import Ints, room_needed
+from vcd.scheduling.session.nodeview import NodeView
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
@@ -198,7 +200,7 @@ def _told(wait: Wait, turns: _Turns, kind: Kind) -> Obstacles:
     task = None if job is None else task_without_node(job, wait)
     near = None if task is None else nearness(session, task)
     nodes = [] if near is None else [_near_node(session, near, row) for row in near.rows[:_KEPT]]
-    limits = [] if job is None else [limit for reason in wait.reasons for limit in _limits(job, reason, turns)]
+    limits = [] if job is None else [limit for reason in wait.reasons for limit in _limits(session, job, reason, turns)]
     lacking = {one.resource: session.queues.get(one.queue) for one in limits}
     lacking |= dict.fromkeys(name for node in nodes for name in node.lacks)
     return Obstacles(
@@ -230,10 +232,10 @@ def task_without_node(job: Job, wait: Wait) -> Task | None:
     return next((pending[key] for key in named if key in pending), None)
 
 
-def pending_task(job: Job) -> Task | None:
+def pending_task(session: Session, job: Job) -> Task | None:
     """The first pod of a job that has no place at the end of a session."""
     pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
-    return framework_of(job.session).in_task_order(pending)[0] if pending else None
+    return framework_of(session).in_task_order(pending)[0] if pending else None
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,7 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
     def told(values: Ints) -> dict[str, str]:
         return {name: format_resource(name, int(values[column_of[name], row])) for name in names}
 
-    held_by = _holders(session, session.node(row).tasks, {name: _amount_of(session, name) for name in names})
+    held_by = _holders(session, NodeView(session, row).tasks, {name: _amount_of(session, name) for name in names})
     name = session.nodes.facts.names[row]
     return NearNode(name, int(near.fits[row]), told(near.room), told(total), told(near.lacks), held_by)
 
@@ -292,7 +294,7 @@ def _amount_on(session: Session, resource: str, task: Task, row: int) -> int:
     if column is not None:
         return int(task.amounts[column])
     quotas = [quota for plugin in framework_of(session).plugins for quota in plugin.quotas]
-    return sum(quota.used(task, resource, row) for quota in quotas)
+    return sum(quota.used(session, task, resource, row) for quota in quotas)
 
 
 def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Callable[[Task], int]]) -> list[Holder]:
@@ -338,11 +340,10 @@ def _pods_with(job: Job, column: int) -> int:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _limits(job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
+def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
     """The quotas that a reason says are short, resource by resource, in the order of its numbers."""
-    session = job.session
     for told in limits_of(reason):
-        if told.bound and (told.asks is not None or _asks_for(job, told.resource)):
+        if told.bound and (told.asks is not None or _asks_for(session, job, told.resource)):
             queue = None if told.bound == OF_THE_CLUSTER else session.queues.get(told.queue, job.queue)
             asks, taken, limit = (
                 "" if amount is None else format_resource(told.resource, amount)
@@ -353,9 +354,9 @@ def _limits(job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
             yield Limit(reason.gate, reason.plugin, name, told.resource, told.bound, asks, taken, limit, own, held)
 
 
-def _asks_for(job: Job, resource: str) -> bool:
+def _asks_for(session: Session, job: Job, resource: str) -> bool:
     """Whether a job's next pod asks for a resource."""
-    task, column = pending_task(job), job.session.nodes.column_of.get(resource)
+    task, column = pending_task(session, job), session.nodes.column_of.get(resource)
     return task is not None and column is not None and bool(task.amounts[column])
 
 
@@ -372,6 +373,7 @@ class _Turns(Plugin):
 
     def open(self, session: Session) -> None:
         """Keep the session; begin anew where it is decided once more without a plugin that failed."""
+        self._session = session
         self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
         self._admitted: list[Job] = []
         self._asked: dict[int, int] = {}
@@ -413,8 +415,8 @@ class _Turns(Plugin):
                 by_job.setdefault(task.job.index, []).append(task)
         found = []
         if job.is_pending():
-            found = [_admitted(one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
-        found += [_placed(tasks, lacking) for tasks in by_job.values()]
+            found = [_admitted(self._session, one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
+        found += [_placed(self._session, tasks, lacking) for tasks in by_job.values()]
         return [one for one in found if one.amounts]
 
     def own_before(self, reason: ev.Waiting, resource: str) -> str:
@@ -426,7 +428,7 @@ class _Turns(Plugin):
         back = [
             (task, row) for task, row in placed if task.job.key == reason.group and task.status == TaskStatus.PENDING
         ]
-        amount = sum(_amount_on(task.job.session, resource, task, row) for task, row in back)
+        amount = sum(_amount_on(self._session, resource, task, row) for task, row in back)
         return format_resource(resource, amount) if amount else ""
 
     def _placed_before(self, move: int | None) -> Iterable[tuple[Task, int]]:
@@ -440,20 +442,20 @@ class _Turns(Plugin):
         return placed.values()
 
 
-def _admitted(job: Job, lacking: Mapping[str, Queue | None]) -> Ahead:
-    minimum, column_of = job.record.min_resources or {}, job.session.nodes.column_of
-    names = [name for name, queue in lacking.items() if name in column_of and _is_in(job, queue)]
+def _admitted(session: Session, job: Job, lacking: Mapping[str, Queue | None]) -> Ahead:
+    minimum, column_of = job.record.min_resources or {}, session.nodes.column_of
+    names = [name for name, queue in lacking.items() if name in column_of and _is_in(session, job, queue)]
     amounts = {name: format_resource(name, minimum[name]) for name in names if minimum.get(name)}
     return Ahead(job.key, job.queue.name, job.priority, "admitted", 0, amounts)
 
 
-def _placed(tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
+def _placed(session: Session, tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
     job = tasks[0].job
-    of = {name: _amount_of(job.session, name) for name, queue in lacking.items() if _is_in(job, queue)}
+    of = {name: _amount_of(session, name) for name, queue in lacking.items() if _is_in(session, job, queue)}
     sums = {name: sum(amount(task) for task in tasks) for name, amount in of.items()}
     amounts = {name: format_sum(name, amount) for name, amount in sums.items() if amount}
     return Ahead(job.key, job.queue.name, job.priority, "placed", len(tasks), amounts)
 
 
-def _is_in(job: Job, queue: Queue | None) -> bool:
-    return queue is None or queue in job.session.lineage(job.queue)
+def _is_in(session: Session, job: Job, queue: Queue | None) -> bool:
+    return queue is None or queue in session.lineage(job.queue)

@@ -20,8 +20,9 @@ from vcd.scheduling.framework.order import Label, labels_of, plain
 from vcd.scheduling.framework.rules import plugin_of
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Remembered
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import index_in_name
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -19,10 +18,8 @@ from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.views import Task
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""

@@ -194,7 +194,7 @@ class Search:
 
     def _rooms(self, job: Job) -> FoundChange | None:
         """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
-        task = task_without_node(job, self._wait) or pending_task(job)
+        task = task_without_node(job, self._wait) or pending_task(self._session, job)
         if task is None:
             return None
         since, best = self.trials.decisions, None

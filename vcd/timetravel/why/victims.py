@@ -205,8 +205,8 @@ class VictimWatcher(Plugin):
         self._asks.update((task.key, ask) for task in watched)
 
     def _figures_now(self) -> dict[str, QueueFigures]:
-        if self._figures[0] != self.session.changes:
-            self._figures = (self.session.changes, queue_figures(self.session))
+        if self._figures[0] != self.session.trial.changes:
+            self._figures = (self.session.trial.changes, queue_figures(self.session))
         return self._figures[1]
 
     def _compare(self, ask: VictimQuestion, watched: list[Task], tasks: list[Task]) -> None:

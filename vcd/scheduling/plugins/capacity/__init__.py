@@ -26,9 +26,10 @@ from vcd.scheduling.plugins.capacity.accounts import (
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, link, set_limits
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
 
 ANCESTOR_RECLAIM_LEVEL = Argument(

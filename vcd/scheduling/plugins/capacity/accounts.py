@@ -10,8 +10,9 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.views import Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 UNLIMITED = 1 << 62

@@ -9,7 +9,8 @@ from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.capacity.accounts import Account, Resources
 from vcd.scheduling.plugins.capacity.tree import ROOT
 from vcd.scheduling.session.nodes import Nodes
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.views import Task
 
 
 class _Relation(NamedTuple):

@@ -26,9 +26,10 @@ from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"

@@ -8,8 +8,8 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, insufficient, insufficient_cards
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
-from vcd.scheduling.session.views import Queue
 
 BASIC = (CPU, MEMORY)
 _SHOWN = 3

@@ -36,8 +36,8 @@ class CardQuota(Quota):
         asked = sum(requests.get(name, 0) for name in cards.resources)
         return dict.fromkeys(cards.names, asked) if asked else {}
 
-    def used(self, task: Task, name: str, row: int) -> int:
-        cards, names = cards_of(task.job.session.nodes.facts), name.split(SEPARATOR)
+    def used(self, session: Session, task: Task, name: str, row: int) -> int:
+        cards, names = cards_of(session.nodes.facts), name.split(SEPARATOR)
         pairs = zip(cards.resources, cards.columns, strict=True)
         return sum(int(task.amounts[at]) for resource, at in pairs if cards.card_at(resource, row) in names)
 

@@ -19,9 +19,10 @@ from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, Shar
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
 from vcd.scheduling.search.parts import Mask, Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 _RULES = "deviceshare.GPUExclusiveRules"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vcd.model.requests import format_sum
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Queue
 
 _MILLI = 1000
 

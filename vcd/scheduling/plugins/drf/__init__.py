@@ -11,8 +11,9 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
@@ -92,7 +93,7 @@ class DrfPlugin(Plugin):
         columns = [column for column, _ in self._total]
         totals = np.array([amount for _, amount in self._total], np.float64)
         shares = (jobs.allocated[:, columns] / totals).max(axis=1, initial=0.0).tolist()
-        for job in self._session.viewed_jobs():
+        for job in self._session.views.jobs():
             shares[job.index] = self.share(job.allocated)
         for key, share in zip(jobs.keys, shares, strict=True):
             namespace, _, name = key.partition("/")
@@ -112,7 +113,7 @@ class DrfPlugin(Plugin):
             return
         for job in session.jobs_with_pending():
             for refusal in self._hierarchy.complaints(job.queue):
-                session.note(job, "invalid", self.name, refusal)
+                job.note("invalid", self.name, refusal)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The job holds more, also while it waits for the room."""

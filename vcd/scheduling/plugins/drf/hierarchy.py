@@ -13,9 +13,10 @@ import numpy.typing as npt
 from vcd.model.status import TERMINATED_STATUSES
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Queue, Task
+from vcd.scheduling.session.views import Task
 from vcd.state.sums import sum_of, sums_by
 
 HIERARCHY = "volcano.sh/hierarchy"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import Plugin
@@ -28,12 +27,11 @@ from vcd.scheduling.plugins.extender.wire import Wire
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.outside import without_user_info
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
-
-if TYPE_CHECKING:
-    from vcd.state.records import Shape
+from vcd.scheduling.session.views import Job, Task
+from vcd.state.records import Shape
 
 
 def _verb(name: str, what: str) -> Argument:

@@ -8,8 +8,7 @@ priorities are asked for the nodes that are left, when there are two, anew for e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 
@@ -19,12 +18,8 @@ from vcd.scheduling.plugins.extender.wire import Wire
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vcd.scheduling.session.views import Task
-    from vcd.state.records import Shape
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
 """Volcano's codes of a predicate's answer; only the last one leaves hope that evictions help."""
@@ -68,7 +63,7 @@ class Progress:
         """What was said about any node need not hold any more, nor what tables made of it."""
         self._changes += 1
         self.changed[:] = self._changes
-        self._session.changes += 1
+        self._session.trial.changes += 1
 
 
 class _Verdicts:

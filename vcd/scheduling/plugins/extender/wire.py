@@ -24,8 +24,9 @@ from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.usage_samples import USAGE, UsageError, read_samples
 from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import ANY_ZONE, GROUP_ANNOTATION, TRUE, ZONE, is_preemptable, task_role, uses_zones
 from vcd.state.sums import sum_of
 

@@ -17,9 +17,10 @@ from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, resource_gauges
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
+from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.views import Job, Queue, Task
+from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sum_of, sums_by
 
@@ -383,7 +384,7 @@ class ProportionPlugin(Plugin):
             names = self._kept.get(job.index)
             if names and not job.waiting_count:
                 detail = {"queues": ", ".join(sorted(names))}
-                session.note(job, "queue", self.name, Refusal("queues keep their part of what can be had", detail))
+                job.note("queue", self.name, Refusal("queues keep their part of what can be had", detail))
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 

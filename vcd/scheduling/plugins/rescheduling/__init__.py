@@ -139,7 +139,7 @@ class ReschedulingPlugin(Plugin):
         """What left of those that it named was a round."""
         if self._victims and any(
             operation.verb == "evict" and operation.key in self._victims
-            for statement in session.statements
+            for statement in session.trial.statements
             for operation in statement.operations()
         ):
             session.rounds[self.name] = None

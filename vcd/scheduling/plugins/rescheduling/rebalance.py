@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vcd.model.objects import Node, PodSpec, PriorityClass, Quantities
 from vcd.model.qos import is_guaranteed
@@ -13,10 +13,8 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.usage_samples import NodeUsage
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
 
 RESOURCES = (CPU, MEMORY)
 LOW_NODE_UTILIZATION = "lowNodeUtilization"
@@ -24,21 +22,20 @@ SYSTEM_CLUSTER_CRITICAL = "system-cluster-critical"
 _SYSTEM = {SYSTEM_CLUSTER_CRITICAL: 2_000_000_000, "system-node-critical": 2_000_001_000}
 _UNLIMITED = 2**63
 
-Order = Callable[[Task], Any]
+Order = Callable[[Session, Task], Any]
 
 
-def _largest_part(task: Task) -> float:
+def _largest_part(session: Session, task: Task) -> float:
     """The largest part of its node that a task asks for, of any resource, negative: larger ones come first."""
-    session = task.job.session
     room = session.nodes.usage.allocatable[:, task.node].tolist()
     return -max((asked / has for asked, has in zip(task.amounts, room, strict=True) if has), default=0.0)
 
 
 ORDERS: dict[str, Order] = {
-    "lowPriorityFirst": lambda task: (task.shape.spec.priority is not None, task.shape.spec.priority or 0),
-    "shortLifeTimeFirst": lambda task: -task.created,
+    "lowPriorityFirst": lambda session, task: (task.shape.spec.priority is not None, task.shape.spec.priority or 0),
+    "shortLifeTimeFirst": lambda session, task: -task.created,
     "bigObjectFirst": _largest_part,
-    "moreReplicasFirst": lambda task: -task.job.task_count,
+    "moreReplicasFirst": lambda session, task: -task.job.task_count,
 }
 """Strategies that say who goes first."""
 OFFLINE_ONLY = "offlineOnly"
@@ -132,7 +129,8 @@ class Rebalance:
         names = self._session.nodes.facts.names
         for row in sorted(self.high, key=lambda row: (-sum(self._used[row]), names[row])):
             for task in sorted(
-                on_node.get(row, []), key=lambda task: (*[key(task) for key in orders], *_importance(task))
+                on_node.get(row, []),
+                key=lambda task: (*[key(self._session, task) for key in orders], *_importance(task)),
             ):
                 if not self._is_over(row) or min(left) <= 0:
                     break

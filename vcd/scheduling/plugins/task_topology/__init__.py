@@ -95,7 +95,7 @@ class TaskTopologyPlugin(Plugin):
             refusal = Refusal(
                 "the group's task topology is invalid, it is ignored", {"error": str(error), "mend": mend}
             )
-            session.note(session.job(index), "annotation", self.name, refusal)
+            session.job(index).note("annotation", self.name, refusal)
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
         """What tasks of one job share for which the nodes rate alike: bucket and role; None in no bucket."""

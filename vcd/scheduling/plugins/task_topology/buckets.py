@@ -16,8 +16,8 @@ from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
+from vcd.state.content import GONE
 from vcd.state.records import TASK_SPEC, Shape
-from vcd.state.snapshot import GONE
 from vcd.state.sums import sums_up_to
 
 AFFINITY = "volcano.sh/task-topology-affinity"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,8 @@ from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
 from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,10 @@ from vcd.model.selectors import (
     tolerates,
 )
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
-    from vcd.state.facts import NodeFacts
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.facts import NodeFacts
 
 T = TypeVar("T", bound=np.generic)
 

@@ -8,7 +8,6 @@ adds to pods and nodes as ``attachable-volumes-csi-<driver>`` is left out (docs/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,14 +23,11 @@ from vcd.scheduling.search.predicates.claims import (
     class_of,
 )
 from vcd.scheduling.search.predicates.node import at_rows
-from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.reasons import Refusal
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE, NodeFacts
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
 
 ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",

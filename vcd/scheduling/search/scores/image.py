@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,10 @@ import numpy.typing as npt
 from vcd.model.objects import PodSpec
 from vcd.scheduling.search.parts import Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
-from vcd.scheduling.session.nodes import Ints
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
-    from vcd.state.facts import NodeFacts
+from vcd.scheduling.session.nodes import Ints, Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.facts import NodeFacts
 
 LEAST = 23 * 1024 * 1024
 """Bytes below which what a node has counts nothing."""

@@ -5,8 +5,6 @@ Source: kube-scheduler 1.36 ``nodeaffinity`` and ``tainttoleration``, ``helper.D
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from vcd.model.objects import PodSpec
@@ -20,11 +18,9 @@ from vcd.model.selectors import (
 )
 from vcd.scheduling.search.parts import Mask, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:

@@ -6,7 +6,7 @@ Its integer divisions are float64 divisions rounded down here: equal as long as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -15,13 +15,11 @@ import numpy.typing as npt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
 from vcd.scheduling.search.parts import Depends, Score, Scores
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
-    from vcd.state.facts import NodeFacts
-    from vcd.state.records import Shape
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Shape
 
 GPU = "nvidia.com/gpu"
 _OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscription-memory")

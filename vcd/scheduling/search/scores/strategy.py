@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.search.parts import Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
-
-if TYPE_CHECKING:
-    from vcd.scheduling.session.nodes import Usage
-    from vcd.scheduling.session.session import Session
-    from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
 
 MOST = "MostAllocated"
 LEAST = "LeastAllocated"

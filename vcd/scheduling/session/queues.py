@@ -1,0 +1,26 @@
+"""Queues as a session sees them."""
+
+from __future__ import annotations
+
+from vcd.state.records import QueueRecord
+
+
+class Queue:
+    """A queue: its record, its weight, and the number by which columns of queues know it."""
+
+    __slots__ = ("created", "index", "name", "reclaimable", "record", "state", "weight")
+
+    def __init__(self, index: int, name: str, record: QueueRecord) -> None:
+        self.index = index
+        self.name = name
+        self.record = record
+        self.weight = record.queue.spec.weight
+        self.state = record.queue.status.state
+        self.created = record.created
+        self.reclaimable = record.queue.spec.reclaimable is not False
+        """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
+        return self.state in ("", "Open")

@@ -1,0 +1,56 @@
+"""A group's ``subGroupPolicy``: which pods each policy takes, and what tells its sub-jobs apart.
+
+Source: Volcano ``api/sub_job_info.go``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vcd.model.objects import Pod, SubGroupPolicy
+from vcd.model.selectors import LabelSelector, Selector, SelectorError
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_LARGEST = 2**63
+
+
+class SubGroups:
+    """One policy, and how many sub-jobs it has: in all (``count``), ready, and pipelined or ready."""
+
+    __slots__ = ("_keys", "_selector", "count", "fault", "index", "minimum", "name", "pipelined", "ready", "size")
+
+    def __init__(self, policy: SubGroupPolicy | None, index: int) -> None:
+        self.index = index
+        self.name = "" if policy is None else policy.name
+        self.size = 1 if policy is None else policy.sub_group_size
+        self.minimum = 0 if policy is None else policy.min_sub_groups
+        self.count = self.ready = self.pipelined = 0
+        self.fault = ""
+        """Why it can take no pod, and how to mend it; empty where it can."""
+        self._keys = () if policy is None else policy.match_label_keys
+        self._selector: Selector | None = None
+        if policy is None:
+            return
+        if not self._keys:
+            self.fault = "matchLabelKeys is empty, so no pod is of it; name the labels that tell sub-groups apart"
+        if policy.label_selector is not None:
+            try:
+                self._selector = LabelSelector.compile(policy.label_selector)
+            except SelectorError as error:
+                self.fault = f"labelSelector cannot be read, so no pod is of it: {error}"
+
+    def values_of(self, pod: Pod) -> tuple[str, ...]:
+        """What tells a pod's sub-job from the others of this policy; nothing where the pod is not of it."""
+        labels = pod.metadata.labels
+        if self.fault or (self._selector is not None and not self._selector.matches(labels)):
+            return ()
+        values = tuple([labels.get(key, "") for key in self._keys])
+        return values if all(values) else ()
+
+
+def index_of_value(text: str) -> int:
+    """A text as Go's ``Atoi`` reads it, 0 where that fails."""
+    if not _INTEGER.fullmatch(text) or len(text) > 20:
+        return 0
+    number = int(text)
+    return number if -_LARGEST <= number < _LARGEST else 0

@@ -1,0 +1,156 @@
+"""What a snapshot holds: copies of the mutable columns beside shared immutable records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.events import VolumeChoice, Waiting
+from vcd.model.objects import Object, Pod
+from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.state.facts import NodeFacts
+from vcd.state.records import Evicted, GroupRecord, QueueRecord, Settings, Shape, stated_queue
+from vcd.state.shapes import ShapeColumns
+
+Ints = npt.NDArray[np.int64]
+Index = npt.NDArray[np.int32]
+
+_NOWHERE = -1
+_ALIVE = np.array([status not in TERMINATED_STATUSES for status in TaskStatus])
+GONE = -2
+"""The row of a node that pods name and that is not there."""
+
+
+class Objects(dict[str, Object]):
+    """The objects of one kind by key, never changed; shared by all snapshots until one of them is another."""
+
+    def __init__(self, found: Mapping[str, Object]) -> None:
+        super().__init__(found)
+        self._kept: dict[Hashable, Any] = {}
+
+    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What ``make`` computes from these objects alone, computed once as long as they are the same."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+NO_OBJECTS = Objects({})
+
+
+@dataclass(frozen=True)
+class TaskColumns:
+    """One row a pod; ``node`` is a row of the facts (-1: none, -2: a node that is not there), ``job`` a number of
+    ``job_keys`` (-1: none). Freed rows have no node and no job."""
+
+    status: npt.NDArray[np.int8]
+    node: Index
+    job: Index
+    shape: Index
+    labels: Index
+    namespace: Index
+    scheduler: Index
+    priority: Index
+    created: Ints
+    keys: list[str | None]
+    pods: list[Pod | None]
+
+    @cached_property
+    def placed(self) -> npt.NDArray[np.bool_]:
+        """Which pods are on a node that is there, or on their way to it, and did not end."""
+        placed: npt.NDArray[np.bool_] = (self.node >= 0) & _ALIVE[self.status]
+        return placed
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a snapshot holds of the cluster at ``sequence``.
+
+    ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
+    nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
+    the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
+    ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
+    queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
+    evictions free, and the node where; ``turns`` say of each when that room was promised, the later the higher, 0 where
+    only the API server tells of it. ``evicted`` is what groups lost to others; ``rounds`` when plugins that act in
+    rounds held their last one. ``former`` are groups that pods name and that are not there,
+    with the queue that each was in, None where it was never seen.
+    """
+
+    sequence: int
+    resources: tuple[str, ...]
+    facts: NodeFacts
+    tasks: TaskColumns
+    job_keys: list[str | None]
+    shapes: list[Shape | None]
+    label_sets: list[dict[str, str] | None]
+    namespaces: list[str | None]
+    schedulers: list[str | None]
+    groups: Mapping[str, GroupRecord]
+    queues: Mapping[str, QueueRecord]
+    bad_queues: Mapping[str, str]
+    others: Mapping[str, Mapping[str, Object]]
+    others_version: Mapping[str, int]
+    answers: Mapping[str, bytes]
+    waiting: Mapping[str, tuple[Waiting, ...]]
+    stranded: Mapping[str, int]
+    volumes: Mapping[str, tuple[VolumeChoice, ...]]
+    annotations: Mapping[str, Mapping[str, str]]
+    lifting: Mapping[str, str]
+    nominated: Mapping[str, str]
+    turns: Mapping[str, int]
+    evicted: Mapping[str, Evicted]
+    rounds: Mapping[str, int]
+    former: Mapping[str, str | None]
+    settings: Settings
+
+    @cached_property
+    def orphans(self) -> Mapping[int, str]:
+        """Pods that are on a node, or on their way there, and whose group is gone, by row: the queue that each counts
+        against as long as it is there. It is the one that the group was in, or, where nobody saw it, that the pod names
+        itself; pods that tell neither are left out."""
+        if not self.former:
+            return {}
+        numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
+        tasks = self.tasks
+        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & _ALIVE[tasks.status]
+        found = {}
+        for row in np.flatnonzero(held).tolist():
+            queue, pod = self.former[self.job_keys[tasks.job[row]] or ""], tasks.pods[row]
+            if queue is None:
+                queue = "" if pod is None else stated_queue(pod)
+            else:
+                queue = queue or self.settings.default_queue
+            if queue:
+                found[row] = queue
+        return found
+
+    earlier: Earlier | None = field(default=None, init=False, repr=False, compare=False)
+
+    # --- what follows from these ------------------------------------------------------------------------------------
+
+    @cached_property
+    def shape_columns(self) -> ShapeColumns:
+        """What each shape asks for."""
+        earlier = self.earlier
+        if earlier is None or earlier.shapes is None or earlier.snapshot.resources != self.resources:
+            return ShapeColumns(self.shapes, self.resources)
+        columns = earlier.snapshot.shape_columns
+        return columns.with_changes(self.shapes, earlier.shapes) if earlier.shapes else columns
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier snapshot of the same state, and what changed since: keys of groups, and of those that wait for
+    something else, rows of tasks, numbers of shapes; None where it may be anything."""
+
+    snapshot: Content
+    groups: list[str] | None
+    waiting: list[str] | None
+    rows: list[int] | None
+    shapes: list[int] | None
