@@ -44,7 +44,6 @@ PLACES = {
     "priority": (
         "embedded/",
         "scheduling/framework/order.py",
-        "scheduling/session/subjobs.py",
         "scheduling/session/views.py",
         "state/cluster.py",
         "state/groups.py",

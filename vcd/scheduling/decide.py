@@ -77,6 +77,8 @@ def run(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
             framework = Framework(session, policy, plugins, used, way, mark)
+            if all(registry.actions()[name].treats_alike for name in policy.actions):
+                framework.find_alike()
             stranded.release(session)
             tell_of_large_pods(session)
             mark("open")

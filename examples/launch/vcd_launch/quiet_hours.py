@@ -10,8 +10,8 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Depends, Predicate, Score
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.nodeview import NodeView, all_nodes
 from vcd.scheduling.session.session import Session
-from vcd.scheduling.session.nodeview import NodeView
 
 HOUR = 3600 * 10**9
 DAY = 24
@@ -107,7 +107,7 @@ class QuietHoursPlugin(Plugin):
         return [AwakeScore(self._session, self._hours, self.values["quiet-hours.weight"])]
 
     def gauges(self) -> Iterable[Gauge]:
-        return [Gauge("quiet_hours_nodes", (), sum(self._is_quiet(node) for node in self._session.all_nodes()))]
+        return [Gauge("quiet_hours_nodes", (), sum(self._is_quiet(node) for node in all_nodes(self._session)))]
 
     def _is_quiet(self, node: NodeView) -> bool:
         try:

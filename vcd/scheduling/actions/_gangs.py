@@ -58,6 +58,7 @@ class GangEvictionAction(Action):
         Argument("maxDomains", "int", 8, "The most domains that are tried.", without_effect="all nodes are one domain"),
         Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
     )
+    treats_alike = True
     why: ClassVar[str]
 
     def __init__(self, arguments: ArgumentValues) -> None:

@@ -56,6 +56,7 @@ class AllocateAction(Action):
     """
 
     name = "allocate"
+    treats_alike = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:

@@ -21,6 +21,7 @@ class BackfillAction(Action):
     back, so that it is in nobody's way."""
 
     name = "backfill"
+    treats_alike = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:

@@ -23,6 +23,7 @@ class EnqueueAction(Action):
     """
 
     name = "enqueue"
+    treats_alike = True
 
     def execute(self, framework: Framework) -> None:
         session = framework.session

@@ -41,6 +41,7 @@ class PreemptAction(Action):
     """
 
     name = "preempt"
+    treats_alike = True
     kinds = ("PodDisruptionBudget",)
     arguments = (
         PREDICATE_ERROR_CACHE,

@@ -29,6 +29,7 @@ class ReclaimAction(Action):
     """
 
     name = "reclaim"
+    treats_alike = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:

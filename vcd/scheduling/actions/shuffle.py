@@ -21,6 +21,7 @@ class ShuffleAction(Action):
     """
 
     name = "shuffle"
+    treats_alike = True
 
     def execute(self, framework: Framework) -> None:
         session = framework.session

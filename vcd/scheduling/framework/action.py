@@ -16,6 +16,9 @@ class Action:
     arguments: ClassVar[tuple[Argument, ...]] = ()
     kinds: ClassVar[tuple[str | Kind, ...]] = ()
     """Kinds that it reads whatever plugins are on; as those of a plugin."""
+    treats_alike: ClassVar[bool] = False
+    """Whether it takes jobs from ``Framework.jobs_in_order``, so that one of many alike is tried for all (see
+    ``Plugin.treats_alike``). Where some action does not, each job is there for itself."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

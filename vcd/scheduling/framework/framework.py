@@ -55,9 +55,6 @@ class Framework(Points):
         session.provide(self)
         self.tell("open")
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
-        if all(plugin.treats_alike for plugin in self.plugins):
-            marks = {mark for plugin in self.plugins for mark in plugin.annotations}
-            session.classes.find(session.snapshot, marks, self.evaluator.tells_labels)
 
     def _taking_part(self, point: Point[..., Any], plugins: Sequence[Sequence[tuple[Any, Plugin]]]) -> Participants:
         """Who answers at a point. Each question to a plugin goes through a method made here, each of an action through
@@ -88,6 +85,12 @@ class Framework(Points):
         """The smaller key is served first, among the sub-jobs of one job."""
         last = (sub_job.match_index, sub_job.uid, sub_job.groups.index, sub_job.values)
         return (*self.sub_job_order(sub_job), *last)
+
+    def find_alike(self) -> None:
+        """Find the jobs of which one is tried for all, if there are such to all plugins."""
+        if all(plugin.treats_alike for plugin in self.plugins):
+            marks = {mark for plugin in self.plugins for mark in plugin.annotations}
+            self.session.classes.find(self.session.snapshot, marks, self.evaluator.tells_labels)
 
     def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
         """Jobs, the first to be served first."""
