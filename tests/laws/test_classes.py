@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.dsl import Manifest, gang, node
+from tests.dsl import ONE_TIER, Manifest, flat, gang, group, node, pod, queue
 from tests.laws.answering import Answering
 from tests.reference.carded import carded_case
 from tests.reference.clusters import RandomCase, random_case
@@ -24,6 +24,7 @@ from tests.reference.reclaiming import reclaim_case
 from tests.reference.wider import wide_case
 from vcd.model import events as ev
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.state.records import Settings
 
 _GROUP = "scheduling.k8s.io/group-name"
 _CYCLES = 4
@@ -62,10 +63,10 @@ def _crowd(seed: int, case: RandomCase) -> list[Manifest]:
     rng = random.Random(seed)
     objects = [copy.deepcopy(one) for one in case.objects]
     waiting = [one for one in objects if one["kind"] == "PodGroup" and _waits(objects, one)]
-    for number, group in enumerate(rng.sample(waiting, min(3, len(waiting)))):
-        pods = list(_pods(objects, group))
+    for number, one in enumerate(rng.sample(waiting, min(3, len(waiting)))):
+        pods = list(_pods(objects, one))
         for copied in range(rng.randint(2, 6)):
-            objects.extend(_again(rng, group, pods, f"{number}-{copied}"))
+            objects.extend(_again(rng, one, pods, f"{number}-{copied}"))
     rng.shuffle(objects)
     return objects
 
@@ -79,7 +80,7 @@ def _pods(objects: list[Manifest], group: Manifest) -> Iterator[Manifest]:
 
 
 def _waits(objects: list[Manifest], group: Manifest) -> bool:
-    pods = list(_pods(objects, group))
+    pods = list(_pods(objects, one))
     return bool(pods) and not any(one["spec"].get("nodeName") for one in pods)
 
 
@@ -115,3 +116,57 @@ def test_many_jobs_alike_are_tried_once() -> None:
     assert len([job for job in world.session.views.jobs() if job.why]) == 1
     assert {world.reasons(f"j{number}") for number in range(50)} == {world.reasons("j0")}
     assert all(world.why(f"j{number}")[0].pods == (f"default/j{number}-0",) for number in range(50))
+
+
+def _as_if_each(*objects: Manifest | Iterable[Manifest], conf: str | None = None, placements: int = 100) -> Answering:
+    """A world after cycles that decide what they do where each job is tried."""
+    manifests = flat(objects)
+    together, apart = Answering(manifests, conf=conf), _Each(manifests, conf=conf)
+    for world in (together, apart):
+        world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, Settings(placements=placements).as_text()))
+    for cycle in range(_CYCLES):
+        mine, each = ev.decode_plan(ev.encode_plan(together.cycle())), ev.decode_plan(ev.encode_plan(apart.cycle()))
+        assert mine == each, f"cycle {cycle}"
+    return together
+
+
+def _condition(world: Answering, name: str) -> str:
+    return world.state.groups[f"default/{name}"].group.status.conditions[0].message
+
+
+def test_each_condition_names_a_pod_of_its_own_group_be_it_the_last_of_many() -> None:
+    world = _as_if_each(node("n", cpu=4), *[gang(f"j{number}", 6, cpu=1) for number in range(3)])
+    for number in range(3):
+        assert f"Origin reason is j{number}-4: " in _condition(world, f"j{number}")
+
+
+@pytest.mark.parametrize("names", [("unschedulable", "b"), ("b", "unschedulable"), ("is", "reason")])
+def test_a_pod_may_be_called_like_a_word_of_the_condition(names: tuple[str, str]) -> None:
+    full = (node("n", cpu=4), gang("there", 1, cpu=4, on=["n"]))
+    jobs = [[group(f"j{number}"), pod(name, group=f"j{number}", cpu=3)] for number, name in enumerate(names)]
+    world = _as_if_each(*full, *jobs)
+    for number, name in enumerate(names):
+        told = _condition(world, f"j{number}")
+        assert told.startswith("1/1 tasks in gang unschedulable: ")
+        assert f"Origin reason is {name}: " in told
+
+
+@pytest.mark.parametrize("actions", ["allocate", "enqueue, allocate, backfill", "enqueue, allocate, preempt, reclaim"])
+@pytest.mark.parametrize("members", [0, 1])
+def test_who_had_no_turn_before_the_bound_was_reached_is_told_nothing(actions: str, members: int) -> None:
+    jobs = [gang(f"j{number}", 3, members=members, cpu=1) for number in range(4)]
+    _as_if_each(node("n", cpu=4), *jobs, conf=f'actions: "{actions}"\n{ONE_TIER}', placements=1)
+
+
+def test_where_a_queue_is_closed_the_pods_are_named_that_would_be_tried_first() -> None:
+    ages = {"early": range(4), "late": range(4, 0, -1)}
+    jobs = [
+        [
+            group(name, queue="shut"),
+            *[pod(f"{name}{at}", group=name, cpu=1, created=age) for at, age in enumerate(born)],
+        ]
+        for name, born in ages.items()
+    ]
+    world = _as_if_each(node("n", cpu=4), queue("shut", state="Closed"), *jobs)
+    assert world.why("early")[0].pods == ("default/early0", "default/early1", "default/early2")
+    assert world.why("late")[0].pods == ("default/late3", "default/late2", "default/late1")

@@ -208,6 +208,8 @@ class AllocateAction(Action):
             job.note("invalid", *invalid)
             return []
         wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+        if not job.queue.is_open:  # of many that are held those are named that would be tried first
+            wanted = framework.in_task_order(wanted)
         return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
 
     @classmethod

@@ -9,6 +9,7 @@ from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.session.alike import ORIGIN
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.subgroups import SubGroups
@@ -224,5 +225,5 @@ def fit_error(job: Job) -> str:
             f"{waiting.nodes} {waiting.reason}" if waiting.nodes else waiting.reason for waiting in same
         )
         who = f"{first.pods[0].partition('/')[2]}: " if first.pods else ""
-        text += f". Origin reason is {who}{reasons}"
+        text += f"{ORIGIN}{who}{reasons}"
     return text

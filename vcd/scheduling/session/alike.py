@@ -24,8 +24,8 @@ Condition = tuple[str, str, str, str]
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _OPEN = "\0"
 """Stands for "pod number", and cannot be in a text that comes from outside."""
-_SHOWN_PODS = 3
-"""How many pods at most a reason or a condition names."""
+ORIGIN = ". Origin reason is "
+"""What a condition says before the reason for which a group's tasks wait, and the pod that the reason is about."""
 
 
 def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
@@ -105,16 +105,21 @@ def reasons_of(said: Sequence[Waiting], group: str, pods: Sequence[str]) -> tupl
 
 
 def open_condition(condition: Condition, pods: Sequence[str]) -> Condition:
-    """A condition of any group: a pod is named before a colon there."""
+    """A condition of any group: a pod is named right after ``ORIGIN``, before a colon."""
     kind, status, reason, message = condition
-    for place, key in enumerate(pods[:_SHOWN_PODS]):
-        message = message.replace(f" {key.partition('/')[2]}: ", f" {_OPEN}{place}: ")
+    before, origin, after = message.partition(ORIGIN)
+    name, colon, rest = after.partition(": ")
+    place = {key.partition("/")[2]: place for place, key in enumerate(pods)}.get(name) if colon else None
+    if place is not None:
+        message = f"{before}{origin}{_OPEN}{place}{colon}{rest}"
     return kind, status, reason, message
 
 
 def condition_of(said: Condition, pods: Sequence[str]) -> Condition:
     """The same of one group."""
     kind, status, reason, message = said
-    for place, key in enumerate(pods[:_SHOWN_PODS]):
-        message = message.replace(f" {_OPEN}{place}: ", f" {key.partition('/')[2]}: ")
+    before, mark, after = message.partition(f"{ORIGIN}{_OPEN}")
+    if mark:
+        place, colon, rest = after.partition(": ")
+        message = f"{before}{ORIGIN}{pods[int(place)].partition('/')[2]}{colon}{rest}"
     return kind, status, reason, message

@@ -171,6 +171,8 @@ class Session:
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
         untouched[[job.index for job in self.views.jobs()]] = False
+        for lead, followers in self.classes.followers():
+            untouched[followers] &= untouched[lead]  # what is said of the lead is said of them
         others = ~self.classes.follows
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
