@@ -80,7 +80,7 @@ def _pods(objects: list[Manifest], group: Manifest) -> Iterator[Manifest]:
 
 
 def _waits(objects: list[Manifest], group: Manifest) -> bool:
-    pods = list(_pods(objects, one))
+    pods = list(_pods(objects, group))
     return bool(pods) and not any(one["spec"].get("nodeName") for one in pods)
 
 

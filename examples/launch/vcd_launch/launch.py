@@ -35,7 +35,7 @@ class LaunchAction(Action):
             return False
         invalid = framework.job_valid(job)
         if invalid is not None:
-            framework.session.note(job, "invalid", *invalid)
+            job.note("invalid", *invalid)
         return invalid is None
 
     def _launch(self, framework: Framework, job: Job) -> None:
@@ -45,7 +45,7 @@ class LaunchAction(Action):
                 continue
             refused = framework.allocatable(job.queue, task)
             if refused is not None:
-                framework.session.note(job, "queue", *refused, task=task)
+                job.note("queue", *refused, task=task)
                 continue
             row = self._emptiest(framework, task)
             if row is not None:
@@ -59,12 +59,12 @@ class LaunchAction(Action):
     def _emptiest(framework: Framework, task: Task) -> int | None:
         refused = framework.pre_predicate(task)
         if refused is not None:
-            framework.session.note(task.job, "predicate", *refused, nodes=len(framework.session.nodes), task=task)
+            task.job.note("predicate", *refused, nodes=len(framework.session.nodes), task=task)
             return None
         usage, candidates = framework.session.nodes.usage, framework.candidates(task)
         rows = np.flatnonzero(candidates.passing() & fits(task.floor, usage.idle))
         if rows.size:
             return int(rows[usage.pods[rows].argmin()])
         for reason, nodes in candidates.reasons().items():
-            framework.session.note(task.job, "predicate", "", Refusal(reason), nodes=nodes, task=task)
+            task.job.note("predicate", "", Refusal(reason), nodes=nodes, task=task)
         return None
