@@ -28,6 +28,14 @@ from vcd.state.records import Settings
 
 _GROUP = "scheduling.k8s.io/group-name"
 _CYCLES = 4
+_GANGS = """
+actions: "gangpreempt, allocate"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: predicates
+"""
 
 CASES: dict[str, Callable[[int], RandomCase]] = {
     "placing": random_case,
@@ -170,3 +178,10 @@ def test_where_a_queue_is_closed_the_pods_are_named_that_would_be_tried_first() 
     world = _as_if_each(node("n", cpu=4), queue("shut", state="Closed"), *jobs)
     assert world.why("early")[0].pods == ("default/early0", "default/early1", "default/early2")
     assert world.why("late")[0].pods == ("default/late3", "default/late2", "default/late1")
+
+
+def test_who_was_tried_in_an_earlier_action_is_told_so_though_his_turn_did_not_come_again() -> None:
+    jobs = [gang(f"j{number}", 3, members=1, cpu=2) for number in range(3)]
+    nodes = [node(name, cpu=3) for name in ("m", "n")]
+    world = _as_if_each(*nodes, *jobs, conf=_GANGS, placements=1)
+    assert world.why("j2")

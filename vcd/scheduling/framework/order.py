@@ -101,7 +101,7 @@ class PriorityQueue(Generic[T]):
 
 class _Turn(NamedTuple):
     """The turn of a job, or of those alike that come after it: its key, its class and position there, and what was told
-    of those before all of their turns."""
+    of those before all of their turns, and whether they had been tried."""
 
     key: tuple[Any, ...]
     number: int
@@ -109,6 +109,7 @@ class _Turn(NamedTuple):
     alike: EquivalenceClass | None
     position: int
     told: tuple[Waiting, ...] = ()
+    touched: bool = False
 
 
 class JobQueue:
@@ -135,7 +136,7 @@ class JobQueue:
         self._count += 1
         alike, position = self._session.classes.of(job.index) or (None, 0)
         told = () if alike is None or not job.why else open_reasons(job.why, pods_of(self._session.jobs, job.index))
-        return _Turn(self._key(job), self._count, job.index, alike, position, told)
+        return _Turn(self._key(job), self._count, job.index, alike, position, told, job.touched)
 
     def push(self, job: Job) -> None:
         """Add a job, with its key as it is now."""
@@ -162,6 +163,7 @@ class JobQueue:
         if turn.alike is not None and session.classes.follows[turn.job]:
             session.classes.lead(turn.alike, turn.position)
             job.why[:] = reasons_of(turn.told, job.key, pods_of(session.jobs, turn.job)) if turn.told else ()
+            job.touched |= turn.touched
         return job
 
     def __len__(self) -> int:
