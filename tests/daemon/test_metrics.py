@@ -117,6 +117,15 @@ class TestJobs:
         assert page["volcano_unschedule_job_count"] == {kept(): 1}
         assert page["volcano_job_retry_counts"] == {kept(job_id="a"): 2}
 
+    def test_jobs_alike_are_counted_each(self, metrics: Metrics) -> None:
+        jobs = [gang(name, 3, cpu=1) for name in "abcd"]
+        observe(metrics, DEFAULT, node("n", cpu=2), *jobs)
+        page = page_of(metrics)
+        assert page["volcano_unschedule_task_count"] == {kept(job_id=name): 3 for name in "abcd"}
+        assert page["volcano_unschedule_job_count"] == {kept(): 4}
+        assert page["volcano_job_retry_counts"] == {kept(job_id=name): 1 for name in "abcd"}
+        assert value(metrics, "volcano_schedule_attempts_total", result="unschedulable") == 4
+
     def test_jobs_of_one_name_in_two_namespaces_are_one_series(self, metrics: Metrics) -> None:
         other = list(gang("a", 4, cpu=1))
         for manifest in other:

@@ -560,15 +560,20 @@ def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tu
     """Per unschedulable job, the tasks that it lacks of its minimum; and how many tasks found no place."""
     found: dict[str, int] = {}
     failed = 0
+    stands_for = dict(session.classes.followers())
     for job in session.views.jobs():
-        refused = 0
-        for waiting in job.why:
-            refused += waiting.tasks if waiting.gate in _TRIED else 0
-        failed += min(refused, job.counts[_PENDING])
-        if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
-            found[job.key] = max(0, job.min_available - job.ready_count)
-            known = progress.get(job.key, _NEW)
-            progress[job.key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
+        if session.classes.follows[job.index]:
+            continue  # counted with the one that stands for it
+        others = stands_for.get(job.index, ())
+        refused = sum(waiting.tasks for waiting in job.why if waiting.gate in _TRIED)
+        failed += min(refused, job.counts[_PENDING]) * (1 + len(others))
+        if session.conditions.get(job.index, ("",))[0] != UNSCHEDULABLE:
+            continue
+        lacks = max(0, job.min_available - job.ready_count)
+        for key in (job.key, *[session.jobs.keys[index] for index in others]):
+            found[key] = lacks
+            known = progress.get(key, _NEW)
+            progress[key] = _Progress(known.duration, known.last, known.retries + 1, known.completions)
     return found, failed
 
 
