@@ -61,9 +61,15 @@ class TaskColumns:
     pods: list[Pod | None]
 
     @cached_property
+    def alive(self) -> npt.NDArray[np.bool_]:
+        """Which pods did not end; freed rows are among them."""
+        alive: npt.NDArray[np.bool_] = _ALIVE[self.status]
+        return alive
+
+    @cached_property
     def placed(self) -> npt.NDArray[np.bool_]:
         """Which pods are on a node that is there, or on their way to it, and did not end."""
-        placed: npt.NDArray[np.bool_] = (self.node >= 0) & _ALIVE[self.status]
+        placed: npt.NDArray[np.bool_] = (self.node >= 0) & self.alive
         return placed
 
 
@@ -118,7 +124,7 @@ class Content:
             return {}
         numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
         tasks = self.tasks
-        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & _ALIVE[tasks.status]
+        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & tasks.alive
         found = {}
         for row in np.flatnonzero(held).tolist():
             queue, pod = self.former[self.job_keys[tasks.job[row]] or ""], tasks.pods[row]

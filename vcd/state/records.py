@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -192,6 +192,20 @@ def index_in_name(name: str) -> int | None:
     if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
         return None
     return int(last)
+
+
+def alike_in_order(pods: Sequence[tuple[str, int, str, str]]) -> list[tuple[int, int, str, str]]:
+    """By what pods of one job are placed one after the other that no plugin tells apart, from name, age, uid and key of
+    each: index in the name, age, uid, key.
+
+    Indices count only when every pod has one: mixed, Volcano's comparison is no order.
+    """
+    indices = [index_in_name(name) for name, *_ in pods]
+    by_index = None not in indices
+    return [
+        ((index or 0) if by_index else 0, age, uid, key)
+        for index, (_, age, uid, key) in zip(indices, pods, strict=True)
+    ]
 
 
 def stated_queue(pod: Pod) -> str:

@@ -12,7 +12,7 @@ from vcd.scheduling.session.alike import open_reasons, pods_of, reasons_of
 from vcd.scheduling.session.classes import EquivalenceClass
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import index_in_name
+from vcd.state.records import alike_in_order
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -215,15 +215,8 @@ class JobQueue:
 
 
 def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:
-    """Tasks of one job, the first to be placed first: the plugins' key, then index in the name, age, uid and key.
-
-    Indices count only when every task has one: mixed, Volcano's comparison is no order.
-    """
-    indices = [index_in_name(task.name) for task in tasks]
-    by_index = None not in indices
-    keyed = [
-        ((*plugin_key(task), index if by_index else 0, task.created, task.uid, task.key), task)
-        for task, index in zip(tasks, indices, strict=True)
-    ]
+    """Tasks of one job, the first to be placed first: the plugins' key, then the order of those alike to them."""
+    last = alike_in_order([(task.name, task.created, task.uid, task.key) for task in tasks])
+    keyed = [((*plugin_key(task), *rest), task) for task, rest in zip(tasks, last, strict=True)]
     keyed.sort(key=lambda pair: pair[0])
     return [task for _, task in keyed]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import Namespace, Pod
 from vcd.model.selectors import DOES_NOT_EXIST, EXISTS, IN, Requirement, Selector
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
@@ -432,7 +432,7 @@ class PodIndex:
     def placed_rows(self) -> Rows:
         """The rows of the pods that were placed when the session began."""
         tasks = self.tasks
-        return np.flatnonzero((tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+        return np.flatnonzero(tasks.placed)
 
     @cached_property
     def _rows_by_labels(self) -> tuple[Rows, npt.NDArray[np.int32]]:

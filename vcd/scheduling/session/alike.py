@@ -15,7 +15,7 @@ import numpy as np
 
 from vcd.model.events import Waiting
 from vcd.state.groups import GroupColumns, Rows
-from vcd.state.records import index_in_name
+from vcd.state.records import alike_in_order
 from vcd.state.sums import Ints
 
 Condition = tuple[str, str, str, str]
@@ -45,16 +45,16 @@ class ConditionShown:
     kind: str
 
     def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
-        found = []
-        for index, members in zip(rows.tolist(), jobs.members(rows), strict=True):
-            conditions = jobs.records[index].group.status.conditions
-            shown = next((each for each in conditions if each.type == self.kind), None)
-            if shown is None:
-                found.append(0)
-                continue
-            condition = (shown.type, shown.status, shown.reason, shown.message)
-            found.append(number_of(open_condition(condition, _keys(jobs, members))))
-        return np.array(found, np.int64)
+        shown = {
+            place: (each.type, each.status, each.reason, each.message)
+            for place, index in enumerate(rows.tolist())
+            for each in reversed(jobs.records[index].group.status.conditions)  # of several the first is shown
+            if each.type == self.kind
+        }
+        found = np.zeros(len(rows), np.int64)
+        for place, members in zip(shown, jobs.members(rows[list(shown)]), strict=True):
+            found[place] = number_of(open_condition(shown[place], _keys(jobs, members)))
+        return found
 
 
 def pods_of(jobs: GroupColumns, index: int) -> list[str]:
@@ -67,14 +67,12 @@ def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:
         return keys
-    pods = [tasks.pods[row] for row in rows]
-    indices = [None if pod is None else index_in_name(pod.metadata.name) for pod in pods]
-    by_index = None not in indices
-    order = [
-        (index if by_index else 0, int(tasks.created[row]), "" if pod is None else pod.metadata.uid, key)
-        for index, row, pod, key in zip(indices, rows, pods, keys, strict=True)
+    pods = [
+        (key.partition("/")[2], int(tasks.created[row]), pod.metadata.uid, key)
+        for row, key in zip(rows, keys, strict=True)
+        if (pod := tasks.pods[row]) is not None
     ]
-    return [key for *_, key in sorted(order)]
+    return [key for *_, key in sorted(alike_in_order(pods))]
 
 
 def number_of(said: tuple[object, ...]) -> int:

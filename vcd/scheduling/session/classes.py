@@ -37,7 +37,7 @@ class _Kinds:
     Of a job that has more than pending pods of one kind, or pods that are looked at one by one, it is 0.
     """
 
-    marks: tuple[str, ...]
+    marks: frozenset[str]
     numbers: dict[Hashable, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -90,16 +90,21 @@ class _Kinds:
             self._marks_of(pod.metadata),
         )
 
-    def _marks_of(self, meta: ObjectMeta) -> tuple[tuple[str | None, str | None], ...]:
-        return tuple([(meta.annotations.get(mark), meta.labels.get(mark)) for mark in self.marks])
+    def _marks_of(self, meta: ObjectMeta) -> Hashable:
+        marks = self.marks
+        said = ([pair for pair in texts.items() if pair[0] in marks] for texts in (meta.annotations, meta.labels))
+        return tuple([tuple(sorted(pairs)) for pairs in said])
 
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
-    """The number of the labels that all pods of a job have, _MIXED where they differ."""
-    found = (jobs.tasks.labels[pods] for pods in jobs.members(rows))
-    return np.array(
-        [labels[0] if len(labels) and (labels == labels[0]).all() else _MIXED for labels in found], np.int64
-    )
+    """The number of the labels that all pods of a pending job have, _MIXED where they differ."""
+    found = np.full(len(rows), _MIXED, np.int64)
+    wait = np.flatnonzero(jobs.counts[rows, TaskStatus.PENDING])  # no others are of a class
+    for place, pods in zip(wait.tolist(), jobs.members(rows[wait]), strict=True):
+        labels = jobs.tasks.labels[pods]
+        if (labels == labels[0]).all():
+            found[place] = labels[0]
+    return found
 
 
 class EquivalenceClass:
@@ -129,7 +134,7 @@ class EquivalenceClasses:
         """Find them. ``marks`` are the annotations and labels that plugins obey, ``tells_labels`` says of a namespace
         whether other labels may decide where its pods can be."""
         jobs = self._jobs
-        kinds = jobs.derived(_Kinds((*_MARKS, *sorted(marks))))
+        kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
         if np.count_nonzero(kinds) < 2:
             return
         kinds = kinds.copy()

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from vcd.model.objects import Node
-from vcd.model.status import TERMINATED_STATUSES
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -92,7 +91,7 @@ class _TasksByNode:
         tasks = session.snapshot.tasks
         self._session = session
         self._seen = 0
-        there = (tasks.node >= 0) & (session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+        there = tasks.placed & (session.job_of_row >= 0)
         self._node_of: dict[int, int] = dict(
             zip(np.flatnonzero(there).tolist(), tasks.node[there].tolist(), strict=True)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcd.model.objects import Pod
-from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
@@ -198,7 +198,7 @@ class DeviceSharePlugin(Plugin):
 
     def _read_placed(self, session: Session, asking: Mask) -> None:
         tasks = session.snapshot.tasks
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & asking[tasks.shape]
+        placed = tasks.placed & asking[tasks.shape]
         rows = np.flatnonzero(placed)
         leaving = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
         columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], leaving)

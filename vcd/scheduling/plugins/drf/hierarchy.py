@@ -10,7 +10,6 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import TERMINATED_STATUSES
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
@@ -383,5 +382,5 @@ class Rank:
 def _requests(session: Session) -> Ints:
     """Per job, what its tasks that did not end ask for."""
     tasks = session.snapshot.tasks
-    alive = (session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES)
+    alive = (session.job_of_row >= 0) & tasks.alive
     return sums_by(session.job_of_row[alive], session.requests[tasks.shape[alive]], len(session.jobs))

@@ -20,7 +20,7 @@ import numpy as np
 from vcd.model.objects import Object, Pod, PodGroup, Quantities
 from vcd.model.quantity import QuantityError, to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, PODS, resource_values
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.usage_samples import USAGE, UsageError, read_samples
 from vcd.scheduling.session.nodes import Ints
@@ -180,7 +180,7 @@ class Wire:
         """Rows of the tasks on a node, in order of key: those that were there, and those placed in trial."""
         if self._rows_on is None:
             tasks = self._session.snapshot.tasks
-            placed = np.flatnonzero((tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+            placed = np.flatnonzero(tasks.placed)
             self._rows_on = {}
             for task in placed.tolist():
                 self._rows_on.setdefault(int(tasks.node[task]), []).append(task)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vcd.model.objects import Numatopology
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.numaaware.cpus import (
@@ -190,7 +190,7 @@ class NumaAwarePlugin(Plugin):
             return
         tasks = session.snapshot.tasks
         exclusive = session.shape_flags(lambda shape: any(self._counts_of(shape)))
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & exclusive[tasks.shape]
+        placed = tasks.placed & exclusive[tasks.shape]
         rows = np.flatnonzero(placed).tolist()
         by_node: dict[int, list[Placed]] = {}
         for row in sorted(rows, key=lambda row: (int(tasks.created[row]), tasks.keys[row] or "")):

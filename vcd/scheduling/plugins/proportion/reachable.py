@@ -8,7 +8,7 @@ from math import gcd
 import numpy as np
 
 from vcd.model.selectors import NodeSelector, Toleration
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.parts import Mask, Predicate
 from vcd.scheduling.search.predicates.node import (
@@ -37,7 +37,7 @@ class Reach:
     def __init__(self, session: Session) -> None:
         self._session = session
         tasks = session.snapshot.tasks
-        alive = np.flatnonzero((session.job_of_row >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
+        alive = np.flatnonzero((session.job_of_row >= 0) & tasks.alive)
         self._shapes, first = np.unique(tasks.shape[alive], return_index=True)
         examples = [session.task(row) for row in alive[first].tolist()]
         self._kinds = [_kind_of(task) for task in examples]

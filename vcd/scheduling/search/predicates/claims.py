@@ -26,7 +26,7 @@ from vcd.model.objects import (
 )
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
-from vcd.model.status import TERMINATED_STATUSES, TaskStatus
+from vcd.model.status import TaskStatus
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
 from vcd.scheduling.search.predicates.node import matching
@@ -423,7 +423,7 @@ class Attachments:
         self._counts: dict[str, Ints] = {}
         tasks = session.snapshot.tasks
         flags = session.shape_flags(lambda shape: has_claims(shape.spec))
-        placed = (tasks.node >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES) & flags[tasks.shape]
+        placed = tasks.placed & flags[tasks.shape]
         for row in np.flatnonzero(placed).tolist():
             self._change(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
 
