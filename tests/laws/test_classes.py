@@ -73,10 +73,18 @@ def _crowd(seed: int, case: RandomCase) -> list[Manifest]:
     waiting = [one for one in objects if one["kind"] == "PodGroup" and _waits(objects, one)]
     for number, one in enumerate(rng.sample(waiting, min(3, len(waiting)))):
         pods = list(_pods(objects, one))
+        if rng.random() < 0.4:  # a gang of many that are alike
+            one, pods = _larger(rng, one, pods)
         for copied in range(rng.randint(2, 6)):
             objects.extend(_again(rng, one, pods, f"{number}-{copied}"))
     rng.shuffle(objects)
     return objects
+
+
+def _larger(rng: random.Random, group: Manifest, pods: list[Manifest]) -> tuple[Manifest, list[Manifest]]:
+    """A group and its pods, with more pods like its first and another minimum."""
+    more = [*pods, *[pods[0]] * rng.randint(2, 5)]
+    return {**group, "spec": {**group["spec"], "minMember": rng.randint(1, len(more))}}, more
 
 
 def _pods(objects: list[Manifest], group: Manifest) -> Iterator[Manifest]:
@@ -111,6 +119,9 @@ def test_one_of_many_alike_stands_for_all(name: str) -> None:
         case = CASES[name](seed)
         objects = _crowd(seed, case)
         together, apart = Answering(objects, conf=case.conf), _Each(objects, conf=case.conf)
+        bound = Settings(placements=random.Random(seed).choice((1, 4, 9, 50_000))).as_text()
+        for world in (together, apart):
+            world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, bound))
         for cycle in range(_CYCLES):
             mine, each = together.cycle(), apart.cycle()
             assert ev.encode_plan(mine) == ev.encode_plan(each), f"seed {seed}, cycle {cycle}"

@@ -254,6 +254,7 @@ NEUTRAL: Mapping[Any, Any] = {
     checks.vote: Vote.ABSTAIN,
     checks.admission: Vote.ABSTAIN,
     checks.truth: True,
+    checks.count: 0,
     checks.listed_victims: [],
     checks.predicates: (),
     checks.scores: (),
@@ -263,8 +264,8 @@ NEUTRAL: Mapping[Any, Any] = {
 """An answer that is no opinion, by its check; None where that is not named here."""
 
 
-def spy(asked: set[str]) -> Plugin:
-    """A plugin that has a method for every point, and no opinion."""
+def spy(asked: set[str], *, chooses: bool = True) -> Plugin:
+    """A plugin that has a method for every point, and no opinion; where one ``chooses`` nodes, tasks go one by one."""
 
     def method(name: str) -> Callable[..., Any]:
         def answer(self: Plugin, *_: Any) -> Any:
@@ -273,7 +274,8 @@ def spy(asked: set[str]) -> Plugin:
 
         return answer
 
-    kind = type("Spy", (Plugin,), {"name": "spy", "__module__": "vcd.spy", **{name: method(name) for name in POINTS}})
+    says = {"name": "spy", "__module__": "vcd.spy", "treats_alike": True, "minds_placements": False}
+    kind = type("Spy", (Plugin,), {**says, **{name: method(name) for name in POINTS if chooses or name != "best_node"}})
     made: Plugin = kind(ArgumentValues((), {}, ()))
     return made
 
@@ -282,6 +284,7 @@ def test_every_point_is_asked_by_some_action() -> None:
     asked: set[str] = set()
     for policy, objects in CYCLES:
         cycle(policy, objects, [spy(asked)])
+    cycle(policy_of("gang", "predicates"), [node("n", cpu=4), *gang("g", 3, cpu=1)], [spy(asked, chooses=False)])
     assert asked == set(POINTS)
 
 

@@ -60,6 +60,12 @@ class TaskColumns:
     keys: list[str | None]
     pods: list[Pod | None]
 
+    def pod(self, row: int) -> Pod:
+        """The pod of a row that is not free."""
+        pod = self.pods[row]
+        assert pod is not None
+        return pod
+
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:
         """Which pods did not end; freed rows are among them."""

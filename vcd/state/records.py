@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -187,24 +187,27 @@ def task_role(pod: Pod) -> str:
 
 def index_in_name(name: str) -> int | None:
     """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
-    parts = name.split("-")
+    parts = name.rsplit("-", 2)
     last = parts[-1]
     if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
         return None
     return int(last)
 
 
-def alike_in_order(pods: Sequence[tuple[str, int, str, str]]) -> list[tuple[int, int, str, str]]:
-    """By what pods of one job are placed one after the other that no plugin tells apart, from name, age, uid and key of
-    each: index in the name, age, uid, key.
+def alike_in_order(pods: Sequence[tuple[str, int]], uid_of: Callable[[int], str]) -> list[tuple[int, int, str, str]]:
+    """By what pods of one job are placed one after the other that no plugin tells apart, from key and age of each, and
+    its uid by its place: index in the name, age, uid, key; without uids where they decide nothing.
 
     Indices count only when every pod has one: mixed, Volcano's comparison is no order.
     """
-    indices = [index_in_name(name) for name, *_ in pods]
-    by_index = None not in indices
+    indices = [index_in_name(key.partition("/")[2]) for key, _ in pods]
+    if None in indices:
+        indices = [0] * len(pods)
+    first = [(index or 0, age) for index, (_, age) in zip(indices, pods, strict=True)]
+    told_apart = len(set(first)) == len(first)
     return [
-        ((index or 0) if by_index else 0, age, uid, key)
-        for index, (_, age, uid, key) in zip(indices, pods, strict=True)
+        (*two, "" if told_apart else uid_of(place), key)
+        for place, (two, (key, _)) in enumerate(zip(first, pods, strict=True))
     ]
 
 

@@ -94,20 +94,32 @@ class AllocateAction(Action):
 
     @classmethod
     def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
-        """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first."""
+        """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first; those
+        of jobs all of whose pods are alike are made in their turn."""
         queued: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
+        alike = framework.session.classes.has_pods_alike
         for job in jobs:
-            wanted = cls._wanted(framework, job)
-            if wanted:
-                partition = job.partition
-                tasks[job.index] = (
-                    deque(framework.in_task_order(wanted))
-                    if partition is None
-                    else Worksheet(framework, partition, wanted)
-                )
+            if not cls._is_tried(framework, job):
+                continue
+            if not (alike(job.index) and job.queue.is_open and job.counts[TaskStatus.PENDING]):
+                tasks[job.index] = cls._left(framework, job)
+            if tasks.get(job.index, True):
                 queued.setdefault(job.queue.index, []).append(job)
         return queued, tasks
+
+    @classmethod
+    def _left(cls, framework: Framework, job: Job) -> Left:
+        """The tasks of a job that may be placed; why the others may not is noted."""
+        session = framework.session
+        wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+        if not job.queue.is_open:  # of many that are held those are named that would be tried first
+            wanted = framework.in_task_order(wanted)
+        if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
+            wanted = [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
+        if wanted and job.partition is not None:
+            return Worksheet(framework, job.partition, wanted)
+        return deque(framework.in_task_order(wanted))
 
     def _in_turn(self, framework: Framework, waiting: dict[int, JobQueue], tasks: dict[int, Left]) -> None:
         """A job of one queue, then of the next, until nobody is left who could be placed."""
@@ -130,7 +142,9 @@ class AllocateAction(Action):
                     jobs.rest()  # nobody stands for those whose turn did not come
                 return
             job = heap.pop()
-            left = tasks.pop(job.index, None) or self._to_place(framework, [job])[1].get(job.index)
+            left = tasks.pop(job.index, None)
+            if left is None and self._is_tried(framework, job):
+                left = self._left(framework, job)
             if left and self._allocate(framework, queue, job, left) and left:
                 tasks[job.index] = left
                 heap.push(job)
@@ -186,31 +200,26 @@ class AllocateAction(Action):
         session = framework.session
         turn_of = promises_of(framework).turn
         for job, turn in promised_jobs(framework, [job for queued in jobs.values() for job in queued]):
-            left = tasks[job.index]
+            left = tasks[job.index] if job.index in tasks else cls._left(framework, job)
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
             goes_on = bool(left)
             while goes_on and framework.overused(job.queue) is None and not session.is_full():
                 goes_on = cls._allocate(framework, job.queue, job, left) and any(turn_of(task) == turn for task in left)
         for queued in jobs.values():
-            queued[:] = [job for job in queued if tasks[job.index]]
+            queued[:] = [job for job in queued if tasks.get(job.index, True)]
 
     @staticmethod
-    def _wanted(framework: Framework, job: Job) -> list[Task]:
-        """The tasks of a job that may be placed; why the others, or the whole job, may not is noted."""
-        session = framework.session
+    def _is_tried(framework: Framework, job: Job) -> bool:
+        """Whether a job may be placed at all; if it was admitted and may not, it is noted why."""
         if job.is_pending():
-            return []
+            return False
         invalid = why_invalid(framework, job)
         if invalid is not None:
             for task in unplaceable(framework, job) if job.is_broken else ():
-                _note_reasons(session, task, framework.candidates(task))
+                _note_reasons(framework.session, task, framework.candidates(task))
             job.note("invalid", *invalid)
-            return []
-        wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
-        if not job.queue.is_open:  # of many that are held those are named that would be tried first
-            wanted = framework.in_task_order(wanted)
-        return [task for task in wanted if not is_held(session, task, has_gate(task.shape))]
+        return invalid is None
 
     @classmethod
     def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: Left) -> bool:
@@ -303,6 +312,10 @@ def _place_until_ready(
     """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
     session = framework.session
     while tasks:
+        if unit is statement.job and _place_alike(framework, queue, statement, tasks) and ready(unit):
+            break
+        if not tasks:
+            break
         task = tasks.popleft()
         refused = framework.allocatable(queue, task)
         if refused is not None:
@@ -323,6 +336,25 @@ def _place_until_ready(
             continue
         if ready(unit):
             break
+
+
+def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
+    """Place at once, of a job's next tasks that are alike, as many as it surely gets before the first that could be
+    refused or make it ready; whether there were such. They go where each would go if it were placed alone."""
+    job, first = statement.job, tasks[0]
+    if not (framework.many_at_once and framework.session.classes.has_pods_alike(job.index)):
+        return False
+    count = min(len(tasks), framework.missing_tasks(job))
+    if not queue.is_open or first.role in job.failed_roles:
+        return False
+    if count < 2 or framework.pre_predicate(first) is not None:
+        return False
+    while count > 1 and not framework.allocatable_together(queue, first, count):
+        count //= 2
+    rows = framework.candidates(first).best_in_turn(count) if count > 1 else []
+    if rows:
+        statement.allocate_together([tasks.popleft() for _ in rows], rows)
+    return bool(rows)
 
 
 def _admit_all(session: Session) -> None:

@@ -179,7 +179,11 @@ def _truth(answer: Any, *asked: Any) -> bool:
     return bool(answer) if isinstance(answer, bool | np.bool_) else expected("True or False", answer)
 
 
-vote, truth = _plain(_vote), _plain(_truth)
+def _count(answer: Any, *asked: Any) -> int:
+    return answer if isinstance(answer, int) and not isinstance(answer, bool) else expected("a whole number", answer)
+
+
+vote, truth, count = _plain(_vote), _plain(_truth), _plain(_count)
 
 
 def victims(gate: Gate) -> Check:

@@ -30,6 +30,11 @@ class FollowsPods(Plugin):
         if self._followed is not None:
             self._followed.placed(task, row)
 
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """Several alike tasks were placed, each on its node."""
+        if self._followed is not None:
+            self._followed.placed_together(tasks, rows)
+
     def on_deallocate(self, task: Task, row: int) -> None:
         """A task was taken from a node."""
         if self._followed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from vcd.scheduling.framework import checks, rules
@@ -11,7 +12,7 @@ from vcd.scheduling.framework.order import JobQueue, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
 from vcd.scheduling.framework.policy import Policy
-from vcd.scheduling.framework.rules import Participants
+from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -51,7 +52,9 @@ class Framework(Points):
             tiers = plugins if point.rule in IN_CONFIGURED_ORDER else by_name
             self.participants[name] = self._taking_part(point, tiers)
             vars(self)[name] = point.rule(self.participants[name])
-        session.trial.hooks = Hooks(self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations)
+        session.trial.hooks = Hooks(
+            self.on_allocate, self.on_allocate_together, self.on_deallocate, self.pre_bind, self.bind_annotations
+        )
         session.provide(self)
         self.tell("open")
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
@@ -125,6 +128,18 @@ class Framework(Points):
     def statement(self, action: str, job: Job) -> Statement:
         """A new statement of an action on behalf of a job."""
         return Statement(self.session.trial, action, job)
+
+    @cached_property
+    def many_at_once(self) -> bool:
+        """Whether alike tasks of one job can be placed several at once: whoever is asked about each task can be asked
+        about several (the points named ``..._together``), and none has a node of its own in mind."""
+        taking_part = {name: {plugin_of(method) for method in who.methods} for name, who in self.participants.items()}
+        return (
+            taking_part["allocatable"] == taking_part["allocatable_together"]
+            and taking_part["on_allocate"] == taking_part["on_allocate_together"]
+            and not any(plugin.minds_placements for plugin in taking_part["pre_predicate"])
+            and not taking_part["best_node"]
+        )
 
     def candidates(self, task: Task) -> Candidates:
         """Where tasks like this one can go."""

@@ -63,6 +63,8 @@ class Plugin:
     """Whether to it jobs are alike that differ in nothing but name, age, labels and annotations that it does not
     declare (``annotations``), as far as it tells none of their pods apart by ``kind_of``. Where all plugins say so, one
     of many such jobs is tried for all (``vcd.scheduling.session.classes``)."""
+    minds_placements: ClassVar[bool] = True
+    """Whether its ``pre_predicate`` may say something else of a task once others of its job are placed."""
     asks_outside: ClassVar[bool] = False
     """Whether it asks servers in a session (``session.outside``): the watchdog looks after it though it comes with vcd,
     and a run that cannot ask says so. One of ours that took too long still takes part in its session, in

@@ -96,6 +96,10 @@ class Points:
     bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
     on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
     on_deallocate = Point[[Task, int], None](rules.tell, None)
+    # the same of several alike tasks of one job, pending, one placed after the other (``Framework.many_at_once``)
+    allocatable_together = Point[[Queue, Task, int], bool](rules.unanimous_for, checks.truth, "enabledAllocatable")
+    missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
+    on_allocate_together = Point[[list[Task], list[int]], None](rules.tell, None)
 
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}

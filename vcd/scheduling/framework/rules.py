@@ -109,6 +109,18 @@ def unanimous(who: Participants) -> Callable[[Any], bool]:
     return ask
 
 
+def unanimous_for(who: Participants) -> Callable[[Queue, Task, int], bool]:
+    """All must say yes."""
+    methods = who.methods
+    return lambda queue, task, count: all(method(queue, task, count) for method in methods)
+
+
+def most(who: Participants) -> Callable[[Any], int]:
+    """The largest number; 0 where nobody gives one."""
+    methods = who.methods
+    return lambda subject: max((method(subject) for method in methods), default=0)
+
+
 def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
     """All of the first tier that answers must say yes."""
     methods = next((tier for tier in who.tiers if tier), [])

@@ -78,6 +78,10 @@ class GangPlugin(Plugin):
         partition = job.partition
         return partition is None or partition.are_ready()
 
+    def missing_tasks(self, job: Job) -> int:
+        """How many tasks must at least have room before the minimum has; the job is not divided."""
+        return job.min_available - job.ready_count - job.best_effort_pending
+
     def sub_job_ready(self, sub_job: SubJob) -> bool:
         """Whether ``subGroupSize`` of its tasks have room now."""
         return sub_job.is_ready()

@@ -133,6 +133,8 @@ class PredicatesPlugin(FollowsPods):
         ),
     )
 
+    minds_placements = False
+
     def open(self, session: Session) -> None:
         """Follow the pods when a test asks where they are; look at volumes only when a pending pod has some."""
         self._session = session

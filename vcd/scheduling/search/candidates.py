@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -239,7 +240,7 @@ class Candidates:
         before = getattr(self, "static", None)
         self.session = evaluator.session
         self._evaluator = evaluator
-        self._task = task
+        self.task = task
         self.static = evaluator.static(task)
         self.static_key = evaluator.static_key(task)
         self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
@@ -264,6 +265,29 @@ class Candidates:
         row = int(keys.argmax())
         return None if keys[row] == _NOWHERE else row
 
+    def best_in_turn(self, count: int) -> list[int]:
+        """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now.
+
+        None where what a placement changes is more than the node's own key.
+        """
+        if not self._simple:
+            return []
+        keys = self.keys()
+        first = np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
+        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True) if key > _NOW >> 1]
+        heapify(heap)
+        after = _Afterwards(self, self._evaluator.nodes, first)
+        found: list[int] = []
+        while heap and len(found) < count:
+            row = heap[0][1]
+            found.append(row)
+            key = after.one_more(row)
+            if key > _NOW >> 1:
+                heapreplace(heap, (-key, row))
+            else:
+                heappop(heap)
+        return found
+
     def passes(self, row: int) -> bool:
         """Whether one node takes the task, now or when room is freed."""
         return bool(self.keys()[row] != _NOWHERE)
@@ -280,7 +304,7 @@ class Candidates:
 
     def hopeful(self) -> Mask:
         """The nodes that take the task, or would if the right pods were evicted from them."""
-        task, usage = self._task, self._evaluator.nodes.usage
+        task, usage = self.task, self._evaluator.nodes.usage
         result = self.static.mask.copy()
         for predicate in (*self._used, *self._moving_predicates):
             failed = ~predicate.mask(task, usage)
@@ -301,7 +325,7 @@ class Candidates:
         if not self.static.mask[row]:
             return False
         usage = self._evaluator.nodes.usage.take(np.array([row], np.intp))
-        return all(predicate.mask(self._task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
+        return all(predicate.mask(self.task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
 
     def passing_on_all(self) -> Mask:
         """``passes_on`` of every node."""
@@ -309,7 +333,7 @@ class Candidates:
         usage = usage.take(np.arange(len(usage)))
         result = self.static.mask.copy()
         for predicate in (*self._used, *self._moving_predicates):
-            result &= predicate.mask(self._task, usage)
+            result &= predicate.mask(self.task, usage)
         return result
 
     # --- keeping up ---------------------------------------------------------------------------------------------------
@@ -330,14 +354,14 @@ class Candidates:
         if len(touched) > _FEW or not self._simple:
             self._renew(np.array(touched, np.intp))
             return
-        shape = self._task.shape
+        shape = self.task.shape
         nodes = self._evaluator.nodes
         for row in touched:
             count = nodes.sole(row, shape)
             if count is None:
                 self._renew(np.array([row], np.intp))
             else:
-                self._put(row, self._level(count)[row])
+                self._put(row, self.level(count)[row])
 
     def _renew(self, rows: Rows | None) -> None:
         usage = self._evaluator.nodes.usage
@@ -374,7 +398,7 @@ class Candidates:
     def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
         """Who passes, who has room now, and the points, as far as facts and usage say."""
         self._evaluator.evaluations += 1
-        task, static = self._task, self.static
+        task, static = self.task, self.static
         now = fits(task.floor, usage.idle)
         if self._evaluator.nodes.awaits_room:
             passed = fits(task.floor, usage.future_idle)
@@ -395,12 +419,15 @@ class Candidates:
             points += static.points if rows is None else static.points[rows]
         return passed, now, points
 
-    def _level(self, count: int) -> Ints:
+    def keys_of(self, usage: Usage, rows: Rows | None) -> Ints:
+        """The keys of some rows, or all, as far as facts and a usage say."""
+        return self._evaluator.key_of(*self._by_usage(usage, rows), rows)
+
+    def level(self, count: int) -> Ints:
         """Keys if every node had ``count`` more tasks of this shape than when the session began."""
         levels = self._levels
         while len(levels) <= count:
-            usage = self._evaluator.nodes.opened.plus(self._task.deltas.allocate, len(levels))
-            levels.append(self._evaluator.key_of(*self._by_usage(usage, None), None))
+            levels.append(self.keys_of(self._evaluator.nodes.opened.plus(self.task.deltas.allocate, len(levels)), None))
         return levels[count]
 
     def _combine(self) -> Ints:
@@ -408,7 +435,7 @@ class Candidates:
         stamp = self.session.trial.changes
         if self._combined_at == stamp:
             return self._keys
-        task, usage = self._task, self._evaluator.nodes.usage
+        task, usage = self.task, self._evaluator.nodes.usage
         passed = self._passed.copy()
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
@@ -423,7 +450,7 @@ class Candidates:
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
         """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
-        task, usage = self._task, self._evaluator.nodes.usage
+        task, usage = self.task, self._evaluator.nodes.usage
         for score, raw in self.static.normalised:
             points += fixed_point(score.normalise(raw, candidates), score.weight)
         for score in self._rated:
@@ -446,7 +473,7 @@ class Candidates:
     def _count_reasons(self) -> dict[str, int]:
         self._evaluator.evaluations += 1
         counts: Counter[str] = Counter()
-        task, usage, nodes = self._task, self._evaluator.nodes.usage, self._evaluator.nodes
+        task, usage, nodes = self.task, self._evaluator.nodes.usage, self._evaluator.nodes
         room = usage.future_idle
         short = task.floor[:, None] > room
         remaining = ~short.any(axis=0)
@@ -462,6 +489,29 @@ class Candidates:
                 counts.update(predicate.reasons(task, usage, failed))
             remaining &= ~failed
         return dict(sorted(counts.items()))
+
+
+class _Afterwards:
+    """What becomes of the keys of some nodes as tasks of a table's shape are placed there, one after the other."""
+
+    def __init__(self, table: Candidates, nodes: Nodes, rows: Rows) -> None:
+        self._table = table
+        self._nodes = nodes
+        self._rows = rows
+        self._added: dict[int, int] = {}
+        self._keys: list[dict[int, int]] = []
+
+    def one_more(self, row: int) -> int:
+        """The key of a node that gets one more."""
+        added = self._added[row] = self._added.get(row, 0) + 1
+        sole = self._nodes.sole(row, self._table.task.shape)
+        if sole is not None:
+            return int(self._table.level(sole + added)[row])
+        while len(self._keys) < added:
+            usage = self._nodes.usage.take(self._rows).plus(self._table.task.deltas.allocate, len(self._keys) + 1)
+            keys = self._table.keys_of(usage, self._rows)
+            self._keys.append(dict(zip(self._rows.tolist(), keys.tolist(), strict=True)))
+        return self._keys[added - 1][row]
 
 
 class Memory:

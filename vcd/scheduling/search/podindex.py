@@ -331,9 +331,13 @@ class Held(Generic[K]):
             self.appeared(thing)
         return sums, domains.codes
 
+    def concerns(self, shape: int) -> bool:
+        """Whether pods of a shape, by its number, have any."""
+        return self._having[shape]
+
     def move(self, row: int, node: int, times: int) -> None:
         """A pod (by its row) came to a node (times 1) or left it (-1)."""
-        if self._having[self._index.tasks.shape[row]]:
+        if self.concerns(self._index.tasks.shape[row]):
             for sums, codes in self._owner(row):
                 sums.add(int(codes[node]), times)
 
@@ -356,6 +360,16 @@ class PodIndex:
     def placed(self, task: Task, row: int) -> None:
         """A task came to the node of a row."""
         self._move(task.row, task.labels, row, 1)
+
+    def placed_together(self, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
+        """Several tasks of one shape came each to the node of a row."""
+        shape = self.tasks.shape[tasks[0].row]
+        counted = bool(self._tallies) or any(held.concerns(shape) for held in self._held.values())
+        for task, node in zip(tasks, nodes, strict=True):
+            if counted:
+                self.placed(task, node)
+            else:
+                self._moved.setdefault(task.labels, {})[task.row, node] = 1
 
     def removed(self, task: Task, row: int) -> None:
         """A task left the node of a row: its placement was taken back, or it is evicted."""

@@ -67,12 +67,8 @@ def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:
         return keys
-    pods = [
-        (key.partition("/")[2], int(tasks.created[row]), pod.metadata.uid, key)
-        for row, key in zip(rows, keys, strict=True)
-        if (pod := tasks.pods[row]) is not None
-    ]
-    return [key for *_, key in sorted(alike_in_order(pods))]
+    pods = list(zip(keys, tasks.created[list(rows)].tolist(), strict=True))
+    return [key for *_, key in sorted(alike_in_order(pods, lambda place: tasks.pod(rows[place]).metadata.uid))]
 
 
 def number_of(said: tuple[object, ...]) -> int:

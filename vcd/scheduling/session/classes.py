@@ -9,14 +9,16 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import ObjectMeta
 from vcd.model.status import TaskStatus
+from vcd.state.content import TaskColumns
 from vcd.state.groups import GroupColumns, Rows
-from vcd.state.records import PREEMPTABLE, TASK_SPEC, set_of
+from vcd.state.records import PREEMPTABLE, TASK_SPEC, Shape, set_of
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints
 
@@ -62,7 +64,7 @@ class _Kinds:
         if record.unsupported or spec.sub_group_policy:
             return None
         pod_key = self._key_of_pod(jobs, pods[0])
-        if pod_key is None or any(self._key_of_pod(jobs, row) != pod_key for row in pods[1:]):
+        if pod_key is None or not self._are_alike(jobs, pods):
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
@@ -81,19 +83,41 @@ class _Kinds:
         spec = shape.spec
         if spec.scheduling_gates or spec.volumes:
             return None
-        columns = (tasks.shape, tasks.namespace, tasks.scheduler, tasks.priority)
-        minds_labels = spec.affinity is not None or bool(spec.topology_spread_constraints)
-        return (
-            *[int(column[row]) for column in columns],
-            int(tasks.labels[row]) if minds_labels else None,
-            set_of(pod),
-            self._marks_of(pod.metadata),
-        )
+        values = [int(column[row]) for column in _telling(tasks, shape)]
+        return (*values, set_of(pod), self._marks_of(pod.metadata))
+
+    def _are_alike(self, jobs: GroupColumns, rows: list[int]) -> bool:
+        """Whether pods of one job have the same ``_key_of_pod``."""
+        if len(rows) < 2:
+            return True
+        tasks = jobs.tasks
+        pods = [tasks.pod(row) for row in rows]
+        for column in _telling(tasks, jobs.shapes[tasks.shape[rows[0]]]):
+            values = column[rows]
+            if (values != values[0]).any():
+                return False
+        first = pods[0].metadata
+        marks, maker = self._marks_of(first), set_of(pods[0])
+        for pod in pods[1:]:
+            meta = pod.metadata
+            if meta.owner_references != first.owner_references and set_of(pod) != maker:
+                return False
+            if (meta.annotations != first.annotations or meta.labels != first.labels) and self._marks_of(meta) != marks:
+                return False
+        return True
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
         marks = self.marks
         said = ([pair for pair in texts.items() if pair[0] in marks] for texts in (meta.annotations, meta.labels))
         return tuple([tuple(sorted(pairs)) for pairs in said])
+
+
+def _telling(tasks: TaskColumns, shape: Shape | None) -> list[npt.NDArray[Any]]:
+    """The columns by which pods are told apart; labels where the shape's terms may be about them."""
+    columns: list[npt.NDArray[Any]] = [tasks.shape, tasks.namespace, tasks.scheduler, tasks.priority]
+    if shape is not None and (shape.spec.affinity is not None or shape.spec.topology_spread_constraints):
+        columns.append(tasks.labels)
+    return columns
 
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
@@ -129,15 +153,16 @@ class EquivalenceClasses:
         self._class_of: Ints = np.zeros(0, np.int64)
         self._position: Ints = np.zeros(0, np.int64)
         self._follows = np.zeros(len(jobs), np.bool_)
+        self._kinds: Ints = np.zeros(0, np.int64)
 
     def find(self, snapshot: Snapshot, marks: Iterable[str], tells_labels: Callable[[str], bool]) -> None:
         """Find them. ``marks`` are the annotations and labels that plugins obey, ``tells_labels`` says of a namespace
         whether other labels may decide where its pods can be."""
         jobs = self._jobs
         kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
-        if np.count_nonzero(kinds) < 2:
+        if not kinds.any():
             return
-        kinds = kinds.copy()
+        self._kinds = kinds = kinds.copy()
         tasks = snapshot.tasks
         alone = [*snapshot.evicted, *snapshot.stranded]
         kinds[[index for key in alone if (index := jobs.index(key)) is not None]] = _ALONE
@@ -168,6 +193,10 @@ class EquivalenceClasses:
                 self._position[alike] = np.arange(len(alike))
                 self._follows[alike[1:]] = True
                 self.classes.append(EquivalenceClass(alike))
+
+    def has_pods_alike(self, index: int) -> bool:
+        """Whether a job's pods are alike, too: all are pending and of one kind."""
+        return bool(self._kinds.size) and bool(self._kinds[index] != _ALONE)
 
     def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
         """The class of a job and its position there, None where no other is like it."""

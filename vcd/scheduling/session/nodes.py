@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import numpy.typing as npt
 
@@ -167,6 +169,15 @@ class Nodes:
         before, count = self._sole.get(row, (shape, 0))
         self._sole[row] = (before, count + times) if before is shape and shape is not None else (_MIXED, 0)
         self.log.append(row)
+
+    def change_together(self, rows: list[int], delta: Ints, shape: Shape) -> None:
+        """``change`` each of some rows, of which one may be there several times, by an allocation of one shape."""
+        counts = Counter(rows)
+        self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
+        for row, times in counts.items():
+            before, count = self._sole.get(row, (shape, 0))
+            self._sole[row] = (before, count + times) if before is shape else (_MIXED, 0)
+        self.log.extend(counts)
 
     def sole(self, row: int, shape: Shape) -> int | None:
         """How many tasks of ``shape`` were allocated on a row to which nothing else happened; None if more did."""

@@ -6,7 +6,7 @@ Every operation carries its reverse, so a statement can be taken back whole, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
@@ -14,17 +14,18 @@ from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Job, Task
 
-_ALLOCATED, _PIPELINED = int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
+_PENDING, _ALLOCATED, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
 
 
 @dataclass(frozen=True)
 class Hooks:
     """Whom a statement tells of a task and its node's row: ``allocated`` gives those who refuse, each with its name,
-    which takes the placement back; an eviction is a ``deallocated``, taken back it is an ``allocated``. The others say
-    what is done together with a bind."""
+    which takes the placement back; of several alike tasks at once nobody refuses one; an eviction is a
+    ``deallocated``, taken back it is an ``allocated``. The others say what is done together with a bind."""
 
     allocated: Callable[[Task, int], Sequence[tuple[str, Refusal]]] = lambda task, node: ()
+    allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
     deallocated: Callable[[Task, int], None] = lambda task, node: None
     volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
     annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}
@@ -41,7 +42,7 @@ class _Done:
     node_before: int
     reason: str
     volumes: tuple[ev.VolumeChoice, ...] = ()
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] | None = None
 
 
 class Trial:
@@ -85,6 +86,20 @@ class Statement:
     def allocate(self, task: Task, node: int) -> bool:
         """Give a pending task room on a node that has it now; False where a plugin refused it when it was told."""
         return self._place("bind", task, node, _ALLOCATED)
+
+    def allocate_together(self, tasks: list[Task], nodes: list[int]) -> None:
+        """``allocate`` each of several alike tasks of the job, pending, on the node at its place."""
+        trial, first = self._trial, tasks[0]
+        self._done.extend(
+            [_Done("bind", task, node, _PENDING, task.node, "") for task, node in zip(tasks, nodes, strict=True)]
+        )
+        trial.nodes.change_together(nodes, first.deltas.allocate, first.shape)
+        self.job.moved_together(tasks, _ALLOCATED)
+        for task, node in zip(tasks, nodes, strict=True):
+            task.node = node
+        trial.changes += len(tasks)
+        trial.placements += len(tasks)
+        trial.hooks.allocated_together(tasks, nodes)
 
     def pipeline(self, task: Task, node: int) -> bool:
         """Let a pending task wait for room that is being freed on a node; False where a plugin refused it."""
@@ -178,11 +193,13 @@ class Statement:
         if not self._done:
             return
         self._trial.decisions += 1
-        for done in self._done:
-            if done.verb == "bind" and done.task.status == _ALLOCATED:
-                done.task.job.moved(done.task, _BINDING)
-                done.volumes = self._trial.hooks.volumes(done.task, done.node)
-                done.annotations = self._trial.hooks.annotations(done.task, done.node)
+        hooks = self._trial.hooks
+        bound = [done for done in self._done if done.verb == "bind" and done.task.status == _ALLOCATED]
+        if bound:
+            self.job.moved_together([done.task for done in bound], _BINDING)
+        for done in bound:
+            done.volumes = hooks.volumes(done.task, done.node)
+            done.annotations = hooks.annotations(done.task, done.node)
         self._trial.statements.append(self)
 
     def keep(self) -> None:
@@ -195,7 +212,13 @@ class Statement:
         names = self._trial.nodes.facts.names
         return tuple(
             ev.Operation(
-                done.verb, done.task.key, done.task.uid, names[done.node], done.reason, done.volumes, done.annotations
+                done.verb,
+                done.task.key,
+                done.task.uid,
+                names[done.node],
+                done.reason,
+                done.volumes,
+                done.annotations or {},
             )
             for done in self._done
             if done.verb == "evict"

@@ -24,6 +24,7 @@ from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.subgroups import SubGroups, index_of_value
+from vcd.state.content import TaskColumns
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints
@@ -46,6 +47,7 @@ class Task:
     """
 
     __slots__ = (
+        "_columns",
         "amounts",
         "best_effort",
         "created",
@@ -55,50 +57,70 @@ class Task:
         "job",
         "key",
         "labels",
-        "name",
-        "namespace",
         "node",
-        "pod",
         "priority",
         "request",
-        "role",
         "row",
         "shape",
         "status",
-        "uid",
         "unsupported",
     )
 
-    def __init__(self, views: Views, row: int, job: Job) -> None:
-        tasks = views.snapshot.tasks
-        pod = tasks.pods[row]
-        number = tasks.shape[row]
-        shape = views.snapshot.shapes[number]
-        assert pod is not None and shape is not None
-        meta = pod.metadata
+    def __init__(
+        self,
+        columns: TaskColumns,
+        job: Job,
+        row: int,
+        key: str,
+        shape: Shape,
+        deltas: Deltas,
+        labels: int,
+        priority: int,
+        created: int,
+        status: int,
+        node: int,
+    ) -> None:
         self.row = row
         self.job = job
-        self.pod: Pod = pod
-        self.name = meta.name
-        self.namespace = meta.namespace
-        self.key = f"{meta.namespace}/{meta.name}"
-        self.uid = meta.uid
-        self.shape: Shape = shape
-        self.deltas = views.deltas(int(number))
-        self.request = self.deltas.request
-        self.floor = self.deltas.floor
-        self.amounts = self.deltas.amounts
+        self.key = key
+        self._columns = columns
+        self.shape = shape
+        self.deltas = deltas
+        self.request = deltas.request
+        self.floor = deltas.floor
+        self.amounts = deltas.amounts
         self.best_effort = shape.best_effort
-        self.labels = int(tasks.labels[row])
-        self.priority = int(tasks.priority[row])
-        self.created = int(tasks.created[row])
-        self.status = int(tasks.status[row])
-        self.node = int(tasks.node[row])
-        self.role = task_role(pod)
+        self.labels = labels
+        self.priority = priority
+        self.created = created
+        self.status = status
+        self.node = node
         self.unsupported = job.record.unsupported + shape.unsupported
         """Fields of its group and its pod that are not supported: it has to wait."""
         self.gated = bool(shape.spec.scheduling_gates or self.unsupported)
         """Whether something that it says itself keeps it from every node."""
+
+    @property
+    def pod(self) -> Pod:
+        """What the API server has of it."""
+        return self._columns.pod(self.row)
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+    @property
+    def namespace(self) -> str:
+        return self.job.namespace
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def role(self) -> str:
+        """Which of its job's tasks it is one of."""
+        return task_role(self.pod)
 
     @property
     def preemptable(self) -> bool:
@@ -286,13 +308,13 @@ class Job:
     def pending(self) -> list[Task]:
         """Tasks that were pending when the session began, in order of key."""
         if self._pending is None:
-            self._pending = [self._views.task(row) for row in self._views.pending_rows(self.index)]
+            self._pending = self._views.tasks_of(self, self._views.pending_rows(self.index))
         return self._pending
 
     def tasks(self) -> list[Task]:
         """All tasks, in order of key."""
         if self._tasks is None:
-            self._tasks = [self._views.task(row) for row in self._views.task_rows(self.index)]
+            self._tasks = self._views.tasks_of(self, self._views.task_rows(self.index))
         return self._tasks
 
     def moved(self, task: Task, status: int) -> None:
@@ -318,6 +340,26 @@ class Job:
         task.status = status
         self.touched = True
         self._views.moves.append(task)
+
+    def moved_together(self, tasks: Sequence[Task], status: int) -> None:
+        """``moved`` of several tasks of one status; where they begin to hold something, they are alike."""
+        first, count = tasks[0], len(tasks)
+        before = first.status
+        self.counts[before] -= count
+        self.counts[status] += count
+        gains = ((status in _ALLOCATED) - (before in _ALLOCATED)) * count
+        if gains:
+            self.allocated = [have + gains * amount for have, amount in zip(self.allocated, first.amounts, strict=True)]
+        for task in tasks:
+            if self._roles is not None:
+                counts = self._roles[task.role]
+                counts[before] -= 1
+                counts[status] += 1
+            if self._partition is not None:
+                self._partition.of(task).moved(task, before, status)
+            task.status = status
+        self.touched = True
+        self._views.moves.extend(tasks)
 
 
 class SubJob:
@@ -521,9 +563,18 @@ class Views:
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
         view = self._tasks.get(row)
-        if view is None:
-            view = self._tasks[row] = Task(self, row, self.job(int(self.columns.of_row[row])))
-        return view
+        return view or self.tasks_of(self.job(int(self.columns.of_row[row])), [row])[0]
+
+    def tasks_of(self, job: Job, rows: list[int]) -> list[Task]:
+        """The tasks of some of a job's rows."""
+        made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
+        new = [row for row in rows if row not in made]
+        columns = (tasks.shape, tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
+        for row, number, *values in zip(new, *[column[new].tolist() for column in columns], strict=True):
+            key, shape = tasks.keys[row], shapes[number]
+            assert key is not None and shape is not None
+            made[row] = Task(tasks, job, row, key, shape, self.deltas(number), *values)
+        return [made[row] for row in rows]
 
     def jobs(self) -> list[Job]:
         """Those that someone asked for, in order of key."""

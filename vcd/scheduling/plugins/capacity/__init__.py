@@ -162,6 +162,14 @@ class CapacityPlugin(Plugin):
             self._places.reserve(task)  # its gate will be lifted: it holds its place from now on
         return refusal
 
+    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
+        """Whether tasks like one stay within it together; not said where a lifted gate has some of it reserved."""
+        together = [amount * count for amount in task.amounts]
+        chain = self._accounts[queue.index].chain
+        if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
+            return False
+        return self._over(queue, together, task) is None
+
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
         """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
         deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does, or any within what it is guaranteed) in some
@@ -210,7 +218,7 @@ class CapacityPlugin(Plugin):
             return Refusal(f"queue {queue.name} is not a leaf: submit to a queue below it", {"child queues": names})
         return None
 
-    def _over(self, queue: Queue, amounts: tuple[int, ...], task: Task) -> Refusal | None:
+    def _over(self, queue: Queue, amounts: Sequence[int], task: Task) -> Refusal | None:
         """Where on the way to the root a task would exceed a limit."""
         for account in self._accounts[queue.index].chain:
             allocated, limits = account.allocated, account.limits
@@ -328,6 +336,16 @@ class CapacityPlugin(Plugin):
         for account in self._accounts[task.job.queue.index].chain:
             account.allocated = [have + amount for have, amount in zip(account.allocated, amounts, strict=True)]
         self._places.placed(task)
+
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """The queue and its ancestors hold more."""
+        first, times = tasks[0], len(tasks)
+        for account in self._accounts[first.job.queue.index].chain:
+            account.allocated = [
+                have + times * amount for have, amount in zip(account.allocated, first.amounts, strict=True)
+            ]
+        for task in tasks:
+            self._places.placed(task)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue and its ancestors hold less."""

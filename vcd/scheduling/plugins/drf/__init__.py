@@ -119,16 +119,20 @@ class DrfPlugin(Plugin):
         """The job holds more, also while it waits for the room."""
         self._add(task, 1)
 
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """The job holds more."""
+        self._add(tasks[0], len(tasks))
+
     def on_deallocate(self, task: Task, row: int) -> None:
         """The job holds less."""
         self._add(task, -1)
 
-    def _add(self, task: Task, sign: int) -> None:
+    def _add(self, task: Task, times: int) -> None:
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
-        self._held[index] = _plus(held, task.amounts, sign)
+        self._held[index] = _plus(held, task.amounts, times)
         if self._hierarchy is not None:
-            self._hierarchy.moved(task, sign)
+            self._hierarchy.moved(task, times)
 
 
 class _LargerShares(Allowance):
@@ -151,5 +155,5 @@ class _LargerShares(Allowance):
         self._left[task.job.index] = self._without(task)
 
 
-def _plus(amounts: list[int], request: tuple[int, ...], sign: int) -> list[int]:
-    return [amount + sign * more for amount, more in zip(amounts, request, strict=True)]
+def _plus(amounts: list[int], request: tuple[int, ...], times: int) -> list[int]:
+    return [amount + times * more for amount, more in zip(amounts, request, strict=True)]

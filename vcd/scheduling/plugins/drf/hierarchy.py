@@ -257,11 +257,11 @@ class Hierarchy:
         """What a job's tasks that did not end ask for in all."""
         return self.request[job].tolist()  # type: ignore[no-any-return]
 
-    def moved(self, task: Task, sign: int) -> None:
-        """A task's job holds more (1) or less (-1)."""
+    def moved(self, task: Task, times: int) -> None:
+        """A task's job holds what it asks for that many times more, or less."""
         total = self._sum
         for column, amount in enumerate(task.amounts):
-            total[column] += sign * amount
+            total[column] += times * amount
         self._log.append(task.job.index)
 
     def standing(self, queue: Queue) -> Standing:

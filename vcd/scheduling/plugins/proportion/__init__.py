@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.status import ALLOCATED_STATUSES
+from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -30,6 +30,7 @@ TOLERANCE = 0.1
 """Amounts closer than this are equal (Volcano ``api.minResource``)."""
 UNLIMITED = float("inf")
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_PLACED = (*_ALLOCATED, int(TaskStatus.PIPELINED))
 
 
 class _Share:
@@ -124,8 +125,6 @@ class ProportionPlugin(Plugin):
             self._shares[index].deserved = deserved
         for account in self._shares.values():
             self._update_share(account)
-        self._moved: dict[int, tuple[Task, int, int]] = {}
-        """Tasks that were placed (1) or evicted (-1) in this session, and on which node, by their rows."""
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
         self._kept: dict[int, set[str]] = {}
@@ -235,11 +234,12 @@ class ProportionPlugin(Plugin):
         never_here = self._reach.stays_out(~nodes)
         for rows, sums in ((there, has), (never_here, wants)):
             sums += sums_by(queues[rows], session.requests[tasks.shape[rows]], len(sums))
-        for task, row, sign in self._moved.values():
-            if nodes[row]:
-                has[task.job.queue.index] += sign * task.request
+        for task in dict.fromkeys(session.views.moves):
+            gains = (task.status in _PLACED) - (tasks.status[task.row] in _PLACED)
+            if gains and nodes[task.node]:
+                has[task.job.queue.index] += gains * task.request
                 if never_here[task.row]:
-                    wants[task.job.queue.index] -= sign * task.request
+                    wants[task.job.queue.index] -= gains * task.request
 
     def _is_empty(self, amounts: Amounts) -> bool:
         return all(amount < TOLERANCE for column, amount in enumerate(amounts) if column != self._pods)
@@ -275,6 +275,10 @@ class ProportionPlugin(Plugin):
     def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
         """Whether a task stays within what its queue deserves, in the resources that it asks for."""
         return self._within(queue, list(task.amounts))
+
+    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
+        """Whether tasks like one stay within it together."""
+        return self._within(queue, [amount * count for amount in task.amounts]) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Refusal | None:
         """Whether tasks together stay within what the queue deserves."""
@@ -357,25 +361,24 @@ class ProportionPlugin(Plugin):
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more."""
-        self._add(task, row, 1)
+        self._add(task, [row], 1)
+
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """The queue holds more."""
+        self._add(tasks[0], rows, 1)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue holds less."""
-        self._add(task, row, -1)
+        self._add(task, [row], -1)
 
-    def _add(self, task: Task, row: int, sign: int) -> None:
-        if self._moved.pop(task.row, None) is None:  # else it is as it was
-            self._moved[task.row] = task, row, sign
+    def _add(self, task: Task, rows: list[int], sign: int) -> None:
+        """As many tasks like one come to nodes (1), or go (-1)."""
         index = task.job.queue.index
         account = self._shares[index]
-        allocated = account.allocated
-        for column, amount in enumerate(task.amounts):
-            allocated[column] += sign * amount
+        _add_to(account.allocated, task.amounts, sign * len(rows))
         for pool in self._pools.values():
-            if pool.beyond is not None and not pool.beyond[row]:
-                held = pool.held[index]
-                for column, amount in enumerate(task.amounts):
-                    held[column] += sign * amount
+            if pool.beyond is not None:
+                _add_to(pool.held[index], task.amounts, sign * sum(not pool.beyond[row] for row in rows))
         self._update_share(account)
 
     def close(self, session: Session) -> None:
@@ -409,6 +412,11 @@ class ProportionPlugin(Plugin):
             if account is not None:
                 for series, limits in (("capacity", account.capability), ("real_capacity", account.real_capability)):
                     yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
+
+
+def _add_to(sums: list[int], amounts: Sequence[int], times: int) -> None:
+    for column, amount in enumerate(amounts):
+        sums[column] += times * amount
 
 
 class _AbovePart(Allowance):
