@@ -194,6 +194,7 @@ class NodeGroupPlugin(Plugin):
 
     name = "nodegroup"
     treats_alike = True
+    minds_placements = False
     annotations = (NODE_GROUP, LIMITS)
     arguments = (
         Argument("strict", "bool", True, "Whether queues without rules are kept from nodes without the label, too."),
@@ -347,6 +348,11 @@ class NodeGroupPlugin(Plugin):
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more of the node's group."""
         self._add(task, row, 1)
+
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """The queue holds more of the nodes' groups."""
+        for task, row in zip(tasks, rows, strict=True):
+            self._add(task, row, 1)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue holds less of the node's group."""

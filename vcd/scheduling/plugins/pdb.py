@@ -85,6 +85,9 @@ class PdbPlugin(Plugin):
             budgets = self._evicted[task.row] = self._budgets.of(task.pod, task.labels)
             self._budgets.take(budgets)
 
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """Pods that are placed for the first time take from no budget."""
+
     def on_allocate(self, task: Task, row: int) -> None:
         """An eviction taken back gives to the pod's budgets again."""
         self._budgets.give_back(self._evicted.pop(task.row, ()))

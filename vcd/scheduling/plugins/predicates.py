@@ -63,6 +63,7 @@ class PredicatesPlugin(FollowsPods):
 
     name = "predicates"
     treats_alike = True
+    minds_placements = False
     bind_timeout = "volumebinding.bindTimeoutSeconds"
     kinds = (
         "CSIDriver",
@@ -132,8 +133,6 @@ class PredicatesPlugin(FollowsPods):
             without_effect=_NO_CLAIMS,
         ),
     )
-
-    minds_placements = False
 
     def open(self, session: Session) -> None:
         """Follow the pods when a test asks where they are; look at volumes only when a pending pod has some."""
