@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from tests.dsl import gang, group, node, pod, priority_class, queue
 from tests.laws.histories import History
 from tests.world import World
-from vcd.scheduling.session.jobs import inqueue, is_ready
+from vcd.scheduling.session.jobs import elastic, inqueue, is_ready
+from vcd.state.groups import By, Derived
 from vcd.state.interning import Changes
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 _CLUSTERS, _CHANGES = 60, 12
+_SUMMED: tuple[str | Derived, ...] = ("allocated", "pending", elastic, inqueue)
 
 
 def _assert_same(kept: Snapshot, fresh: Snapshot) -> None:
@@ -29,6 +33,8 @@ def _assert_same(kept: Snapshot, fresh: Snapshot) -> None:
             assert np.array_equal(getattr(ours, name), column), name
     for of in (is_ready, inqueue):
         assert np.array_equal(ours.derived(of), theirs.derived(of))
+    for summed, by in itertools.product(_SUMMED, By):
+        assert np.array_equal(ours.sums(summed, by), theirs.sums(summed, by)), (summed, by)
     for name in ("groups", "queues", "waiting", "job_keys", "shapes"):
         assert getattr(kept, name) == getattr(fresh, name)
 
@@ -38,6 +44,8 @@ def _look(maker: SnapshotMaker) -> Snapshot:
     snapshot = maker.snapshot()
     columns = snapshot.group_columns
     assert len(columns.derived(is_ready)) == len(columns.derived(inqueue)) == len(columns)
+    for summed, by in itertools.product(_SUMMED, By):
+        columns.sums(summed, by)
     assert snapshot.usage.shape[1] == len(snapshot.facts)
     return snapshot
 

@@ -156,13 +156,13 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     """Allocated resources of queues, their children's and what pods without a group hold included, where they differ
     from what the queues show."""
     jobs = session.jobs
-    sums = jobs.by_queue("allocated")
+    sums = jobs.sums("allocated")
     moved = [job for job in session.views.jobs() if job.touched]
     if moved:
-        allocated = jobs.allocated.copy()
-        for job in moved:
-            allocated[job.index] = job.allocated
-        sums = sums_by(jobs.queue, allocated, len(session.queue_list))
+        indices, count = [job.index for job in moved], len(session.queue_list)
+        now = np.array([job.allocated for job in moved], np.int64)
+        before = sums_by(jobs.queue[indices], jobs.allocated[indices], count)
+        sums = sums - before + sums_by(jobs.queue[indices], now, count)
     sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated

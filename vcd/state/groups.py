@@ -6,8 +6,10 @@ are the same.
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy.typing as npt
 
 from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
+from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
@@ -35,6 +38,14 @@ _HOLDABLE = [int(status) for status in (*READY_STATUSES, TaskStatus.PENDING)]
 _VOLCANO_JOBS = "batch.volcano.sh/"
 
 
+class By(enum.Enum):
+    """What groups are summed up by."""
+
+    QUEUE = enum.auto()
+    PRIORITY = enum.auto()
+    QUEUE_AND_PRIORITY = enum.auto()
+
+
 class GroupColumns:
     """The groups whose queue exists, in order of key, one row each.
 
@@ -45,10 +56,9 @@ class GroupColumns:
     none, or where the pod is another scheduler's and waits.
 
     ``too_large`` marks groups that no node could hold: of whose pods too few for the minimum are as small as a node,
-    or, before a Volcano Job has pods, whose mean pod is larger than any. ``reservable`` (groups, resources) is what an
-    admitted group's minimum counts as, ``missing`` the same beside what it holds: without pods that a foreign
-    scheduling gate holds or that are larger than any node, and nothing of a group that no node could hold, or that
-    asks for what is not supported: of one that does not ``reserves``.
+    or, before a Volcano Job has pods, whose mean pod is larger than any. Not ``reserves`` one that no node could hold,
+    or that asks for what is not supported; ``held_back`` (groups, resources) is what pods ask for that a foreign
+    scheduling gate holds or that are larger than any node.
     """
 
     keys: list[str]
@@ -71,13 +81,13 @@ class GroupColumns:
     releasing: Ints
     too_large: npt.NDArray[np.bool_]
     reserves: npt.NDArray[np.bool_]
-    reservable: Ints
-    missing: Ints
+    held_back: Ints
 
     def __init__(self, snapshot: Content) -> None:
         self._basis = _basis(snapshot)
         self._queues = len(snapshot.queues)
         self._kept: dict[Hashable, Any] = {}
+        self._sums: dict[tuple[str | Derived, By], Ints] = {}
         self._derived: dict[Derived, Column] = {}
         self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         queues = frozenset(snapshot.queues)
@@ -101,20 +111,27 @@ class GroupColumns:
         if not (groups or rows):
             return self
         result = object.__new__(GroupColumns)
-        result._basis, result._queues, result._kept = self._basis, self._queues, {}
+        result._basis, result._queues, result._kept, result._sums = self._basis, self._queues, {}, {}
         result.tasks, result.shapes, result.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         moved, added = result._arrange(self, snapshot, groups)
         of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
         of_row[: len(self.of_row)] = moved[self.of_row]
         changed = np.array(rows, np.intp)
-        before = moved[self.of_row[changed[changed < len(self.of_row)]]]
+        of_row_before = self.of_row[changed[changed < len(self.of_row)]]
+        before = moved[of_row_before]
         if len(added):  # pods may have been there before their group
             changed = np.union1d(changed, np.flatnonzero((of_row == NO_GROUP) & (snapshot.tasks.job >= 0)))
         result.of_row = of_row
         result._find_groups(snapshot, changed)
         renewed = np.array([index for key in groups if (index := result.index(key)) is not None], np.intp)
         touched = np.unique(np.concatenate([before, of_row[changed], renewed]))
-        result._fill(snapshot, touched[touched >= 0], np.unique(renewed))
+        touched = touched[touched >= 0]
+        result._fill(snapshot, touched, np.unique(renewed))
+        place_before = np.full(len(result) + 1, NO_GROUP, np.int64)
+        place_before[moved[:-1]] = np.arange(len(self))
+        gone = np.array([index for key in groups if (index := self.index(key)) is not None], np.intp)
+        then = np.unique(np.concatenate([of_row_before, gone, place_before[touched]]))
+        result._carry_sums(self, then[then >= 0], touched)
         return result
 
     # --- what others ask --------------------------------------------------------------------------------------------
@@ -142,15 +159,28 @@ class GroupColumns:
             found = self._derived[of] = of(self, np.arange(len(self)))
         return found
 
-    def by_queue(self, of: str | Derived) -> Ints:
-        """Sums by queue, as (queues, resources), of one of these columns, by its name, or of a ``derived`` one."""
-        amounts = getattr(self, of) if isinstance(of, str) else self.derived(of)
-        return self.kept(("by queue", of), lambda: sums_by(self.queue, amounts, self._queues))
+    def sums(self, of: str | Derived, by: By = By.QUEUE) -> Ints:
+        """Sums of one of these columns, by its name, or of what a function of a module computes of groups: one row by
+        queue, by rank of the priority, or for each queue its ranks; by resource. Groups that did not change are not
+        looked at again."""
+        found = self._sums.get((of, by))
+        if found is None:
+            found = self._sums[of, by] = self._summed(of, by, np.arange(len(self)))
+        return found
 
-    def ranks(self) -> tuple[Ints, Ints]:
-        """The priorities of groups, ascending, and of each group the rank of its own among them."""
-        priorities, rank = self.kept("ranks", lambda: np.unique(self.priority, return_inverse=True))
-        return priorities, rank
+    @cached_property
+    def priorities(self) -> Ints:
+        """The priorities of groups, ascending; one's rank is its place here."""
+        first = self.priority[:1]
+        return first if (self.priority == first).all() else np.unique(self.priority)
+
+    def reservable(self, rows: int | Rows) -> Ints:
+        """What an admitted group's minimum counts as: nothing where it does not reserve."""
+        return self._not_held_back(self.min_resources[rows], rows)
+
+    def missing(self, rows: int | Rows) -> Ints:
+        """The same beside what it holds."""
+        return self._not_held_back(np.maximum(self.min_resources[rows] - self.allocated[rows], 0), rows)
 
     def rows_of(self, index: int) -> list[int]:
         """The rows of a group's pods, ascending."""
@@ -181,7 +211,29 @@ class GroupColumns:
         members = np.maximum(self.min_member[index], 1)
         return -(-self.min_resources[index] // members[..., None])
 
+    def _not_held_back(self, amounts: Ints, rows: int | Rows) -> Ints:
+        left: Ints = np.maximum(amounts - self.held_back[rows], 0) * self.reserves[rows][..., None]
+        return left
+
     # --- keeping up -------------------------------------------------------------------------------------------------
+
+    def _summed(self, of: str | Derived, by: By, rows: Rows) -> Ints:
+        """The sums over some groups."""
+        number, count = np.zeros(len(rows), np.int64), 1
+        if by is not By.PRIORITY:
+            number, count = number + self.queue[rows], self._queues
+        if by is not By.QUEUE:
+            ranks = np.searchsorted(self.priorities, self.priority[rows])
+            number, count = number * len(self.priorities) + ranks, count * len(self.priorities)
+        return sums_by(number, getattr(self, of)[rows] if isinstance(of, str) else of(self, rows), count)
+
+    def _carry_sums(self, before: GroupColumns, then: Rows, now: Rows) -> None:
+        """Take over sums, less those of some groups as they were before, and with those of some as they are now."""
+        ranked = np.array_equal(self.priorities, before.priorities)
+        for (of, by), sums in before._sums.items():
+            if (ranked or by is By.QUEUE) and sums.max(initial=0) < LARGEST_SUM:  # of more nothing can be taken
+                changed = sums - before._summed(of, by, then) + self._summed(of, by, now)
+                self._sums[of, by] = np.minimum(changed, LARGEST_SUM)
 
     def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Rows]:
         """Take over what was, with rows for new groups and none for those that are gone: the new row of each old one,
@@ -299,15 +351,10 @@ class GroupColumns:
         for index in np.flatnonzero(unborn).tolist():
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
-        self.reserves[indices] = reserves = ~(too_large | self.unsupported[indices])
-        minimum, held_back = self.min_resources[indices], self.held_back[indices]
-        self.reservable[indices] = np.maximum(minimum - held_back, 0) * reserves[:, None]
-        missing = np.maximum(minimum - self.allocated[indices], 0)
-        self.missing[indices] = np.maximum(missing - held_back, 0) * reserves[:, None]
+        self.reserves[indices] = ~(too_large | self.unsupported[indices])
 
     unsupported: npt.NDArray[np.bool_]
     too_large_pending: Ints
-    held_back: Ints
 
 
 _COLUMNS: dict[str, tuple[Any, bool]] = {
@@ -327,8 +374,6 @@ _COLUMNS: dict[str, tuple[Any, bool]] = {
     "held_back": (np.int64, True),
     "too_large": (np.bool_, False),
     "reserves": (np.bool_, False),
-    "reservable": (np.int64, True),
-    "missing": (np.int64, True),
 }
 """The columns by name: their type, and whether they have one number per resource."""
 

@@ -12,8 +12,8 @@ from vcd.scheduling.session.jobs import reserved_by_running
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.state.groups import GroupColumns, Rows
-from vcd.state.sums import Ints, bounded, sum_of, sums_by
+from vcd.state.groups import By, GroupColumns, Rows
+from vcd.state.sums import Ints, bounded, sum_of
 
 DEFAULT_FACTOR = 1.2
 
@@ -50,11 +50,8 @@ class OvercommitPlugin(Plugin):
         nodes = session.nodes
         self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         jobs = session.jobs
-        self._priorities, rank = jobs.ranks()
-        by_priority = jobs.kept(
-            "admitted by priority", lambda: sums_by(rank, jobs.derived(_admitted), len(self._priorities))
-        )
-        self._admitted = by_priority.copy()
+        self._priorities = jobs.priorities
+        self._admitted = jobs.sums(_admitted, By.PRIORITY).copy()
         """Rows by the groups' priority, ascending."""
         self._guaranteed: dict[int, Ints] = {}
         """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
@@ -63,7 +60,7 @@ class OvercommitPlugin(Plugin):
                 left = np.zeros(len(nodes.resources), np.int64)
                 for name, value in queue.record.guarantee.items():
                     left[nodes.column_of[name]] = value
-                held, admitted = jobs.by_queue("allocated"), jobs.by_queue(_admitted)
+                held, admitted = jobs.sums("allocated"), jobs.sums(_admitted)
                 self._guaranteed[queue.index] = left - held[queue.index] - admitted[queue.index]
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
@@ -92,7 +89,7 @@ class OvercommitPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""
         if job.record.min_resources is not None:
-            minimum = self._session.jobs.reservable[job.index]
+            minimum = self._session.jobs.reservable(job.index)
             rank = self._rank(job)
             self._admitted[rank] = bounded(self._admitted[rank] + minimum)
             if job.queue.index in self._guaranteed:
@@ -109,4 +106,4 @@ class OvercommitPlugin(Plugin):
 def _admitted(jobs: GroupColumns, rows: Rows) -> Ints:
     """What each group counts as that is admitted."""
     inqueue = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.INQUEUE)
-    return np.where(inqueue[:, None], jobs.reservable[rows], 0) + reserved_by_running(jobs, rows)
+    return np.where(inqueue[:, None], jobs.reservable(rows), 0) + reserved_by_running(jobs, rows)

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
-from vcd.state.groups import GroupColumns, Rows
-from vcd.state.sums import Ints, sums_by
+from vcd.state.groups import By, GroupColumns, Rows
+from vcd.state.sums import Ints
 
 Flags = npt.NDArray[np.bool_]
 
@@ -41,21 +41,16 @@ def reserved_by_running(jobs: GroupColumns, rows: Rows) -> Ints:
     ``GetInqueueResource``)."""
     allocated = jobs.counts[rows][:, _ALLOCATED].sum(axis=1)
     counted = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.RUNNING) & (allocated >= jobs.min_member[rows])
-    return np.where(counted[:, None], jobs.missing[rows], 0)
+    return np.where(counted[:, None], jobs.missing(rows), 0)
 
 
 def inqueue(jobs: GroupColumns, rows: Rows) -> Ints:
     """What admitted groups may still take of their minimum resources."""
     waits = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.INQUEUE)
-    return np.where(waits[:, None], jobs.missing[rows], 0) + reserved_by_running(jobs, rows)
+    return np.where(waits[:, None], jobs.missing(rows), 0) + reserved_by_running(jobs, rows)
 
 
 def inqueue_by_priority(jobs: GroupColumns, queues: int) -> Ints:
     """The same summed up, as (queues, ranks of priorities, resources)."""
-
-    def summed() -> Ints:
-        priorities, rank = jobs.ranks()
-        sums = sums_by(jobs.queue * len(priorities) + rank, jobs.derived(inqueue), queues * len(priorities))
-        return sums.reshape(queues, len(priorities), sums.shape[1])
-
-    return jobs.kept(inqueue_by_priority, summed)
+    sums = jobs.sums(inqueue, By.QUEUE_AND_PRIORITY)
+    return sums.reshape(queues, len(jobs.priorities), sums.shape[1])

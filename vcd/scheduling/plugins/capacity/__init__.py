@@ -311,7 +311,7 @@ class CapacityPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take, in its queue and all ancestors."""
         if job.record.min_resources is not None:
-            amounts = self._session.jobs.reservable[job.index].tolist()
+            amounts = self._session.jobs.reservable(job.index).tolist()
             for account in self._accounts[job.queue.index].chain:
                 account.reserve(amounts, job.priority)
 

@@ -239,7 +239,7 @@ def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
 def fill(accounts: list[Account], session: Session) -> None:
     """Sum up the jobs, and pods whose group is gone: each account holds its own queue's and its descendants'."""
     jobs = session.jobs
-    sums = (jobs.by_queue(of).tolist() for of in ("allocated", "pending", elastic))
+    sums = (jobs.sums(of).tolist() for of in ("allocated", "pending", elastic))
     for own, allocated, pending, above in zip(accounts, *sums, strict=True):
         for account in own.chain:
             account.allocated = _sum(account.allocated, allocated)
@@ -252,7 +252,7 @@ def fill(accounts: list[Account], session: Session) -> None:
             account.allocated = _sum(account.allocated, amounts)
             account.request = _sum(account.request, amounts)
     reserved = inqueue_by_priority(jobs, len(accounts))
-    priorities = jobs.ranks()[0].tolist()
+    priorities = jobs.priorities.tolist()
     for index, rank in np.argwhere(reserved.any(axis=2)).tolist():
         for account in accounts[index].chain:
             account.reserve(reserved[index, rank].tolist(), priorities[rank])

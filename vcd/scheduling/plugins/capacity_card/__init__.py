@@ -147,7 +147,7 @@ class CapacityCardPlugin(Plugin):
         account = self._queues[job.queue.index]
         add_to(account.inqueue, self._accounts.reserved(job))
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
-            cpu, memory = self._session.jobs.reservable[job.index, :2].tolist()
+            cpu, memory = self._session.jobs.reservable(job.index)[:2].tolist()
             account.basic_inqueue[0] += cpu
             account.basic_inqueue[1] += memory
 

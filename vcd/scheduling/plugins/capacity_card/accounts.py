@@ -242,9 +242,9 @@ class Accounts:
     def _fill_basic(self) -> None:
         """Cpu and memory of queues, and what bounds them."""
         session, jobs = self._session, self._session.jobs
-        allocated = bounded(jobs.by_queue("allocated") + session.orphans.allocated)[:, :2]
-        pending = jobs.by_queue("pending")[:, :2].copy()
-        waiting, above = jobs.by_queue(inqueue)[:, :2], jobs.by_queue(elastic)[:, :2]
+        allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)[:, :2]
+        pending = jobs.sums("pending")[:, :2].copy()
+        waiting, above = jobs.sums(inqueue)[:, :2], jobs.sums(elastic)[:, :2]
         if self._unlimited:
             counted = ~self._has_cards[:, None]
             waiting, above = (self._by_queue(jobs.derived(of)[:, :2] * counted) for of in (inqueue, elastic))

@@ -116,9 +116,7 @@ class ProportionPlugin(Plugin):
             if self._total[column] > 0 or name in ("cpu", "memory")
         ]
         jobs = session.jobs
-        indices = sorted(
-            {*jobs.kept("queues", lambda: np.unique(jobs.queue).tolist()), *session.orphans.queues.tolist()}
-        )
+        indices = sorted({*np.flatnonzero(np.bincount(jobs.queue)).tolist(), *session.orphans.queues.tolist()})
         self._shares: dict[int, _Share] = {index: _Share(session.queue_list[index], self._width) for index in indices}
         self._fill_accounts(session)
         for index, deserved in self._divided(self._total).items():
@@ -134,9 +132,9 @@ class ProportionPlugin(Plugin):
 
     def _fill_accounts(self, session: Session) -> None:
         jobs = session.jobs
-        allocated = bounded(jobs.by_queue("allocated") + session.orphans.allocated)
-        pending, above = jobs.by_queue("pending"), jobs.by_queue(elastic)
-        self._priorities, _ = jobs.ranks()
+        allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)
+        pending, above = jobs.sums("pending"), jobs.sums(elastic)
+        self._priorities = jobs.priorities
         reserved_by = inqueue_by_priority(jobs, len(session.queue_list))
         guarantees = {queue.index: self._amounts(queue.record.guarantee) for queue in session.queue_list}
         reserved = sum(guarantees.values(), np.zeros(self._width))
@@ -340,7 +338,7 @@ class ProportionPlugin(Plugin):
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
         if job.record.min_resources is not None:
-            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.jobs.reservable[job.index]
+            self._shares[job.queue.index].inqueue[self._rank(job)] += self._session.jobs.reservable(job.index)
 
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
