@@ -16,7 +16,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec
 from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import Dump, Frozen, on_node
-from vcd.state.interning import Changes, Interner, Rows
+from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.records import (
     GROUP_ANNOTATION,
     REPEATING_ACTIONS,
@@ -84,7 +84,7 @@ class ClusterState:
             priority=np.int32,
             created=np.int64,
         )
-        self.pods: list[Pod | None] = []
+        self.pods: Pages[Pod | None] = Pages()
         self.shown_nodes: list[str] = []
         self.node_names: Interner[str] = Interner()
         self.job_keys: Interner[str] = Interner()

@@ -14,6 +14,7 @@ from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.facts import NodeFacts
+from vcd.state.interning import Pages
 from vcd.state.records import Evicted, GroupRecord, QueueRecord, Settings, Shape, stated_queue
 from vcd.state.shapes import ShapeColumns
 
@@ -57,8 +58,8 @@ class TaskColumns:
     scheduler: Index
     priority: Index
     created: Ints
-    keys: list[str | None]
-    pods: list[Pod | None]
+    keys: Pages[str | None]
+    pods: Pages[Pod | None]
 
     def pod(self, row: int) -> Pod:
         """The pod of a row that is not free."""

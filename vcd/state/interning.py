@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,6 +15,11 @@ K = TypeVar("K", bound=Hashable)
 _REMEMBERED = 256
 """So many changes are known one by one at least; who missed more than these and twice as many as there are things
 looks at everything."""
+
+
+_BITS = 9
+_PAGE = 1 << _BITS
+"""Items of a page: what is copied for the first one of them that changes."""
 
 
 class Changes(Generic[K]):
@@ -49,6 +55,54 @@ class Changes(Generic[K]):
                 break
             found.append(key)
         return found
+
+
+class Pages(Generic[T]):
+    """A list that is copied often and changed little: copies share the pages that nobody wrote to since."""
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._pages: list[list[T]] = []
+        self._count = 0
+        self._shared: set[int] = set()
+        """The pages that copies have, too."""
+        for item in items:
+            self.append(item)
+
+    def copy(self) -> Pages[T]:
+        """What is here now; later changes of either are not in the other."""
+        copied: Pages[T] = Pages()
+        copied._pages, copied._count = list(self._pages), self._count
+        self._shared = set(range(len(self._pages)))
+        copied._shared = set(self._shared)
+        return copied
+
+    def append(self, item: T) -> None:
+        """Add one at the end."""
+        page, _ = divmod(self._count, _PAGE)
+        if page == len(self._pages):
+            self._pages.append([])
+        self._own(page).append(item)
+        self._count += 1
+
+    def __setitem__(self, place: int, item: T) -> None:
+        if not 0 <= place < self._count:
+            raise IndexError(place)
+        self._own(place >> _BITS)[place & _PAGE - 1] = item
+
+    def _own(self, page: int) -> list[T]:
+        if page in self._shared:
+            self._shared.discard(page)
+            self._pages[page] = list(self._pages[page])
+        return self._pages[page]
+
+    def __getitem__(self, place: int) -> T:
+        return self._pages[place >> _BITS][place & _PAGE - 1]
+
+    def __iter__(self) -> Iterator[T]:
+        return chain.from_iterable(self._pages)
+
+    def __len__(self) -> int:
+        return self._count
 
 
 class Interner(Generic[T]):
@@ -111,7 +165,7 @@ class Rows:
 
     def __init__(self, **columns: npt.DTypeLike) -> None:
         self.row_of: dict[str, int] = {}
-        self.keys: list[str | None] = []
+        self.keys: Pages[str | None] = Pages()
         self._free: list[int] = []
         self._columns = {name: np.zeros(16, dtype) for name, dtype in columns.items()}
 

@@ -136,8 +136,8 @@ class SnapshotMaker:
             scheduler=columns.column("scheduler").astype(np.int32),
             priority=columns.column("priority").astype(np.int32),
             created=columns.column("created").astype(np.int64),
-            keys=list(columns.keys),
-            pods=list(state.pods),
+            keys=columns.keys.copy(),
+            pods=state.pods.copy(),
         )
 
     def _follows(self, snapshot: Snapshot) -> None:
