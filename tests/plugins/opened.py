@@ -35,7 +35,7 @@ def job_of(session: Session, name: str) -> Job:
 
 def task_of(session: Session, name: str, namespace: str = "default") -> Task:
     """The task of a pod."""
-    return session.task(session.snapshot.tasks.keys.index(f"{namespace}/{name}"))
+    return session.task(list(session.snapshot.tasks.keys).index(f"{namespace}/{name}"))
 
 
 def tasks_of(session: Session, *names: str) -> list[Task]:

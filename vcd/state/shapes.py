@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vcd.state.records import Shape
 
+T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -27,6 +28,7 @@ class ShapeColumns:
         self.requests: Ints = np.zeros((len(shapes) + 1, len(resources)), np.int64)
         self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
         self._flags: dict[Callable[[Shape], bool], Flags] = {}
+        self._kept: dict[int, Any] = {}
         self._fill(range(len(shapes)))
 
     def with_changes(self, shapes: Sequence[Shape | None], numbers: Iterable[int]) -> ShapeColumns:
@@ -37,6 +39,8 @@ class ShapeColumns:
         result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
         result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in self._flags.items()}
+        numbers = frozenset(numbers)
+        result._kept = {number: made for number, made in self._kept.items() if number not in numbers}
         result._fill(numbers)
         return result
 
@@ -50,6 +54,13 @@ class ShapeColumns:
                 self.requests[number, column_of[name]] = value
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)
+
+    def kept(self, number: int, make: Callable[[], T]) -> T:
+        """What ``make`` computes of one shape's row, computed once."""
+        if number not in self._kept:
+            self._kept[number] = make()
+        found: T = self._kept[number]
+        return found
 
     def flags(self, of: Callable[[Shape], bool]) -> Flags:
         """What a function of a module says of each shape; asked again only about new shapes."""

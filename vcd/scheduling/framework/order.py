@@ -216,6 +216,8 @@ class JobQueue:
 
 def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:
     """Tasks of one job, the first to be placed first: the plugins' key, then the order of those alike to them."""
+    if len(tasks) < 2:
+        return tasks
     last = alike_in_order([(task.key, task.created) for task in tasks], lambda place: tasks[place].uid)
     keyed = [((*plugin_key(task), *rest), task) for task, rest in zip(tasks, last, strict=True)]
     keyed.sort(key=lambda pair: pair[0])

@@ -93,9 +93,9 @@ class Deltas:
 
     __slots__ = ("allocate", "amounts", "evict", "floor", "pipeline", "request")
 
-    def __init__(self, request: Ints, scored: tuple[int, int]) -> None:
+    def __init__(self, request: Ints, scored: Ints) -> None:
         zero = np.zeros_like(request)
-        tail = np.array([scored[0], scored[1], 1], np.int64)
+        tail = np.append(scored, 1)
         self.request = request
         self.floor = room_needed(request)
         self.amounts = tuple(request.tolist())

@@ -183,7 +183,7 @@ class Session:
         jobs = self.views.pending.distinct
         if of is not None:
             chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self.views.pending.rows]]
-            jobs = np.unique(self.views.pending.jobs[chosen])
+            jobs = self.views.pending.jobs_of(chosen)
         return (self.job(index) for index in self.classes.leads(jobs))
 
     def task(self, row: int) -> Task:

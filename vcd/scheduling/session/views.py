@@ -25,6 +25,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.subgroups import SubGroups, index_of_value
 from vcd.state.content import TaskColumns
+from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints
@@ -551,7 +552,6 @@ class Views:
         self.moves: list[Task] = []
         self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, Task] = {}
-        self._deltas: dict[int, Deltas] = {}
 
     def job(self, index: int) -> Job:
         """The job of a row of the groups' columns."""
@@ -582,12 +582,8 @@ class Views:
 
     def deltas(self, number: int) -> Deltas:
         """What a task of a shape adds to its node's usage."""
-        found = self._deltas.get(number)
-        if found is None:
-            shapes = self.snapshot.shape_columns
-            cpu, memory = shapes.scored[number].tolist()
-            found = self._deltas[number] = Deltas(shapes.requests[number], (cpu, memory))
-        return found
+        shapes = self.snapshot.shape_columns
+        return shapes.kept(number, lambda: Deltas(shapes.requests[number], shapes.scored[number]))
 
     @cached_property
     def pending(self) -> PendingRows:
@@ -624,10 +620,18 @@ class PendingRows:
         jobs = job_of_row[rows]
         order = np.argsort(jobs, kind="stable")
         self.rows, self.jobs = rows[order], jobs[order]
-        self.distinct = np.unique(jobs)
+        self.distinct = _distinct(self.jobs)
+
+    def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
+        """The jobs of some rows."""
+        return _distinct(self.jobs[chosen])
 
     def of(self, job: int) -> list[int]:
         """The rows of a job."""
         first, last = np.searchsorted(self.jobs, [job, job + 1])
         rows: list[int] = self.rows[first:last].tolist()
         return rows
+
+
+def _distinct(ascending: Rows) -> Rows:
+    return ascending[np.flatnonzero(np.diff(ascending, prepend=-1))]

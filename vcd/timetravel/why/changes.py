@@ -18,6 +18,7 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import TaskStatus
 from vcd.state.facts import NodeFacts
+from vcd.state.interning import Pages
 from vcd.state.records import NodeRecord, QueueRecord
 from vcd.state.snapshot import Snapshot
 
@@ -100,8 +101,8 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
         status=np.where(gone, TaskStatus.UNKNOWN, tasks.status).astype(tasks.status.dtype),
         node=np.where(gone, -1, tasks.node).astype(tasks.node.dtype),
         job=np.where(gone, -1, tasks.job).astype(tasks.job.dtype),
-        keys=keys,
-        pods=pods,
+        keys=Pages(keys),
+        pods=Pages(pods),
     )
     return dataclasses.replace(
         snapshot,

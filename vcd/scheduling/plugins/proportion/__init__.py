@@ -168,31 +168,31 @@ class ProportionPlugin(Plugin):
     def _divided(self, total: Amounts, has: Ints | None = None, wants: Ints | None = None) -> dict[int, Amounts]:
         """What each queue gets of a total: rounds of remaining x weight / total weight until all are satisfied or
         nothing remains. What queues have and want elsewhere is not divided."""
-        none = np.zeros((len(self._session.queue_list), self._width), np.int64)
-        has, wants = none if has is None else has, none if wants is None else wants
-        remaining = total
-        parts = {index: np.zeros(self._width) for index in self._shares}
-        satisfied: set[int] = set()
+        indices, accounts = list(self._shares), list(self._shares.values())
+        none = np.zeros((len(indices), self._width), np.int64)
+        has, wants = none if has is None else has[indices], none if wants is None else wants[indices]
+        request, most, least = (
+            np.array([getattr(account, name) for account in accounts]).reshape(none.shape) - has
+            for name in ("request", "real_capability", "guarantee")
+        )
+        request -= wants
+        least = np.maximum(least, 0)
+        parts, remaining = none.astype(np.float64), total
+        left = list(range(len(accounts)))  # those that are not satisfied
         while True:
-            unsatisfied = {index: account for index, account in self._shares.items() if index not in satisfied}
-            weights = sum(account.weight for account in unsatisfied.values())
+            weights = sum(accounts[place].weight for place in left)
             if weights == 0:
-                return parts
-            before = remaining
-            gained, lost = np.zeros(self._width), np.zeros(self._width)
-            for index, account in unsatisfied.items():
-                old = parts[index]
-                grown = old + remaining * (account.weight / weights)
-                request = account.request - has[index] - wants[index]
-                grown = np.minimum(np.minimum(grown, account.real_capability - has[index]), request)
-                part = parts[index] = np.maximum(grown, np.maximum(account.guarantee - has[index], 0))
-                if bool(np.all(request < part + TOLERANCE)) or bool(np.all(part == old)):
-                    satisfied.add(index)
-                gained += np.maximum(part - old, 0)
-                lost += np.maximum(old - part, 0)
+                break
+            before, old = remaining, parts[left]
+            grown = old + remaining * np.array([[accounts[place].weight / weights] for place in left])
+            parts[left] = part = np.maximum(np.minimum(np.minimum(grown, most[left]), request[left]), least[left])
+            satisfied = (request[left] < part + TOLERANCE).all(axis=1) | (part == old).all(axis=1)
+            gained, lost = (np.cumsum(np.maximum(more, 0), axis=0)[-1] for more in (part - old, old - part))
             remaining = np.maximum(remaining + lost - gained, 0)
             if self._is_empty(remaining) or bool(np.all(remaining == before)):
-                return parts
+                break
+            left = [place for place, done in zip(left, satisfied.tolist(), strict=True) if not done]
+        return dict(zip(indices, parts, strict=True))
 
     @cached_property
     def _reach(self) -> Reach:
