@@ -53,7 +53,7 @@ class Framework(Points):
             self.participants[name] = self._taking_part(point, tiers)
             vars(self)[name] = point.rule(self.participants[name])
         session.trial.hooks = Hooks(
-            self.on_allocate, self.on_allocate_together, self.on_deallocate, self.pre_bind, self.bind_annotations
+            self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations, self.on_allocate_together
         )
         session.provide(self)
         self.tell("open")

@@ -25,10 +25,10 @@ class Hooks:
     ``deallocated``, taken back it is an ``allocated``. The others say what is done together with a bind."""
 
     allocated: Callable[[Task, int], Sequence[tuple[str, Refusal]]] = lambda task, node: ()
-    allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
     deallocated: Callable[[Task, int], None] = lambda task, node: None
     volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
     annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}
+    allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
 
 
 @dataclass(slots=True)
