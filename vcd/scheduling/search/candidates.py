@@ -30,7 +30,7 @@ SCALE = 1_000_000
 _NOWHERE = np.iinfo(np.int64).min
 _NOW = 1 << 61
 """Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
-_FEW = 4
+_FEW = 50
 """Up to this many touched nodes are looked up one by one, more are computed as one column."""
 _COLUMNS = 500_000
 """How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
@@ -351,17 +351,22 @@ class Candidates:
         touched = log[start:end]
         if len(touched) > 1:
             touched = sorted(set(touched))
-        if len(touched) > _FEW or not self._simple:
+        if len(touched) <= _FEW and self._simple:
+            touched = self._put_levels(touched)
+        if touched:
             self._renew(np.array(touched, np.intp))
-            return
-        shape = self.task.shape
-        nodes = self._evaluator.nodes
-        for row in touched:
+
+    def _put_levels(self, rows: list[int]) -> list[int]:
+        """Look up the keys of those nodes that have nothing but more tasks of this shape; the others."""
+        shape, nodes = self.task.shape, self._evaluator.nodes
+        others = []
+        for row in rows:
             count = nodes.sole(row, shape)
             if count is None:
-                self._renew(np.array([row], np.intp))
+                others.append(row)
             else:
                 self._put(row, self.level(count)[row])
+        return others
 
     def _renew(self, rows: Rows | None) -> None:
         usage = self._evaluator.nodes.usage

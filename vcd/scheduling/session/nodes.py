@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import numpy.typing as npt
 
@@ -172,7 +170,9 @@ class Nodes:
 
     def change_together(self, rows: list[int], delta: Ints, shape: Shape) -> None:
         """``change`` each of some rows, of which one may be there several times, by an allocation of one shape."""
-        counts = Counter(rows)
+        counts: dict[int, int] = {}
+        for row in rows:
+            counts[row] = counts.get(row, 0) + 1
         self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
         for row, times in counts.items():
             before, count = self._sole.get(row, (shape, 0))
