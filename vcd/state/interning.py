@@ -13,8 +13,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 _REMEMBERED = 256
-"""So many changes are known one by one at least; who missed more than these and twice as many as there are things
-looks at everything."""
+"""So many changes are known one by one, and a quarter as many as there are things: who missed more looks at all."""
 
 
 _BITS = 9
@@ -40,7 +39,7 @@ class Changes(Generic[K]):
         self.count += 1
         self._last.pop(key, None)
         self._last[key] = self.count
-        if len(self._last) > _REMEMBERED + 2 * self._size():
+        if len(self._last) > _REMEMBERED + self._size() // 4:
             half = list(self._last.items())[len(self._last) // 2 :]
             self._known_since = half[0][1] - 1
             self._last = dict(half)
