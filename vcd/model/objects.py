@@ -273,7 +273,7 @@ class PodStatus(Projected, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: ResourceRequirements | None = None
-    allocated_resources: Quantities = {}
+    allocated_resources: Quantities | None = None
 
 
 class Pod(Object, frozen=True):

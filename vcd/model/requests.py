@@ -125,7 +125,7 @@ def counted_spec(pod: Pod) -> PodSpec:
     sidecars = {each.name: each for each in status.init_container_statuses}
     whole = spec.resources
     if whole is not None and status.resources is not None:
-        whole = _in_force(whole, ContainerStatus("", status.resources, status.allocated_resources), never)
+        whole = _in_force(whole, ContainerStatus("", status.resources, status.allocated_resources or {}), never)
     return msgspec.structs.replace(
         spec,
         containers=tuple(_resized(each, running.get(each.name), never) for each in spec.containers),
@@ -195,7 +195,7 @@ def countable(pod: Pod) -> Pod:
             container_statuses=cut_shown(status.container_statuses),
             init_container_statuses=cut_shown(status.init_container_statuses),
             resources=None if status.resources is None else cut_in(status.resources),
-            allocated_resources=cut(status.allocated_resources),
+            allocated_resources=cut(status.allocated_resources or {}) or None,
         ),
     )
 
@@ -213,13 +213,13 @@ def without_echo(pod: Pod) -> PodStatus:
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return status
     whole = pod.spec.resources
-    as_stated = whole is None or not _differs(whole, ContainerStatus("", status.resources, status.allocated_resources))
+    as_stated = whole is None or not _differs(whole, ContainerStatus("", status.resources, status.allocated_resources or {}))
     return msgspec.structs.replace(
         status,
         container_statuses=_resizing(pod.spec.containers, status.container_statuses),
         init_container_statuses=_resizing(pod.spec.init_containers, status.init_container_statuses),
         resources=None if as_stated else status.resources,
-        allocated_resources={} if as_stated else status.allocated_resources,
+        allocated_resources=None if as_stated else status.allocated_resources,
     )
 
 

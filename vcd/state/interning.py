@@ -13,7 +13,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 _REMEMBERED = 256
-"""So many changes are known one by one, and a quarter as many as there are things: who missed more looks at all."""
+"""So many changes are known one by one, and of every sixteen things one: who missed more looks at all."""
 
 
 _BITS = 9
@@ -39,7 +39,7 @@ class Changes(Generic[K]):
         self.count += 1
         self._last.pop(key, None)
         self._last[key] = self.count
-        if len(self._last) > _REMEMBERED + self._size() // 4:
+        if len(self._last) > _REMEMBERED + self._size() // 16:
             half = list(self._last.items())[len(self._last) // 2 :]
             self._known_since = half[0][1] - 1
             self._last = dict(half)
