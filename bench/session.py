@@ -1,6 +1,6 @@
 """One session over clusters of several sizes, in process, beside Volcano's figures.
 
-``python -m bench.session [NAME ...]`` prints the table; each figure is the median of three sessions on fresh state.
+``python -m bench.session [NAME ...]`` prints the table; each figure is the median of five sessions on fresh state.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def session(
 
 
 def timed(what: str, make: Callable[[], ClusterState], conf: str, peer: float | None, goal: float | None) -> Row:
-    """The median of three runs, each on a state of its own."""
+    """The median of five runs, each on a state of its own."""
     policy = read_policy(conf)
-    runs = [session(make(), policy) for _ in range(3)]
+    runs = [session(make(), policy) for _ in range(5)]
     seconds = statistics.median(run[0] for run in runs)
     return row(f"{what} ({runs[0][1]:,} bound)", seconds, "s", peer, goal)
 
@@ -96,7 +96,7 @@ def different() -> Row:
             yield from gang(number, 100, f"q{number % 4}", spec=lambda i, number=number: _different(number * 100 + i))
 
     what = "5,000 nodes, 10,000 pods, all different, half with affinity"
-    return timed(what, lambda: state_of(objects()), DEFAULT, None, 3.0)
+    return timed(what, lambda: state_of(objects()), DEFAULT, None, 1.5)
 
 
 def _different(number: int) -> Manifest:
@@ -171,7 +171,7 @@ def newcomer() -> list[Row]:
     whole = statistics.median(result[0] for result in results)
     part = statistics.median(result[1] for result in results)
     return [
-        row("a new gang of 100 among 140,000 running pods on 5,000 nodes", whole, "s", 6.4, 0.1),
+        row("a new gang of 100 among 140,000 running pods on 5,000 nodes", whole, "s", 6.4, 0.015),
         row("  of which the snapshot", part, "s", 5.5),
     ]
 
@@ -206,19 +206,19 @@ def spread() -> Row:
         yield from queues(1)
         yield from gang(0, 1000, "q0", phase="Inqueue", spec=lambda _: extra)
 
-    return timed("spread over 10 zones, 1,000 nodes and pods", lambda: state_of(objects()), PLACEMENT, 3.0, 0.3)
+    return timed("spread over 10 zones, 1,000 nodes and pods", lambda: state_of(objects()), PLACEMENT, 3.0, 0.13)
 
 
 BENCHES: dict[str, Callable[[], list[Row]]] = {
     "gangs": lambda: [
         gangs(100, 1000, 1, 0.88, None),
         gangs(1000, 5000, 4, 15.7, None),
-        gangs(5000, 10_000, 4, 45.0, 0.3),
-        gangs(20_000, 100_000, 4, None, 4.0),
+        gangs(5000, 10_000, 4, 45.0, 0.15),
+        gangs(20_000, 100_000, 4, None, 1.5),
     ],
     "different": lambda: [different()],
     "newcomer": newcomer,
-    "antiaffinity": lambda: [alone(1000, 3.6, None), alone(5000, 51.1, 2.5)],
+    "antiaffinity": lambda: [alone(1000, 3.6, None), alone(5000, 51.1, 1.3)],
     "spread": lambda: [spread()],
 }
 
