@@ -39,10 +39,10 @@ def conf(actions: str, *tiers: str) -> str:
 def timed(
     what: str, objects: Callable[[], Iterator[Manifest]], text: str, peer: float | None, goal: float | None
 ) -> Row:
-    """The median of three sessions, each on a state of its own."""
+    """The median of five sessions, each on a state of its own."""
     policy = read_policy(text)
     seconds, counts = [], (0, 0, 0)
-    for _ in range(3):
+    for _ in range(5):
         maker = SnapshotMaker(state_of(objects()))
         gc.collect()
         gc.freeze()
