@@ -213,7 +213,9 @@ def without_echo(pod: Pod) -> PodStatus:
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return status
     whole = pod.spec.resources
-    as_stated = whole is None or not _differs(whole, ContainerStatus("", status.resources, status.allocated_resources or {}))
+    as_stated = whole is None or not _differs(
+        whole, ContainerStatus("", status.resources, status.allocated_resources or {})
+    )
     return msgspec.structs.replace(
         status,
         container_statuses=_resizing(pod.spec.containers, status.container_statuses),
