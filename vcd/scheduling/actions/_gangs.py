@@ -90,8 +90,9 @@ class GangEvictionAction(Action):
         return task.status in (TaskStatus.BOUND, TaskStatus.RUNNING)
 
     @abstractmethod
-    def in_order(self, framework: Framework, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
-        """Bundles in the order in which they go, those that leave their jobs whole first."""
+    def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
+        """The bundles of ``others`` in the order in which they go, those that leave their jobs whole first; made when
+        it is their turn, where the order does not depend on them."""
 
     def _make_room(self, framework: Framework, job: Job) -> None:
         tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
@@ -111,9 +112,8 @@ class GangEvictionAction(Action):
         lacking = need > room
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
-        bundles = self.in_order(framework, job, list(self._offered(session, job, wanted)), need)
         context = EvictionContext(self.name, job, tuple(tasks))
-        for bundle in itertools.chain((None,), self._allowed(framework, context, bundles, wanted)):
+        for bundle in itertools.chain((None,), self._allowed(framework, context, need, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle)
                 room += bundle.freed
@@ -152,16 +152,15 @@ class GangEvictionAction(Action):
             self._evict(statement, bundle)
         _place_all(framework, statement, job, tasks)
 
-    def _allowed(
-        self, framework: Framework, context: EvictionContext, bundles: list[Bundle], wanted: Mask
-    ) -> Iterator[Bundle]:
+    def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
 
         Where they keep some of those that a job would spare, it spares others.
         """
         session = framework.session
         staying: set[int] = set()
-        for bundle in bundles:
+        others = [other for other in self._placed(session) if self.may_go(other, context.job)]
+        for bundle in self.in_order(framework, context.job, others, need, wanted):
             other = bundle.job
             tasks = tuple(framework.unified_evictable(context, list(bundle.tasks)).together())
             if not bundle.whole and len(tasks) < len(bundle.tasks):
@@ -177,16 +176,14 @@ class GangEvictionAction(Action):
             if tasks:
                 yield Bundle(bundle.whole, other, tasks)
 
-    def _offered(self, session: Session, job: Job, wanted: Mask) -> Iterator[Bundle]:
-        """The bundles of all jobs that may be asked, in order of the jobs' keys."""
+    def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
+        """What a job that may be asked can spare of its tasks, and the rest."""
         known = self._known.setdefault(wanted.tobytes(), {})
-        for other in self._placed(session):
-            if self.may_go(other, job):
-                kept = known.get(other.index)
-                if kept is None or kept[0] != other.counts:
-                    bundles = list(bundles_of(other, self._candidates(session, other), wanted))
-                    kept = known[other.index] = (list(other.counts), bundles)
-                yield from kept[1]
+        kept = known.get(job.index)
+        if kept is None or kept[0] != job.counts:
+            bundles = list(bundles_of(job, self._candidates(session, job), wanted))
+            kept = known[job.index] = (list(job.counts), bundles)
+        return kept[1]
 
     def _placed(self, session: Session) -> dict[Job, list[int]]:
         """Rows of the placed tasks of each job that may be evicted at all."""

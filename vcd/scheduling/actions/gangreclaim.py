@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions._gangs import Bundle, GangEvictionAction, by_gain
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
@@ -37,9 +40,10 @@ class GangReclaimAction(GangEvictionAction):
         """Running tasks."""
         return task.status == TaskStatus.RUNNING
 
-    def in_order(self, framework: Framework, job: Job, bundles: list[Bundle], need: Ints) -> list[Bundle]:
+    def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """Spare tasks before whole jobs, queues in the order in which they give."""
+        bundles = [bundle for other in others for bundle in self.bundles(framework.session, other, wanted)]
         result = by_gain(bundles, need)
         framework.sort_by_victim_queue(result, lambda bundle: bundle.job.queue, job.queue)
         result.sort(key=lambda bundle: bundle.whole)
-        return result
+        return iter(result)
