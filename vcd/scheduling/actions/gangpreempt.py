@@ -36,7 +36,7 @@ class GangPreemptAction(GangEvictionAction):
 
     def in_order(self, framework: Framework, job: Job, others: list[Job], need: Ints, wanted: Mask) -> Iterator[Bundle]:
         """Spare tasks before whole jobs, the job that comes last first."""
-        others = sorted(others, key=framework.job_key, reverse=True)
+        others = sorted(others, key=framework.victim_key, reverse=True)
         beside = [other for other in others if other.ready_count != other.min_available]  # the rest has none to spare
         known = {other: self.bundles(framework.session, other, wanted) for other in beside}
         for bundles in known.values():

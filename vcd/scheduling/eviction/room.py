@@ -24,7 +24,7 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import sums_by
 
 NEVER = "Never"
-_PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
+_PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
 
 May = Callable[["Task"], bool]
 """Whether a task may be asked about at all, before any plugin is."""
@@ -60,24 +60,18 @@ class PlacedTasks:
         self._session = session
         self._immune = immune_rows(session)
         self._promises: dict[Hashable, Ints] = {}
-        self._on_node: dict[int, tuple[Task, ...]] = {}
-        self._seen = len(session.nodes.log)
+        self._on_node: dict[int, list[Task]] = {}
 
-    def on_node(self, node: int) -> tuple[Task, ...]:
+    def on_node(self, node: int) -> list[Task]:
         """The tasks of a node that may still be evicted, in order of key."""
-        session = self._session
-        log = session.nodes.log
-        if self._seen < len(log):
-            for changed in log[self._seen :]:
-                self._on_node.pop(changed, None)
-            self._seen = len(log)
         found = self._on_node.get(node)
         if found is None:
             rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
-            tasks = [session.task(row) for row in rows if row not in self._immune]
-            staying = [task for task in tasks if task.status in _PLACED and task.preemptable]
-            found = self._on_node[node] = tuple(sorted(staying, key=lambda task: task.key))
-        return found
+            tasks = [self._session.task(row) for row in rows if row not in self._immune]
+            found = self._on_node[node] = sorted(
+                (task for task in tasks if task.preemptable), key=lambda task: task.key
+            )
+        return [task for task in found if task.status in _PLACED]
 
     def by_job(self) -> dict[int, list[int]]:
         """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
@@ -149,6 +143,9 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool
     then, by how much they hold of it.
     """
     leave = ask()
+    first = _enough_alone(task, room, leave) if enough else None
+    if first is not None and leave.take(first):
+        return [first], leave
     victims = leave.tasks
     scarce = np.zeros(len(room), np.bool_)
     while victims and (_with(room, victims) >= task.floor).all():
@@ -162,6 +159,17 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool
         leave = ask()
         victims = _most_first(leave.tasks, (task.floor - room)[scarce], scarce)
     return [], leave
+
+
+def _enough_alone(task: Task, room: Ints, leave: Victims) -> Task | None:
+    """The first that may go and holds some of what lacks, where he alone makes enough room."""
+    have, least = room.tolist(), task.floor.tolist()
+    lacking = [column for column, amount in enumerate(least) if have[column] < amount]
+    for victim in leave.alone() if lacking else ():
+        held = victim.amounts
+        if any(held[column] for column in lacking):
+            return victim if all(have[column] + held[column] >= least[column] for column in lacking) else None
+    return None
 
 
 def _with(room: Ints, victims: list[Task]) -> Ints:
@@ -297,8 +305,7 @@ class Room:
             return []
         if not offered:
             return None
-        session = self.session
-        room = session.nodes.usage.room_of(node)
+        room = self.session.nodes.usage.room_of(node)
         ask = partial(self._ask, task, offered)
         going, _ = who_goes(task, room, ask, enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)

@@ -79,6 +79,7 @@ class GuardedAllowance(Allowance):
 
     def __init__(self, gate: Gate, part: Allowance) -> None:
         _stand_for(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
+        self.tells = part.tells is True
 
 
 # --- what answers are -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from vcd.scheduling.framework import checks, rules
 from vcd.scheduling.framework.guard import Guard
-from vcd.scheduling.framework.order import JobQueue, ordered_tasks
+from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
 from vcd.scheduling.framework.policy import Policy
@@ -89,6 +89,14 @@ class Framework(Points):
         last = (sub_job.match_index, sub_job.uid, sub_job.groups.index, sub_job.values)
         return (*self.sub_job_order(sub_job), *last)
 
+    def victim_key(self, job: Job) -> tuple[Any, ...]:
+        """``job_key``, for who asks about many jobs again and again: the larger key goes first."""
+        return (*self._victim_order.job_key(job), job.created, job.key)
+
+    @cached_property
+    def _victim_order(self) -> VictimOrder:
+        return VictimOrder(self.session, self.job_order, self.task_order)
+
     def find_alike(self) -> None:
         """Find the jobs of which one is tried for all, if there are such to all plugins."""
         if all(plugin.treats_alike for plugin in self.plugins):
@@ -112,18 +120,18 @@ class Framework(Points):
         (else the last served first), then the job that comes last, then the task that comes last."""
         if len(tasks) < 2:
             return tasks
-        result = self.in_task_order(tasks)
-        result.reverse()
-        if len({task.job.index for task in result}) > 1:
-            result.sort(key=lambda task: self.job_order(task.job), reverse=True)
-            if len({task.job.queue.index for task in result}) > 1:
-                self.sort_by_victim_queue(result, lambda task: task.job.queue, queue)
+        result = self._victim_order.sorted(tasks)
+        if len({task.job.queue.index for task in result}) > 1:
+            self.sort_by_victim_queue(result, lambda task: task.job.queue, queue)
         return result
 
     def sort_by_victim_queue(self, items: list[S], queue_of: Callable[[S], Queue], queue: Queue) -> None:
         """Sort, in place and stably, by the order in which queues give for ``queue``."""
-        items.sort(key=lambda item: self.queue_key(queue_of(item)), reverse=True)
-        items.sort(key=lambda item: self.victim_queue_order(queue_of(item), queue))
+        queues = {each.index: each for each in map(queue_of, items)}
+        served = {index: self.queue_key(each) for index, each in queues.items()}
+        gives = {index: self.victim_queue_order(each, queue) for index, each in queues.items()}
+        items.sort(key=lambda item: served[queue_of(item).index], reverse=True)
+        items.sort(key=lambda item: gives[queue_of(item).index])
 
     def statement(self, action: str, job: Job) -> Statement:
         """A new statement of an action on behalf of a job."""

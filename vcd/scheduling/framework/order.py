@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vcd.model.events import Waiting
@@ -12,7 +13,7 @@ from vcd.scheduling.session.alike import open_reasons, pods_of, reasons_of
 from vcd.scheduling.session.classes import EquivalenceClass
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import alike_in_order
+from vcd.state.records import alike_in_order, index_in_name
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -222,3 +223,65 @@ def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Tas
     keyed = [((*plugin_key(task), *rest), task) for task, rest in zip(tasks, last, strict=True)]
     keyed.sort(key=lambda pair: pair[0])
     return [task for _, task in keyed]
+
+
+class _VictimKey(NamedTuple):
+    """A task's key among tasks of which some have no number in their names, and among such that all have one (empty
+    where it has none): as ``alike_in_order``."""
+
+    plain: tuple[Any, ...]
+    numbered: tuple[Any, ...]
+
+
+_KeysOfJob = tuple[tuple[Any, ...], dict[int, _VictimKey]]
+
+
+class VictimOrder:
+    """In which order tasks go: those that would be placed last first. A job's key and those of its tasks hold until one
+    of its tasks moves."""
+
+    def __init__(
+        self, session: Session, job_key: Callable[[Job], tuple[Any, ...]], task_key: Callable[[Task], tuple[Any, ...]]
+    ) -> None:
+        self._moves = session.views.moves
+        self._seen = 0
+        self._job_key = job_key
+        self._task_key = task_key
+        self._known: dict[int, _KeysOfJob] = {}
+
+    def _of(self, job: Job) -> _KeysOfJob:
+        """A job's key, and those of its tasks that were asked for; only while nothing moves."""
+        found = self._known.get(job.index)
+        if found is None:
+            found = self._known[job.index] = (self._job_key(job), {})
+        return found
+
+    def _catch_up(self) -> None:
+        if self._seen < len(self._moves):
+            for task in self._moves[self._seen :]:
+                self._known.pop(task.job.index, None)
+            self._seen = len(self._moves)
+
+    def job_key(self, job: Job) -> tuple[Any, ...]:
+        """A job's key by the plugins' order: the larger goes first."""
+        self._catch_up()
+        return self._of(job)[0]
+
+    def sorted(self, tasks: list[Task]) -> list[Task]:
+        """Tasks, the job that comes last first, and of each the task that comes last."""
+        self._catch_up()
+        keys = [self._key(task) for task in tasks]
+        numbered = all(key.numbered for key in keys)
+        pairs = [(key.numbered if numbered else key.plain, task) for key, task in zip(keys, tasks, strict=True)]
+        pairs.sort(key=itemgetter(0), reverse=True)
+        return [task for _, task in pairs]
+
+    def _key(self, task: Task) -> _VictimKey:
+        job_key, keys = self._of(task.job)
+        found = keys.get(task.row)
+        if found is None:
+            first, last = (job_key, self._task_key(task)), (task.created, task.uid, task.key)
+            index = index_in_name(task.name)
+            found = _VictimKey((*first, 0, *last), () if index is None else (*first, index, *last))
+            keys[task.row] = found
+        return found

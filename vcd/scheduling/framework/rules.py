@@ -225,25 +225,33 @@ def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
 
 def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
     """All plugins of a tier, and all that protect, must let a victim go; the first tier that lets one go decides."""
+    tiers = [victims_of_tier(who, tier) for tier in who.tiers]
 
     def ask(asker: Any, tasks: list[Task]) -> Victims:
-        for tier in who.tiers if tasks else ():
-            found = victims_of_tier(who, tier, asker, tasks)
-            if found.tasks:
+        for tier in tiers if tasks else ():
+            found = tier(asker, tasks)
+            if next(found.alone(), None) is not None:
                 return found
         return Victims(())
 
     return ask
 
 
-def victims_of_tier(who: Participants, tier: list[Method], asker: Any, tasks: list[Task]) -> Victims:
+def victims_of_tier(who: Participants, tier: list[Method]) -> Callable[[Any, list[Task]], Victims]:
     """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
-    answers = [(plugin_of(method).name, answer) for method in tier if (answer := method(asker, tasks)) is not None]
-    if not answers:
-        return Victims(())
-    own = [plugin_of(method) for method in tier]
-    others = [method for method in who.protecting if plugin_of(method) not in own]
-    return Victims(tasks, (*answers, *_protections(who.point, others, asker, tasks)))
+    point = who.point
+    plugins = [plugin_of(method) for method in tier]
+    own = [(plugin_of(method).name, method) for method in tier]
+    others = [(plugin_of(method).name, method) for method in who.protecting if plugin_of(method) not in plugins]
+
+    def ask(asker: Any, tasks: list[Task]) -> Victims:
+        answers = [(name, answer) for name, method in own if (answer := method(asker, tasks)) is not None]
+        if not answers:
+            return Victims(())
+        answers += [(name, method(point, asker, tasks)) for name, method in others]
+        return Victims(tasks, answers)
+
+    return ask
 
 
 def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:

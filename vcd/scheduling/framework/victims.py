@@ -6,7 +6,8 @@ by pod, to those that nobody else keeps. So the order in which plugins are asked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 from vcd.scheduling.session.views import Task
 
@@ -18,6 +19,9 @@ class Allowance:
     Made for one question. Pods are tried in one order; a pod goes where all who were asked permit it, and then spends
     of each allowance. One that stays spends nothing, so that it does not matter in which order plugins are asked.
     """
+
+    tells: bool = False
+    """Whether it notes whom it keeps: then it is asked about all, and not only until enough go."""
 
     def permits(self, task: Task) -> bool:
         """Whether a task may go beside those that spent so far; changes nothing."""
@@ -40,33 +44,40 @@ VictimsAnswer = list[Task] | Allowance | None
 """An answer at a victims' point: who may go, each for itself; what is allowed to them together; None: no opinion."""
 
 
-class _Named(Allowance):
-    """Pods that a plugin names, each for itself."""
-
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self.rows = frozenset([task.row for task in tasks])
-
-    def permits(self, task: Task) -> bool:
-        return task.row in self.rows
-
-
 class Victims:
-    """Which of the pods in question may go, in the order in which they would; ``tasks`` are those that may alone.
+    """Which of the pods in question may go, in the order in which they would.
 
     ``answers`` holds the name of each plugin that has an opinion, with what it allows.
     """
 
     def __init__(self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = ()) -> None:
-        self.answers = [
-            (name, answer if isinstance(answer, Allowance) else _Named(answer))
-            for name, answer in answers
-            if answer is not None
-        ]
-        self._shared = [allowance for _, allowance in self.answers if not isinstance(allowance, _Named)]
-        named = [allowance.rows for _, allowance in self.answers if isinstance(allowance, _Named)]
-        rows = frozenset.intersection(*named) if named else None
+        self.answers = [(name, answer) for name, answer in answers if answer is not None]
+        self._asked = tasks
+        self._shared: list[Allowance] = []
+        self._rows: frozenset[int] | None = None
+        """The pods that all name who name some, each for itself; None where nobody keeps any so."""
         self._spent = False
-        self.tasks = [task for task in tasks if (rows is None or task.row in rows) and self._is_permitted(task)]
+        for _, answer in self.answers:
+            if isinstance(answer, Allowance):
+                self._shared.append(answer)
+            elif answer != tasks:
+                rows = frozenset([task.row for task in answer])
+                self._rows = rows if self._rows is None else self._rows & rows
+
+    def alone(self) -> Iterator[Task]:
+        """Those that may go alone, each found when it is asked for; before any is taken."""
+        if any(allowance.tells for allowance in self._shared):
+            return iter(self.tasks)
+        return self._find()
+
+    def _find(self) -> Iterator[Task]:
+        rows = self._rows
+        return (task for task in self._asked if (rows is None or task.row in rows) and self._is_permitted(task))
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        """Those that may go alone."""
+        return list(self._find())
 
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:  # noqa: SIM110 - called for every task of a node
@@ -89,4 +100,7 @@ class Victims:
 
     def keeper(self, task: Task) -> str | None:
         """A plugin that keeps a task as things are, the first that was asked; None where it may go."""
-        return next((name for name, allowance in self.answers if not allowance.permits(task)), None)
+        for name, answer in self.answers:
+            if not (answer.permits(task) if isinstance(answer, Allowance) else task in answer):
+                return name
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatus
 from vcd.scheduling.framework.order import Label, labelled
@@ -115,7 +116,7 @@ class GangPlugin(Plugin):
         """
         if point == "unified_evictable":
             return tasks
-        return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else Counter())
+        return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else {})
 
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """All: whole-gang eviction minds the minima itself."""
@@ -179,7 +180,7 @@ class _WholeOrNone(_Surplus):
     """Beside the surplus, jobs that go as a whole, and those that are below their minimum in any case; ``named`` counts
     by job the tasks that all go."""
 
-    def __init__(self, named: Counter[int]) -> None:
+    def __init__(self, named: Mapping[int, int]) -> None:
         super().__init__()
         self._named = named
 
@@ -191,7 +192,7 @@ class _WholeOrNone(_Surplus):
             return False  # it is about to be whole
         ready = job.ready_count
         placed = ready - job.counts[TaskStatus.SUCCEEDED]
-        return self.left(job) == 1 or self._named[job.index] >= placed or ready < job.min_available
+        return self.left(job) == 1 or self._named.get(job.index, 0) >= placed or ready < job.min_available
 
 
 def _too_few(groups: SubGroups) -> dict[str, str]:

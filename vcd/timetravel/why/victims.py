@@ -39,7 +39,7 @@ def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], with
     plugins = {plugin.name: plugin for plugin in map(plugin_of, who.methods)}
     spared: dict[str, tuple[str, str]] = {}
     for tier in who.tiers:
-        ask = partial(victims_of_tier, who, tier, asker, tasks)
+        ask = partial(victims_of_tier(who, tier), asker, tasks)
         leave = ask()
         if not leave.answers:
             continue

@@ -421,6 +421,8 @@ class _AbovePart(Allowance):
     """Tasks of queues that hold more than their part of anything, each that goes leaving its queue less. ``kept`` gets
     the names of those whose tasks stay."""
 
+    tells = True
+
     def __init__(self, pool: _Pool, kept: set[str]) -> None:
         self._pool = pool
         self._kept = kept
