@@ -106,12 +106,11 @@ class PreemptAction(Action):
     def _room(framework: Framework, job: Job, *, within: bool) -> Room:
         session = framework.session
         placed = placed_tasks(session)
-        jobs = session.job_of_row[placed.rows]
         if within:
-            promise = placed.promise(jobs == job.index)
+            promise = placed.promise(placed.jobs == job.index)
         else:
             queue = job.queue.index
-            promise = placed.kept_promise(("queue", queue), lambda: session.jobs.queue[jobs] == queue)
+            promise = placed.kept_promise(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
 
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within

@@ -104,6 +104,6 @@ def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
     """Which of the placed tasks run in other queues that are reclaimable."""
     placed = placed_tasks(session)
     fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
-    queues = session.jobs.queue[session.job_of_row[placed.rows]]
+    queues = session.jobs.queue[placed.jobs]
     chosen: npt.NDArray[np.bool_] = fair[queues] & (session.snapshot.tasks.status[placed.rows] == TaskStatus.RUNNING)
     return chosen

@@ -6,7 +6,7 @@ and queues' accounts are those after the evictions (Volcano #5022).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -56,30 +56,39 @@ class PlacedTasks:
         rows = np.flatnonzero(chosen)
         self.rows: npt.NDArray[np.intp] = rows[np.argsort(tasks.node[rows], kind="stable")]
         self.nodes = tasks.node[self.rows]
+        self.jobs = session.job_of_row[self.rows]
         self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
         self._session = session
         self._immune = immune_rows(session)
         self._promises: dict[Hashable, Ints] = {}
         self._on_node: dict[int, list[Task]] = {}
+        self._staying: dict[int, list[Task]] = {}
+        self._seen = len(session.nodes.log)
 
-    def on_node(self, node: int) -> list[Task]:
+    def on_node(self, node: int) -> Sequence[Task]:
         """The tasks of a node that may still be evicted, in order of key."""
-        found = self._on_node.get(node)
-        if found is None:
-            rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
-            tasks = [self._session.task(row) for row in rows if row not in self._immune]
-            found = self._on_node[node] = sorted(
-                (task for task in tasks if task.preemptable), key=lambda task: task.key
-            )
-        return [task for task in found if task.status in _PLACED]
+        session = self._session
+        for changed in session.nodes.log[self._seen :]:
+            self._staying.pop(changed, None)
+        self._seen = len(session.nodes.log)
+        staying = self._staying.get(node)
+        if staying is None:
+            found = self._on_node.get(node)
+            if found is None:
+                rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
+                tasks = [session.task(row) for row in rows if row not in self._immune]
+                found = self._on_node[node] = sorted(
+                    (task for task in tasks if task.preemptable), key=lambda task: task.key
+                )
+            staying = self._staying[node] = [task for task in found if task.status in _PLACED]
+        return staying
 
     def by_job(self) -> dict[int, list[int]]:
         """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
         session = self._session
-        jobs = session.job_of_row[self.rows]
-        order = np.argsort(jobs, kind="stable")
+        order = np.argsort(self.jobs, kind="stable")
         found: dict[int, list[int]] = {}
-        for row, job in zip(self.rows[order].tolist(), jobs[order].tolist(), strict=True):
+        for row, job in zip(self.rows[order].tolist(), self.jobs[order].tolist(), strict=True):
             if row not in self._immune:
                 found.setdefault(job, []).append(row)
         return found
@@ -229,7 +238,8 @@ class Room:
         self._promise = promise
         self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
-        self._fitting: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
+        self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
+        self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
     def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
         """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
@@ -256,14 +266,24 @@ class Room:
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
-        session = self.session
-        if self.framework.allocatable(task.job.queue, task) is not None:
+        if self._open_nodes(task) is None:
             return None
         candidates = self.candidates(task)
-        if not (session.nodes.with_room(task.floor) & candidates.static.mask).any():
-            return None  # a full cluster, the usual case here, costs no ratings
         row = self.framework.nominated(task, candidates)
         return self.framework.best_node(task, candidates) if row is None else row
+
+    def _open_nodes(self, task: Task) -> npt.NDArray[np.bool_] | None:
+        """The nodes that have room for a task as things are now, and are not ruled out by facts; None where there is
+        none, or its queue has no room: a full cluster, the usual case here, costs no ratings."""
+        session = self.session
+        known, changes, mask = self._open
+        if known is not task or changes != session.trial.changes:
+            mask = None
+            if self.framework.allocatable(task.job.queue, task) is None:
+                found = session.nodes.with_room(task.floor) & self.candidates(task).static.mask
+                mask = found if found.any() else None
+            self._open = task, session.trial.changes, mask
+        return mask
 
     def candidates(self, task: Task) -> Candidates:
         """The table of a task's class, kept while the same task is tried."""
@@ -284,17 +304,14 @@ class Room:
 
     def _fits_already(self, task: Task, node: int) -> bool:
         """``fits``, for all nodes at once while nothing is placed or evicted: most of them are looked at in vain."""
-        session = self.session
-        if self._fitting is None or self._fitting[0] is not task:
-            refused = self.framework.allocatable(task.job.queue, task) is not None
-            mask = np.zeros(len(session.nodes), np.bool_) if refused else self._fitting_nodes(task)
-            self._fitting = task, session.trial.changes, mask
-        _, since, mask = self._fitting
-        return bool(mask[node]) if since == session.trial.changes else self.fits(task, node)
-
-    def _fitting_nodes(self, task: Task) -> npt.NDArray[np.bool_]:
-        room = self.session.nodes.with_room(task.floor)
-        return room & self.candidates(task).passing_on_all() if room.any() else room
+        nodes = self._open_nodes(task)
+        if nodes is None or not nodes[node]:
+            return False
+        changes = self.session.trial.changes
+        if self._passing is None or self._passing[0] is not task:
+            self._passing = task, changes, self.candidates(task).passing_on_all()
+        _, since, mask = self._passing
+        return bool(mask[node]) if since == changes else self.candidates(task).passes_on(node)
 
     def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
         """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.

@@ -94,6 +94,7 @@ class Evaluator:
         self.parts: tuple[Part, ...] = (*predicates, *scores)
         self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
         self._of_applying: dict[tuple[int, ...], _Moving] = {}
+        self._last: tuple[Task | None, int, tuple[Kinds, tuple[Part, ...]]] = (None, 0, ((), ()))
         telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
         self._fixed_telling = tuple(part for part in telling if not part.depends)
         self._used_telling = tuple(part for part in telling if part.depends)
@@ -132,7 +133,14 @@ class Evaluator:
         return self._sorted(task)[0]
 
     def _sorted(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
-        """The key of a task's table, and the moving parts that apply to the task."""
+        """The key of a task's table, and the moving parts that apply to the task: known until something moves."""
+        known, changes, found = self._last
+        if known is not task or changes != self.session.trial.changes:
+            found = self._sort(task)
+            self._last = task, self.session.trial.changes, found
+        return found
+
+    def _sort(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
         applying = tuple([index for index, part in enumerate(self._moving) if part.applies(task)])
         moving = self._of_applying.get(applying)
         if moving is None:
@@ -160,9 +168,10 @@ class Evaluator:
 
     def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
         """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
-        return any(
-            isinstance(part, Predicate) and (part.applies(task) or part.keeps_away(task, evicted))
-            for part in self._moving
+        if any(isinstance(part, Predicate) for part in self._sorted(task)[1]):
+            return True
+        return bool(evicted) and any(
+            isinstance(part, Predicate) and part.keeps_away(task, evicted) for part in self._moving
         )
 
     def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
