@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
+from vcd.model.objects import PodGroupStatus
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
@@ -27,7 +28,6 @@ from vcd.scheduling.session.alike import (
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import GroupColumns, Rows
-from vcd.state.records import GroupRecord
 from vcd.state.sums import Ints, bounded, sums_by
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
@@ -83,14 +83,15 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
             phases[place] = Phase.UNKNOWN
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
+    for jobs, settled in session.settled:
+        conditions = {**dict.fromkeys(indices[jobs[indices]].tolist(), settled), **conditions}
     for index, number, those in zip(indices.tolist(), phases.tolist(), figures, strict=True):
-        record = columns.records[index]
-        shown = record.group.status
-        wanted = conditions.get(index) or _settled(session, index)
+        shown = columns.records[index].group.status
+        wanted = conditions.get(index)
         condition = _new_condition(wanted, shown.conditions) if wanted else None
-        running, succeeded, failed = those
-        if condition is not None or (_TEXTS[number], running, succeeded, failed) != _shown(record):
-            yield ev.GroupStatus(record.group.key, _TEXTS[number], condition, running, succeeded, failed, shown.phase)
+        text, (running, succeeded, failed) = _TEXTS[number], those
+        if condition is not None or (text, running, succeeded, failed) != _shown(shown):
+            yield ev.GroupStatus(columns.keys[index], text, condition, running, succeeded, failed, shown.phase)
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
@@ -105,10 +106,6 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
                 yield index, condition_of(said, pods_of(columns, index))
 
 
-def _settled(session: Session, index: int) -> Condition | None:
-    return next((condition for jobs, condition in session.settled if jobs[index]), None)
-
-
 def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], leaving: Ints, min_member: Ints) -> Phases:
     scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
     ended = np.where(scheduled == counts[:, _COMPLETED].sum(axis=1), Phase.COMPLETED, Phase.RUNNING)
@@ -121,13 +118,12 @@ def _shows_otherwise(columns: GroupColumns, indices: Rows) -> npt.NDArray[np.boo
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    records = [columns.records[index] for index in indices.tolist()]
-    pairs = zip(records, phases.tolist(), figures, strict=True)
-    return np.array([(_TEXTS[phase], *those) != _shown(record) for record, phase, those in pairs], np.bool_)
+    shown = [_shown(columns.records[index].group.status) for index in indices.tolist()]
+    pairs = zip(shown, phases.tolist(), figures, strict=True)
+    return np.array([(_TEXTS[phase], *those) != known for known, phase, those in pairs], np.bool_)
 
 
-def _shown(record: GroupRecord) -> tuple[str, int, int, int]:
-    status = record.group.status
+def _shown(status: PodGroupStatus) -> tuple[str, int, int, int]:
     return status.phase, status.running, status.succeeded, status.failed
 
 

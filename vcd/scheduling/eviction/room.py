@@ -85,7 +85,6 @@ class PlacedTasks:
 
     def by_job(self) -> dict[int, list[int]]:
         """Rows of the placed tasks of each job but those that are immune, jobs in order of key."""
-        session = self._session
         order = np.argsort(self.jobs, kind="stable")
         found: dict[int, list[int]] = {}
         for row, job in zip(self.rows[order].tolist(), self.jobs[order].tolist(), strict=True):
@@ -152,9 +151,8 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool
     then, by how much they hold of it.
     """
     leave = ask()
-    first = _enough_alone(task, room, leave) if enough else None
-    if first is not None and leave.take(first):
-        return [first], leave
+    if enough and leave.first is not None and _makes_enough(leave.first, room, task) and leave.take(leave.first):
+        return [leave.first], leave
     victims = leave.tasks
     scarce = np.zeros(len(room), np.bool_)
     while victims and (_with(room, victims) >= task.floor).all():
@@ -170,15 +168,11 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool
     return [], leave
 
 
-def _enough_alone(task: Task, room: Ints, leave: Victims) -> Task | None:
-    """The first that may go and holds some of what lacks, where he alone makes enough room."""
-    have, least = room.tolist(), task.floor.tolist()
+def _makes_enough(victim: Task, room: Ints, task: Task) -> bool:
+    """Whether a task lacks room that one victim alone makes."""
+    have, least, held = room.tolist(), task.floor.tolist(), victim.amounts
     lacking = [column for column, amount in enumerate(least) if have[column] < amount]
-    for victim in leave.alone() if lacking else ():
-        held = victim.amounts
-        if any(held[column] for column in lacking):
-            return victim if all(have[column] + held[column] >= least[column] for column in lacking) else None
-    return None
+    return bool(lacking) and all(have[column] + held[column] >= least[column] for column in lacking)
 
 
 def _with(room: Ints, victims: list[Task]) -> Ints:

@@ -230,7 +230,7 @@ def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
     def ask(asker: Any, tasks: list[Task]) -> Victims:
         for tier in tiers if tasks else ():
             found = tier(asker, tasks)
-            if next(found.alone(), None) is not None:
+            if found.first is not None:
                 return found
         return Victims(())
 

@@ -64,20 +64,21 @@ class Victims:
                 rows = frozenset([task.row for task in answer])
                 self._rows = rows if self._rows is None else self._rows & rows
 
-    def alone(self) -> Iterator[Task]:
-        """Those that may go alone, each found when it is asked for; before any is taken."""
+    @cached_property
+    def first(self) -> Task | None:
+        """The first that may go alone; to be asked for before any is taken."""
         if any(allowance.tells for allowance in self._shared):
-            return iter(self.tasks)
-        return self._find()
-
-    def _find(self) -> Iterator[Task]:
-        rows = self._rows
-        return (task for task in self._asked if (rows is None or task.row in rows) and self._is_permitted(task))
+            return self.tasks[0] if self.tasks else None
+        return next(self._alone(self._asked), None)
 
     @cached_property
     def tasks(self) -> list[Task]:
-        """Those that may go alone."""
-        return list(self._find())
+        """Those that may go alone; to be asked for before any is taken."""
+        return list(self._alone(self._asked))
+
+    def _alone(self, tasks: Iterable[Task]) -> Iterator[Task]:
+        rows = self._rows
+        return (task for task in tasks if (rows is None or task.row in rows) and self._is_permitted(task))
 
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:  # noqa: SIM110 - called for every task of a node

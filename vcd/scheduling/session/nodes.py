@@ -150,7 +150,7 @@ class Nodes:
         if mask is None or len(self.log) - since > len(self):
             mask = fits(floor, self.usage.future_idle)
         else:
-            for row in self.log[since:]:
+            for row in dict.fromkeys(self.log[since:]):
                 mask[row] = self.will_have_room(row, floor)
         self._with_room[key] = len(self.log), mask
         if len(self._with_room) > _MASKS:

@@ -179,23 +179,18 @@ class CapacityPlugin(Plugin):
             return refusal
         account = self._accounts[queue.index]
         request = request_of(tasks)
-        over = [
-            column
-            for column in self._resources.compared
-            if request[column] and account.allocated[column] + request[column] > account.real_capability[column]
-        ]
+        wanted = [column for column in self._resources.compared if request[column]]
+        allocated, most = account.allocated, account.real_capability
+        over = [column for column in wanted if allocated[column] + request[column] > most[column]]
         if over:
             return self._refusal("queue has no room within its capability", account, over, request)
         for depth, asked in enumerate(account.chain):
             if asked.name == ROOT and asked is not account:
                 continue
             due = self._due(asked, depth)
-            if any(
-                request[column] and asked.allocated[column] + request[column] <= due[column]
-                for column in self._resources.compared
-            ):
-                return None
-        wanted = [column for column in self._resources.compared if request[column]]
+            for column in wanted:
+                if asked.allocated[column] + request[column] <= due[column]:
+                    return None
         return self._refusal("queue has what it deserves", account, wanted, request, "deserved")
 
     def _due(self, account: Account, depth: int) -> list[int]:

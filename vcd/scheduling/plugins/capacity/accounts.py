@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -286,8 +286,10 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
     return True
 
 
-def request_of(tasks: list[Task]) -> list[int]:
+def request_of(tasks: list[Task]) -> Sequence[int]:
     """What tasks ask for together."""
+    if len(tasks) == 1:
+        return tasks[0].amounts
     return [sum(column) for column in zip(*[task.amounts for task in tasks], strict=True)]
 
 
