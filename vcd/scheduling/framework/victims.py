@@ -7,7 +7,6 @@ by pod, to those that nobody else keeps. So the order in which plugins are asked
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
 
 from vcd.scheduling.session.views import Task
 
@@ -47,38 +46,52 @@ VictimsAnswer = list[Task] | Allowance | None
 class Victims:
     """Which of the pods in question may go, in the order in which they would.
 
-    ``answers`` holds the name of each plugin that has an opinion, with what it allows.
+    ``answers`` holds the name of each plugin that has an opinion, with what it allows. Who may go alone is to be asked
+    for before any is taken.
     """
 
+    __slots__ = ("_asked", "_first", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers")
+
     def __init__(self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = ()) -> None:
-        self.answers = [(name, answer) for name, answer in answers if answer is not None]
+        self.answers: list[tuple[str, list[Task] | Allowance]] = []
         self._asked = tasks
         self._shared: list[Allowance] = []
         self._rows: frozenset[int] | None = None
         """The pods that all name who name some, each for itself; None where nobody keeps any so."""
         self._spent = False
-        for _, answer in self.answers:
+        self._tells = False
+        self._first: tuple[Task | None] | None = None
+        self._tasks: list[Task] | None = None
+        for name, answer in answers:
+            if answer is None:
+                continue
+            self.answers.append((name, answer))
             if isinstance(answer, Allowance):
                 self._shared.append(answer)
+                self._tells |= answer.tells
             elif answer != tasks:
                 rows = frozenset([task.row for task in answer])
                 self._rows = rows if self._rows is None else self._rows & rows
 
-    @cached_property
+    @property
     def first(self) -> Task | None:
-        """The first that may go alone; to be asked for before any is taken."""
-        if any(allowance.tells for allowance in self._shared):
-            return self.tasks[0] if self.tasks else None
-        return next(self._alone(self._asked), None)
+        """The first that may go alone."""
+        if self._first is None:
+            self._first = (next(iter(self.tasks) if self._tells else self._alone(), None),)
+        return self._first[0]
 
-    @cached_property
+    @property
     def tasks(self) -> list[Task]:
-        """Those that may go alone; to be asked for before any is taken."""
-        return list(self._alone(self._asked))
+        """Those that may go alone."""
+        if self._tasks is None:
+            self._tasks = list(self._alone())
+        return self._tasks
 
-    def _alone(self, tasks: Iterable[Task]) -> Iterator[Task]:
+    def _alone(self) -> Iterator[Task]:
         rows = self._rows
-        return (task for task in tasks if (rows is None or task.row in rows) and self._is_permitted(task))
+        for task in self._asked:
+            if (rows is None or task.row in rows) and self._is_permitted(task):
+                yield task
 
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:  # noqa: SIM110 - called for every task of a node

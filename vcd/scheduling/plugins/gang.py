@@ -165,9 +165,7 @@ class _Surplus(Allowance):
     def left(self, job: Job) -> int:
         """How many of a job's tasks that have room stay so far."""
         found = self._left.get(job.index)
-        if found is None:
-            found = self._left[job.index] = job.ready_count
-        return found
+        return job.ready_count if found is None else found
 
     def permits(self, task: Task) -> bool:
         return self.left(task.job) > task.job.min_available

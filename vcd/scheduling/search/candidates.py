@@ -333,7 +333,7 @@ class Candidates:
         """Whether one node passes all predicates as things are now, its room aside."""
         if not self.static.mask[row]:
             return False
-        usage = self._evaluator.nodes.usage.take(np.array([row], np.intp))
+        usage = self._evaluator.nodes.usage.one(row)
         return all(predicate.mask(self.task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
 
     def passing_on_all(self) -> Mask:

@@ -78,6 +78,11 @@ class Usage:
         """The usage of some rows."""
         return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, rows)
 
+    def one(self, row: int) -> Usage:
+        """The usage of one row, to be read before it changes."""
+        rows = slice(row, row + 1)
+        return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, np.array([row], np.intp))
+
     def plus(self, delta: Ints, times: int) -> Usage:
         """The usage if ``delta`` were added to every node ``times`` times."""
         return Usage(self.matrix + (delta * times)[:, None], self.allocatable, self._r, self.rows)
