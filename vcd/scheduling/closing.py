@@ -62,12 +62,18 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
     columns = session.jobs
-    conditions = {**session.conditions, **dict(_conditions_of_followers(session))}
+    conditions = {
+        index: _new_condition(condition, columns.records[index].group.status.conditions)
+        for index, condition in (*session.conditions.items(), *_conditions_of_followers(session))
+    }
+    unsettled = np.ones(len(columns), np.bool_)
+    for jobs, settled in session.settled:
+        unshown = np.flatnonzero(unsettled & jobs & ~columns.derived(_Shows(settled))).tolist()
+        unsettled &= ~jobs
+        conditions = {**dict.fromkeys(unshown, settled), **conditions}
     asked = columns.derived(_shows_otherwise) | (session.views.phases != columns.phase)
     asked[[job.index for job in session.views.jobs()]] = True
     asked[list(conditions)] = True
-    for jobs, settled in session.settled:
-        asked[jobs & ~columns.derived(_Shows(settled))] = True
     indices = np.flatnonzero(asked)
     counts, leaving = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
@@ -83,12 +89,9 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
             phases[place] = Phase.UNKNOWN
     figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    for jobs, settled in session.settled:
-        conditions = {**dict.fromkeys(indices[jobs[indices]].tolist(), settled), **conditions}
     for index, number, those in zip(indices.tolist(), phases.tolist(), figures, strict=True):
         shown = columns.records[index].group.status
-        wanted = conditions.get(index)
-        condition = _new_condition(wanted, shown.conditions) if wanted else None
+        condition = conditions.get(index)
         text, (running, succeeded, failed) = _TEXTS[number], those
         if condition is not None or (text, running, succeeded, failed) != _shown(shown):
             yield ev.GroupStatus(columns.keys[index], text, condition, running, succeeded, failed, shown.phase)

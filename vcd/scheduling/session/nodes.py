@@ -146,7 +146,7 @@ class Nodes:
 
     def will_have_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's room reaches a floor once what is being freed is free."""
-        return bool((self.usage.room_of(row) >= floor).all())
+        return False not in (self.usage.room_of(row) >= floor).tolist()
 
     def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
         """Which nodes' room reaches a floor once what is being freed is free; read only, and as of now."""
