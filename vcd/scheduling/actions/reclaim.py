@@ -18,6 +18,8 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task
 
+_RUNNING = int(TaskStatus.RUNNING)
+
 
 class ReclaimAction(Action):
     """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
@@ -44,21 +46,24 @@ class ReclaimAction(Action):
     def _search(self, framework: Framework, statement: Statement) -> Callable[[Task], None]:
         """What lets a task of a job wait where it can."""
         session = framework.session
-        job = statement.job
+        job, queue = statement.job, statement.job.queue
+
+        def may_go(other: Task) -> bool:
+            theirs = other.job.queue
+            return theirs is not queue and theirs.reclaimable and other.status == _RUNNING
+
         room = Room(
             framework,
             job,
             framework.reclaimable,
-            placed_tasks(session).kept_promise(
-                ("other queues", job.queue.index), lambda: _of_other_queues(session, job.queue)
-            ),
-            lambda other: other.status == TaskStatus.RUNNING and _is_fair(other, job.queue),
-            f"reclaim for {job.key} of queue {job.queue.name}",
+            placed_tasks(session).kept_promise(("other queues", queue.index), lambda: _of_other_queues(session, queue)),
+            may_go,
+            f"reclaim for {job.key} of queue {queue.name}",
         )
         nodes: dict[Hashable, list[int]] = {}
 
         def take(task: Task) -> None:
-            if not may_preempt(task) or framework.preemptive(job.queue, [task]) is not None:
+            if not may_preempt(task) or framework.preemptive(queue, [task]) is not None:
                 return
             if framework.pre_predicate(task) is None:
                 kind = room.kind(task)
@@ -96,14 +101,10 @@ def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]
     return order
 
 
-def _is_fair(task: Task, queue: Queue) -> bool:
-    return task.job.queue is not queue and task.job.queue.reclaimable
-
-
 def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
     """Which of the placed tasks run in other queues that are reclaimable."""
     placed = placed_tasks(session)
     fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
     queues = session.jobs.queue[placed.jobs]
-    chosen: npt.NDArray[np.bool_] = fair[queues] & (session.snapshot.tasks.status[placed.rows] == TaskStatus.RUNNING)
+    chosen: npt.NDArray[np.bool_] = fair[queues] & (session.snapshot.tasks.status[placed.rows] == _RUNNING)
     return chosen

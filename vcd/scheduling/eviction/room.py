@@ -151,8 +151,9 @@ def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool
     then, by how much they hold of it.
     """
     leave = ask()
-    if enough and leave.first is not None and _makes_enough(leave.first, room, task) and leave.take(leave.first):
-        return [leave.first], leave
+    first = leave.first if enough else None
+    if first is not None and _makes_enough(first, room, task) and leave.take(first):
+        return [first], leave
     victims = leave.tasks
     scarce = np.zeros(len(room), np.bool_)
     while victims and (_with(room, victims) >= task.floor).all():

@@ -18,10 +18,10 @@ class ConformancePlugin(Plugin):
 
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but the protected."""
-        return [task for task in tasks if not _is_protected(task)]
+        return [
+            task
+            for task in tasks
+            if task.namespace != SYSTEM_NAMESPACE and task.shape.spec.priority_class_name not in SYSTEM_CLASSES
+        ]
 
     reclaimable = unified_evictable = preemptable
-
-
-def _is_protected(task: Task) -> bool:
-    return task.namespace == SYSTEM_NAMESPACE or task.shape.spec.priority_class_name in SYSTEM_CLASSES

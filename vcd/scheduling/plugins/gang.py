@@ -168,7 +168,9 @@ class _Surplus(Allowance):
         return job.ready_count if found is None else found
 
     def permits(self, task: Task) -> bool:
-        return self.left(task.job) > task.job.min_available
+        job = task.job
+        left = self._left.get(job.index)
+        return (job.ready_count if left is None else left) > job.min_available
 
     def spend(self, task: Task) -> None:
         self._left[task.job.index] = self.left(task.job) - 1
