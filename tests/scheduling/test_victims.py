@@ -139,6 +139,25 @@ def test_what_is_allowed_to_several_goes_to_those_that_nobody_keeps(
     assert victims(later, point) == expected
 
 
+@pytest.mark.parametrize(("tells", "asked"), [(False, ["a-0", "a-1"]), (True, NAMES)])
+def test_who_goes_first_is_found_without_asking_about_the_others(
+    monkeypatch: pytest.MonkeyPatch, tells: bool, asked: list[str]
+) -> None:
+    """Unless a plugin notes whom it keeps: what it tells of them must not hang on who was enough."""
+    seen: list[str] = []
+
+    class Noting(Allowance):
+        def permits(self, task: Task) -> bool:
+            seen.append(task.name)
+            return task.name != "a-0"
+
+    Noting.tells = tells
+    session = session_with(monkeypatch, "preemptable", [[lambda *_: Noting()]])
+    found = framework_of(session).preemptable(task_of(session, "new-0"), tasks_of(session, *NAMES)).first
+    assert found is not None
+    assert (found.name, seen) == ("a-1", asked)
+
+
 @POINT
 def test_a_plugin_that_protects_has_the_last_word_from_any_later_tier(
     monkeypatch: pytest.MonkeyPatch, point: str
@@ -275,6 +294,19 @@ def test_equal_victim_queues_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> N
 def test_then_the_job_that_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     session = two_queues(monkeypatch, job_order=lambda job: {"p0": 2, "p1": 1}.get(job.name, 0))
     assert ordered(session, ["p1-0", "p0-0", "p1-1", "p0-1"]) == ["p0-1", "p0-0", "p1-1", "p1-0"]
+
+
+def test_a_job_that_lost_a_task_is_looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once more when it has it back."""
+    session = two_queues(monkeypatch, job_order=lambda job: job.ready_count)
+    others = ["p0-0", "p1-0"]
+    assert ordered(session, others) == ["p1-0", "p0-0"]
+    task = task_of(session, "p1-1")
+    statement = framework_of(session).statement("preempt", task.job)
+    statement.evict(task, "")
+    assert ordered(session, others) == ["p0-0", "p1-0"]
+    statement.discard()
+    assert ordered(session, others) == ["p1-0", "p0-0"]
 
 
 def test_jobs_that_no_plugin_tells_apart_give_their_youngest_tasks_first(monkeypatch: pytest.MonkeyPatch) -> None:
