@@ -17,7 +17,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
-from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Task
@@ -243,9 +243,7 @@ class Room:
         mask = self._hopeful.get(kind)
         if mask is None or self.moves(task):
             mask = self.candidates(task).hopeful()
-            room = self.session.nodes.usage.future_idle
-            room += self._promise
-            mask &= (room >= task.floor[:, None]).all(axis=0)
+            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._promise)
             if self.framework.allocatable(task.job.queue, task) is not None:
                 mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
             self._hopeful[kind] = mask
