@@ -101,134 +101,79 @@ class ResourceType:
         return self.subresource("status") is not None
 
 
-def _core() -> Iterator[ResourceType]:
-    create = ("create",)
-    pod_parts = (
-        Subresource("binding", create, "Binding", "", "v1"),
-        Subresource("eviction", create, "Eviction", "policy", "v1"),
+_CLUSTER: Final = {"namespaced": False}
+_ALL: Final = {"categories": ("all",)}
+_WITH_STATUS: Final = {"subresources": (STATUS,)}
+_SCALED: Final = {"subresources": (SCALE, STATUS)}
+_COUNTED: Final = {"generation": True}
+_RETURNED: Final = {"returns_deleted": True}
+_ONLY_READ: Final = {"verbs": _READING}
+_ONLY_MADE: Final = {"verbs": ("create",)}
+_POD_PARTS: Final = {
+    "subresources": (
+        Subresource("binding", ("create",), "Binding", "", "v1"),
+        Subresource("eviction", ("create",), "Eviction", "policy", "v1"),
         STATUS,
     )
-    yield BINDING
-    yield ResourceType("configmaps", "ConfigMap", short_names=("cm",))
-    yield ResourceType("events", "Event", short_names=("ev",))
-    yield ResourceType(
-        "namespaces",
-        "Namespace",
-        namespaced=False,
-        short_names=("ns",),
-        subresources=(STATUS,),
-        verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
-    )
-    yield ResourceType("nodes", "Node", namespaced=False, short_names=("no",), subresources=(STATUS,))
-    yield ResourceType(
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        short_names=("pvc",),
-        subresources=(STATUS,),
-        returns_deleted=True,
-    )
-    yield ResourceType(
-        "persistentvolumes",
-        "PersistentVolume",
-        namespaced=False,
-        short_names=("pv",),
-        subresources=(STATUS,),
-        returns_deleted=True,
-    )
-    yield ResourceType(
-        "pods",
-        "Pod",
-        short_names=("po",),
-        categories=("all",),
-        subresources=pod_parts,
-        generation=True,
-        returns_deleted=True,
-    )
-    yield ResourceType(
-        "replicationcontrollers", "ReplicationController", short_names=("rc",), categories=("all",), verbs=_READING
-    )
-    yield ResourceType(
-        "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=(STATUS,), returns_deleted=True
-    )
-    yield ResourceType("secrets", "Secret")
-    yield ResourceType("serviceaccounts", "ServiceAccount", short_names=("sa",), returns_deleted=True)
-    yield ResourceType(
-        "services", "Service", short_names=("svc",), categories=("all",), subresources=(STATUS,), returns_deleted=True
-    )
+}
+_NAMESPACE_VERBS: Final = {"verbs": tuple(verb for verb in VERBS if verb != "deletecollection")}
 
-
-def _groups() -> Iterator[ResourceType]:
-    for plural, kind, short in (("deployments", "Deployment", "deploy"), ("replicasets", "ReplicaSet", "rs")):
-        yield ResourceType(
-            plural,
-            kind,
-            "apps",
-            short_names=(short,),
-            categories=("all",),
-            subresources=(SCALE, STATUS),
-            generation=True,
-        )
-    yield ResourceType("statefulsets", "StatefulSet", "apps", short_names=("sts",), categories=("all",), verbs=_READING)
-    yield ResourceType("events", "Event", "events.k8s.io", short_names=("ev",), stored_as="events")
-    create = ("create",)
-    yield ResourceType("tokenreviews", "TokenReview", "authentication.k8s.io", namespaced=False, verbs=create)
-    yield ResourceType(
-        "selfsubjectreviews", "SelfSubjectReview", "authentication.k8s.io", namespaced=False, verbs=create
-    )
-    for plural, kind, namespaced in (
-        ("localsubjectaccessreviews", "LocalSubjectAccessReview", True),
-        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
-        ("subjectaccessreviews", "SubjectAccessReview", False),
-    ):
-        yield ResourceType(plural, kind, "authorization.k8s.io", namespaced=namespaced, verbs=create)
-    yield ResourceType(
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        "policy",
-        short_names=("pdb",),
-        subresources=(STATUS,),
-        generation=True,
-    )
-    for plural, kind, namespaced in (
-        ("clusterrolebindings", "ClusterRoleBinding", False),
-        ("clusterroles", "ClusterRole", False),
-        ("rolebindings", "RoleBinding", True),
-        ("roles", "Role", True),
-    ):
-        yield ResourceType(plural, kind, "rbac.authorization.k8s.io", namespaced=namespaced)
-    yield ResourceType(
-        "csidrivers", "CSIDriver", "storage.k8s.io", namespaced=False, generation=True, returns_deleted=True
-    )
-    yield ResourceType("csinodes", "CSINode", "storage.k8s.io", namespaced=False, returns_deleted=True)
-    yield ResourceType("csistoragecapacities", "CSIStorageCapacity", "storage.k8s.io")
-    yield ResourceType(
-        "storageclasses",
-        "StorageClass",
-        "storage.k8s.io",
-        namespaced=False,
-        short_names=("sc",),
-        returns_deleted=True,
-    )
-    yield ResourceType(
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        "apiextensions.k8s.io",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=(STATUS,),
-        generation=True,
-    )
-    yield ResourceType(
-        "priorityclasses",
-        "PriorityClass",
-        "scheduling.k8s.io",
-        namespaced=False,
-        short_names=("pc",),
-        generation=True,
-    )
-    yield ResourceType("leases", "Lease", "coordination.k8s.io")
+_SERVED: Final[dict[str, tuple[tuple[str, str, str, dict[str, Any]], ...]]] = {
+    "": (
+        ("configmaps", "ConfigMap", "cm", {}),
+        ("events", "Event", "ev", {}),
+        ("namespaces", "Namespace", "ns", _CLUSTER | _WITH_STATUS | _NAMESPACE_VERBS),
+        ("nodes", "Node", "no", _CLUSTER | _WITH_STATUS),
+        ("persistentvolumeclaims", "PersistentVolumeClaim", "pvc", _WITH_STATUS | _RETURNED),
+        ("persistentvolumes", "PersistentVolume", "pv", _CLUSTER | _WITH_STATUS | _RETURNED),
+        ("pods", "Pod", "po", _ALL | _POD_PARTS | _COUNTED | _RETURNED),
+        ("replicationcontrollers", "ReplicationController", "rc", _ALL | _ONLY_READ),
+        ("resourcequotas", "ResourceQuota", "quota", _WITH_STATUS | _RETURNED),
+        ("secrets", "Secret", "", {}),
+        ("serviceaccounts", "ServiceAccount", "sa", _RETURNED),
+        ("services", "Service", "svc", _ALL | _WITH_STATUS | _RETURNED),
+    ),
+    "apps": (
+        ("deployments", "Deployment", "deploy", _ALL | _SCALED | _COUNTED),
+        ("replicasets", "ReplicaSet", "rs", _ALL | _SCALED | _COUNTED),
+        ("statefulsets", "StatefulSet", "sts", _ALL | _ONLY_READ),
+    ),
+    "events.k8s.io": (("events", "Event", "ev", {"stored_as": "events"}),),
+    "authentication.k8s.io": (
+        ("tokenreviews", "TokenReview", "", _CLUSTER | _ONLY_MADE),
+        ("selfsubjectreviews", "SelfSubjectReview", "", _CLUSTER | _ONLY_MADE),
+    ),
+    "authorization.k8s.io": (
+        ("localsubjectaccessreviews", "LocalSubjectAccessReview", "", _ONLY_MADE),
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", "", _CLUSTER | _ONLY_MADE),
+        ("selfsubjectrulesreviews", "SelfSubjectRulesReview", "", _CLUSTER | _ONLY_MADE),
+        ("subjectaccessreviews", "SubjectAccessReview", "", _CLUSTER | _ONLY_MADE),
+    ),
+    "policy": (("poddisruptionbudgets", "PodDisruptionBudget", "pdb", _WITH_STATUS | _COUNTED),),
+    "rbac.authorization.k8s.io": (
+        ("clusterrolebindings", "ClusterRoleBinding", "", _CLUSTER),
+        ("clusterroles", "ClusterRole", "", _CLUSTER),
+        ("rolebindings", "RoleBinding", "", {}),
+        ("roles", "Role", "", {}),
+    ),
+    "storage.k8s.io": (
+        ("csidrivers", "CSIDriver", "", _CLUSTER | _COUNTED | _RETURNED),
+        ("csinodes", "CSINode", "", _CLUSTER | _RETURNED),
+        ("csistoragecapacities", "CSIStorageCapacity", "", {}),
+        ("storageclasses", "StorageClass", "sc", _CLUSTER | _RETURNED),
+    ),
+    "apiextensions.k8s.io": (
+        (
+            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            "crd crds",
+            _CLUSTER | _WITH_STATUS | _COUNTED | {"categories": ("api-extensions",)},
+        ),
+    ),
+    "scheduling.k8s.io": (("priorityclasses", "PriorityClass", "pc", _CLUSTER | _COUNTED),),
+    "coordination.k8s.io": (("leases", "Lease", "", {}),),
+}
+"""Built-in kinds that are stored, by group: plural, kind, short names, and what else is said of them."""
 
 
 # Kinds that are sent but never stored.
@@ -237,7 +182,14 @@ EVICTION: Final = ResourceType("evictions", "Eviction", "policy", verbs=("create
 DELETE_OPTIONS: Final = ResourceType("deleteoptions", "DeleteOptions", verbs=())
 SCALES: Final = ResourceType("scales", "Scale", "autoscaling", verbs=())
 
-BUILT_IN: Final = (*_core(), *_groups())
+BUILT_IN: Final = (
+    BINDING,
+    *(
+        ResourceType(plural, kind, group, short_names=tuple(short.split()), **marks)
+        for group, kinds in _SERVED.items()
+        for plural, kind, short, marks in kinds
+    ),
+)
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 PDBS: Final = "poddisruptionbudgets.policy"
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
@@ -296,10 +248,7 @@ def custom_types(crd: Mapping[str, Any]) -> list[ResourceType]:
         if not version.get("served"):
             continue
         declared = version.get("subresources") or {}
-        parts = (
-            *((STATUS,) if "status" in declared else ()),
-            *((SCALE,) if "scale" in declared else ()),
-        )
+        parts = tuple([part for part in (STATUS, SCALE) if part.name in declared])
         made.append(
             ResourceType(
                 plural=names["plural"],
