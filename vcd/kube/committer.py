@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -28,6 +29,7 @@ from vcd.kube.client import (
     pause_after,
 )
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.recent import Recent
 from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
@@ -138,7 +140,9 @@ class Committer:
         self._concurrency = concurrency
         self._clock = clock
         self._random = rand
-        self._patience = _Patience(rand)
+        self._pauses: Recent[str, Backoff] = Recent(_REMEMBERED_FAILURES)
+        """Ever longer pauses before it is told that an operation on the same pod has failed again: whoever is told may
+        decide the same at once, and would do so as fast as the server can refuse it."""
         self._volumes = VolumeBinder(
             client, timeout=bind_timeout, attempts=attempts, concurrency=concurrency, clock=clock, rand=rand
         )
@@ -157,7 +161,7 @@ class Committer:
         ]
         work = deque(each for each in wanted if not each[2].volumes)
         outcomes = _Outcomes(self._sink)
-        fence = _EpochFence(self._fence, record.epoch)
+        fence = partial(self._fence, record.epoch)
 
         async def carry_out(statement: int, index: int, operation: Operation) -> None:
             outcome = await self._perform(operation, fence)
@@ -190,9 +194,10 @@ class Committer:
         outcome = outcome or await self._attempt(call, fence)
         self._announce(operation, outcome)
         if outcome.result == "failed" and fence():
-            await self._clock.sleep(self._patience.pause(operation.uid))
+            backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self._random))
+            await self._clock.sleep(backoff.next())
         else:
-            self._patience.forget(operation.uid)
+            self._pauses.drop(operation.uid)
         return outcome
 
     def _call_for(self, operation: Operation) -> _Call:
@@ -303,17 +308,6 @@ def _operations(plan: Plan) -> Iterator[tuple[int, int, Operation]]:
 
 def _evict_message(operation: Operation) -> str:
     return f"Pod is evicted, because of {operation.reason}"
-
-
-class _EpochFence:
-    """The fence of one session: asked again before each call."""
-
-    def __init__(self, fence: Fence, epoch: int) -> None:
-        self._fence = fence
-        self._epoch = epoch
-
-    def __call__(self) -> bool:
-        return self._fence(self._epoch)
 
 
 class _Call(Protocol):
@@ -441,29 +435,6 @@ def _is_success(raw: bytes, what: str) -> bool:
 
 def _is_pod(raw: bytes, uid: str) -> bool:
     return decoded(_pod_decoder, raw, "pod").metadata.uid == uid
-
-
-class _Patience:
-    """Ever longer pauses before it is told that an operation on the same pod has failed again.
-
-    Whoever is told may decide the same at once, and would do so as fast as the server can refuse it.
-    """
-
-    def __init__(self, rand: Random) -> None:
-        self._random = rand
-        self._pauses: OrderedDict[str, Backoff] = OrderedDict()
-
-    def pause(self, uid: str) -> float:
-        """Seconds to wait after a failure."""
-        backoff = self._pauses.setdefault(uid, Backoff(0.25, _LONGEST_PATIENCE, self._random))
-        self._pauses.move_to_end(uid)
-        if len(self._pauses) > _REMEMBERED_FAILURES:
-            self._pauses.popitem(last=False)
-        return backoff.next()
-
-    def forget(self, uid: str) -> None:
-        """The operation did not fail this time."""
-        self._pauses.pop(uid, None)
 
 
 class _Outcomes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import structlog
 
 from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.words import rfc3339
@@ -31,7 +31,6 @@ MESSAGE_LIMIT = 1024
 _CONFIGURATION = "ConfigMap"
 """What Events about the configuration file are about, whether or not a plugin reads such objects."""
 
-V = TypeVar("V")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -80,24 +79,6 @@ class _Bucket:
         self.filled = now
 
 
-class _Cache(Generic[V]):
-    """The most recently used entries, by key."""
-
-    def __init__(self, make: Callable[[], V]) -> None:
-        self._make = make
-        self._entries: OrderedDict[Any, V] = OrderedDict()
-
-    def get(self, key: Any) -> V:
-        entry = self._entries.get(key)
-        if entry is None:
-            entry = self._entries[key] = self._make()
-            if len(self._entries) > CACHE_SIZE:
-                self._entries.popitem(last=False)
-        else:
-            self._entries.move_to_end(key)
-        return entry
-
-
 @dataclasses.dataclass
 class RecorderStatus:
     """Counters of a Recorder: Events written, refused by an object's rate, lost for want of room or by errors."""
@@ -138,9 +119,9 @@ class Recorder:
         self._random = rand
         self._stamp = 0
         self._work: WorkQueue[_Identity, _Series] = WorkQueue(capacity)
-        self._series: _Cache[_Series] = _Cache(lambda: _Series("", 0, 0))
-        self._similar: _Cache[_Similar] = _Cache(_Similar)
-        self._buckets: _Cache[_Bucket] = _Cache(lambda: _Bucket(clock.monotonic()))
+        self._series: Recent[_Identity, _Series] = Recent(CACHE_SIZE)
+        self._similar: Recent[tuple[Subject, str, str], _Similar] = Recent(CACHE_SIZE)
+        self._buckets: Recent[Subject, _Bucket] = Recent(CACHE_SIZE)
 
     @property
     def waiting(self) -> int:
@@ -159,7 +140,7 @@ class Recorder:
         message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
         combined = self._combine(subject, type, reason, message)
         identity = _Identity(subject, type, reason, "" if combined else message)
-        series = self._series.get(identity)
+        series = self._series.find(identity, lambda: _Series("", 0, 0))
         now = self._clock.wall()
         if not series.count:
             series.name = self._name(subject)
@@ -184,8 +165,8 @@ class Recorder:
         return f"{subject.key.rpartition('/')[2]}.{self._stamp:x}"
 
     def _admit(self, subject: Subject) -> bool:
-        bucket = self._buckets.get(subject)
         now = self._clock.monotonic()
+        bucket = self._buckets.find(subject, lambda: _Bucket(now))
         bucket.tokens = min(SPAM_BURST, bucket.tokens + (now - bucket.filled) * SPAM_QPS)
         bucket.filled = now
         if bucket.tokens < 1:
@@ -195,7 +176,7 @@ class Recorder:
 
     def _combine(self, subject: Subject, type: str, reason: str, message: str) -> bool:
         """Whether so many like it but for the message came lately that one Event stands for all."""
-        similar = self._similar.get((subject, type, reason))
+        similar = self._similar.find((subject, type, reason), _Similar)
         now = self._clock.monotonic()
         if now - similar.last > SIMILAR_SECONDS:
             similar.messages.clear()

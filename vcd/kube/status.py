@@ -6,9 +6,8 @@ Only the newest per object is written, nothing that is there already, and always
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import msgspec
 import structlog
@@ -25,6 +24,7 @@ from vcd.kube.client import (
     pause_after,
 )
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
@@ -35,8 +35,6 @@ log = structlog.get_logger(__name__)
 
 _PODGROUP, _QUEUE, _POD = KINDS["PodGroup"], KINDS["Queue"], KINDS["Pod"]
 _encode = msgspec.json.Encoder().encode
-
-T = TypeVar("T")
 
 
 class _Meta(msgspec.Struct):
@@ -81,32 +79,6 @@ class _PodWork:
 _Work = _GroupWork | QueueUsage | _PodWork
 
 
-class _Recent(Generic[T]):
-    """The last ``size`` values that were asked for or set, by key."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._values: OrderedDict[str, T] = OrderedDict()
-
-    def get(self, key: str) -> T | None:
-        value = self._values.get(key)
-        if value is not None:
-            self._values.move_to_end(key)
-        return value
-
-    def set(self, key: str, value: T) -> None:
-        self._values[key] = value
-        self._values.move_to_end(key)
-        if len(self._values) > self._size:
-            self._values.popitem(last=False)
-
-    def drop(self, key: str) -> None:
-        self._values.pop(key, None)
-
-    def clear(self) -> None:
-        self._values.clear()
-
-
 class StatusWriter:
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
 
@@ -136,10 +108,10 @@ class StatusWriter:
         self._clock = clock
         self._random = rand
         self._work: WorkQueue[tuple[str, str], _Work] = WorkQueue(capacity, ranks=2)
-        self._groups: _Recent[_Group] = _Recent(capacity)
-        self._queues: _Recent[QueueStatus] = _Recent(capacity)
-        self._conditions: _Recent[_PodWork] = _Recent(capacity)
-        self._remembered: dict[str, _Recent[Any]] = {
+        self._groups: Recent[str, _Group] = Recent(capacity)
+        self._queues: Recent[str, QueueStatus] = Recent(capacity)
+        self._conditions: Recent[str, _PodWork] = Recent(capacity)
+        self._remembered: dict[str, Recent[str, Any]] = {
             "PodGroup": self._groups,
             "Queue": self._queues,
             "Pod": self._conditions,
