@@ -17,7 +17,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Explanation, NotFound, explain
 from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.sentences import reasons
-from vcd.timetravel.why.story import Episode, Story, WaitingBoard
+from vcd.timetravel.why.story import Episode, Story
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
 
@@ -477,19 +477,20 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         explain(tmp_path / "none", "pod", "p")
 
 
-# --- the board --------------------------------------------------------------------------------------------------------
+# --- why groups wait after a plan -------------------------------------------------------------------------------------
 
 
-def test_the_board_replaces_what_it_knew_of_a_group() -> None:
-    board = WaitingBoard([ev.Waiting("g", "enqueue"), ev.Waiting("g", "gang"), ev.Waiting("h", "queue")])
-    board.fold([ev.Waiting("g", "predicate")])
-    assert [reason.gate for reason in (*board.of("g"), *board.of("h"))] == ["predicate", "queue"]
+def test_what_a_plan_says_of_a_group_replaces_what_was_known() -> None:
+    known = ev.waits_by_group([ev.Waiting("g", "enqueue"), ev.Waiting("g", "gang"), ev.Waiting("h", "queue")])
+    waits = ev.waits_after(known, [ev.Waiting("g", "predicate")])
+    assert {group: [reason.gate for reason in reasons] for group, reasons in waits.items()} == {
+        "g": ["predicate"],
+        "h": ["queue"],
+    }
 
 
-def test_the_board_forgets_a_group_that_waits_for_nothing() -> None:
-    board = WaitingBoard([ev.Waiting("g", "enqueue")])
-    board.fold([ev.Waiting("g", "")])
-    assert board.of("g") == ()
+def test_a_group_that_waits_for_nothing_is_not_among_those_that_wait() -> None:
+    assert ev.waits_after({"g": (ev.Waiting("g", "enqueue"),)}, [ev.Waiting("g", "")]) == {}
 
 
 # --- the queue's scheduling gate --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from vcd import api
 from vcd.cli.simulation import Simulation
 from vcd.daemon.waiting import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
-from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
+from vcd.embedded.controllers.podgroup import GROUP_NAME
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
 from vcd.embedded.tally import NodeTally
 
@@ -151,7 +151,7 @@ def _never_bound(simulation: Simulation) -> list[Unplaced]:
 def _reason(simulation: Simulation, pod: Obj) -> str:
     """Why a pod waits, as the scheduler last found."""
     service, key = simulation.service, "/".join(key_of(pod))
-    group = annotations_of(pod).get(GROUP_ANNOTATION, "")
+    group = annotations_of(pod).get(GROUP_NAME, "")
     known = () if service is None else service.keeper.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
     own = [waiting for waiting in known if key in waiting.pods] or known
     return _in_words(own) or "not looked at yet"

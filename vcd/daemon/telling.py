@@ -133,12 +133,10 @@ class Telling:
 
     def _tell_waiting(self, plan: ev.Plan, session: Session) -> Iterator[None]:
         """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons."""
-        by_group: dict[str, list[ev.Waiting]] = {}
-        for waiting in plan.waiting:
-            if waiting.gate:
-                by_group.setdefault(waiting.group, []).append(waiting)
-        for key, reasons in by_group.items():
+        for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
+            if not reasons:
+                continue
             words = "; ".join(map(in_words, reasons))
             group = self._state.groups.get(key)
             if group is not None:

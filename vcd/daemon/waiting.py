@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
-from vcd.model.events import Plan, Waiting
+from vcd.model.events import Plan, Waiting, waits_after
 from vcd.model.status import TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.session.session import Session
@@ -105,19 +105,19 @@ class WaitingCounts:
 
     def update(self, session: Session, plan: Plan) -> None:
         """Count as of the end of a session."""
-        waiting = _after(session.snapshot.waiting, plan.waiting)
-        records, index_of = session.snapshot.groups, _indices(session)
-        pending = session.jobs.counts[:, TaskStatus.PENDING].tolist()
+        waiting = waits_after(session.snapshot.waiting, plan.waiting)
+        records, jobs = session.snapshot.groups, session.jobs
+        pending = jobs.counts[:, TaskStatus.PENDING].tolist()
         known = self._known
         for key, reasons in waiting.items():
-            index = index_of.get(key, -1)
-            count = pending[index] if index >= 0 else 0
+            index = jobs.index(key)
+            count = 0 if index is None else pending[index]
             record = records.get(key)
             before = known.get(key)
             if before is not None and before[0] is reasons and before[1] is record and before[2] == count:
                 continue
             self._forget(key)
-            queue = NO_QUEUE if index < 0 or record is None else session.queue_name_of(record)
+            queue = NO_QUEUE if index is None or record is None else session.queue_name_of(record)
             share = _pods_by_label(queue, reasons, count)
             known[key] = (reasons, record, count, share)
             for labels, pods in share.items():
@@ -128,13 +128,14 @@ class WaitingCounts:
 
     def oldest(self, session: Session) -> dict[tuple[str], int]:
         """By queue, when the oldest pod that waits was created, or the group where it has no pods; Unix seconds."""
-        jobs, tasks, index_of = session.jobs, session.snapshot.tasks, _indices(session)
+        jobs, tasks = session.jobs, session.snapshot.tasks
         times = np.full(len(jobs) + 1, _NEVER)
         rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
         np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
         found: dict[tuple[str], int] = {}
         for key, (_, record, pending, share) in self._known.items():
-            since = int(times[index_of.get(key, -1)])
+            index = jobs.index(key)
+            since = int(times[-1 if index is None else index])
             if since == _NEVER and not pending and record is not None:
                 since = record.created
             if 0 < since < _NEVER and share:
@@ -153,20 +154,6 @@ class WaitingCounts:
                 del self.groups[labels], self.pods[labels]
 
 
-def _after(before: Mapping[str, tuple[Waiting, ...]], changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]:
-    """What is known of waiting groups once a plan's changes are in the state."""
-    result = dict(before)
-    fresh: dict[str, list[Waiting]] = {}
-    for waiting in changes:
-        fresh.setdefault(waiting.group, []).append(waiting)
-    for group, reasons in fresh.items():
-        if reasons[0].gate:
-            result[group] = tuple(reasons)
-        else:
-            result.pop(group, None)
-    return result
-
-
 def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict[Labels, int]:
     """A group's waiting pods by label: those that the reasons count, all pending ones for reasons of the group."""
     shares: dict[Labels, int] = {}
@@ -175,8 +162,3 @@ def _pods_by_label(queue: str, reasons: Iterable[Waiting], pending: int) -> dict
         labels = (queue, gate, reason_class(waiting.reason))
         shares[labels] = min(pending, shares.get(labels, 0) + (waiting.tasks or pending))
     return shares
-
-
-def _indices(session: Session) -> dict[str, int]:
-    jobs = session.jobs
-    return jobs.kept("indices", lambda: {key: index for index, key in enumerate(jobs.keys)})

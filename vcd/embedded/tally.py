@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vcd.embedded.controllers.base import ADDED, DELETED, NODES, PODGROUPS, PODS, Obj, annotations_of, key_of
-from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import TERMINAL, Amounts, node_of, phase_of, requests_of
 from vcd.embedded.store import Store
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.quantity import resource_value
 
 _COMPLETED: Final = "Completed"
@@ -122,7 +122,7 @@ class ClusterTally:
         if node and (before is None or not before.node):
             self.binds += 1
         requests = before.requests if before is not None else {**requests_of(pod["spec"]), "pods": 1}
-        name = annotations_of(pod).get(GROUP_ANNOTATION)
+        name = annotations_of(pod).get(GROUP_NAME)
         group = f"{pod['metadata']['namespace']}/{name}" if name else ""
         self._pods[uid] = now = _Counted(phase_of(pod) or "Pending", node, group, requests)
         if now.phase in TERMINAL and (before is None or before.phase not in TERMINAL):

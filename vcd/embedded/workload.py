@@ -18,11 +18,11 @@ import structlog
 
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, QUEUES, Obj, annotations_of
-from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import quota_usage
 from vcd.embedded.errors import StatusError
 from vcd.embedded.kubelet import RUN_SECONDS
 from vcd.embedded.store import Store
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.quantity import QuantityError, resource_value
 
 AT_SECONDS: Final = "vcd.sim/at-seconds"
@@ -265,7 +265,7 @@ def gang(
     }
     members = []
     for each in pods:
-        marks = {**annotations_of(each), GROUP_ANNOTATION: name}
+        marks = {**annotations_of(each), GROUP_NAME: name}
         members.append((PODS, {**each, "metadata": {**each["metadata"], "annotations": marks}}))
     return ((PODGROUPS, group), *members)
 

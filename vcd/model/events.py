@@ -6,7 +6,7 @@ and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 import msgspec
@@ -169,6 +169,24 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     tasks: int = 0
     pods: tuple[str, ...] = ()
     detail: dict[str, str] = {}
+
+
+def waits_by_group(changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]:
+    """What a plan's ``waiting`` says of each group that it names: why it waits from now on; nothing where it does not
+    wait any more."""
+    found: dict[str, list[Waiting]] = {}
+    for waiting in changes:
+        reasons = found.setdefault(waiting.group, [])
+        if waiting.gate:
+            reasons.append(waiting)
+    return {group: tuple(reasons) for group, reasons in found.items()}
+
+
+def waits_after(
+    before: Mapping[str, tuple[Waiting, ...]], changes: Iterable[Waiting]
+) -> dict[str, tuple[Waiting, ...]]:
+    """Why groups wait once a plan's ``waiting`` is taken over, of those that wait."""
+    return {group: reasons for group, reasons in {**before, **waits_by_group(changes)}.items() if reasons}
 
 
 class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

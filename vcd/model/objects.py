@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.selectors import (
     Int32,
     Int64,
@@ -281,6 +282,12 @@ class Pod(Object, frozen=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def group_key(self) -> str:
+        """The key of the group that it names by its annotation; empty where it names none."""
+        name = self.metadata.annotations.get(GROUP_NAME)
+        return f"{self.metadata.namespace}/{name}" if name else ""
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vcd.model.codec import encode_payload, from_manifest
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.events import ObjectPut
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -68,7 +69,7 @@ def _pod(name: str, group: str, node: str) -> dict[str, Any]:
     containers = [{"name": "main", "resources": {"requests": _REQUESTS}}]
     spec = {"schedulerName": "volcano", "nodeName": node, "containers": containers}
     pod = _object("Pod", name, "default", spec, {"phase": "Running" if node else "Pending"})
-    pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": group}
+    pod["metadata"]["annotations"] = {GROUP_NAME: group}
     return pod
 
 

@@ -169,7 +169,7 @@ def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
 def queue_name(snapshot: Snapshot, group: str) -> str | None:
     """The queue of a group; None where there is no such group."""
     record = snapshot.groups.get(group)
-    return None if record is None else record.group.spec.queue or snapshot.settings.default_queue
+    return None if record is None else snapshot.settings.queue_of(record.group)
 
 
 class _Head:

@@ -18,7 +18,6 @@ from vcd.model.status import TaskStatus, phase_of
 from vcd.state.checkpoint import Dump, Frozen, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.records import (
-    GROUP_ANNOTATION,
     REPEATING_ACTIONS,
     Evicted,
     GroupRecord,
@@ -275,8 +274,7 @@ class ClusterState:
             self.bad["Pod", key] = str(bad)
             return
         meta = pod.metadata
-        group = meta.annotations.get(GROUP_ANNOTATION)
-        job_key = f"{meta.namespace}/{group}" if group else ""
+        job_key = pod.group_key
         # taken before the row's own is given back: what is known of a group that is gone lasts while a pod names it
         job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
         if job_key and job_key not in self.groups:
@@ -499,13 +497,9 @@ class ClusterState:
             del self.evicted[key]
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
-        fresh: dict[str, list[ev.Waiting]] = {}
-        for waiting in changes:
+        for group, reasons in ev.waits_by_group(changes).items():
             yield
-            fresh.setdefault(waiting.group, []).append(waiting)
-        for group, reasons in fresh.items():
-            yield
-            self._set_waiting(group, tuple(reasons) if reasons[0].gate else ())
+            self._set_waiting(group, reasons)
 
     def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> None:
         row = self.tasks.row_of.get(operation.key)

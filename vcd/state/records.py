@@ -24,7 +24,6 @@ from vcd.model.requests import (
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.model.unsupported import demands_of_group, demands_of_pod, wishes_of_group, wishes_of_queue
 
-GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -294,6 +293,10 @@ class Settings:
     placements: int = 50_000
     node_selector: tuple[str, ...] = ()
     release_after: int = 60
+
+    def queue_of(self, group: PodGroup) -> str:
+        """The queue that a group is in: the default one where it names none."""
+        return group.spec.queue or self.default_queue
 
     def as_text(self) -> dict[str, str]:
         """For the log."""

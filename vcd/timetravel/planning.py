@@ -36,6 +36,7 @@ from vcd.timetravel.workloads import (
     called,
     expand,
     identity,
+    in_group,
     is_workload,
     kind_of,
     named,
@@ -185,8 +186,7 @@ def _in_group(pod: Pod) -> Pod:
         return pod
     owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
     name = f"podgroup-{owner or pod.metadata.uid or pod.metadata.name}"
-    meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
-    return msgspec.structs.replace(pod, metadata=meta)
+    return in_group(pod, name)
 
 
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:

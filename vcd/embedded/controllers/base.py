@@ -133,6 +133,12 @@ class Controller(ABC):
                 return None
             raise
 
+    def workload_above(self, namespace: str, owner: Obj) -> tuple[Obj | None, Obj | None]:
+        """The ReplicaSet that an owner reference names, and the Deployment that has it, as far as they are there."""
+        replica_set = self.find(REPLICASETS, namespace, owner["name"])
+        above = controller_of(replica_set) if replica_set else None
+        return replica_set, self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
+
     def write_status(self, resource: str, obj: Obj, status: Obj) -> None:
         """Write an object's status where it differs from the present one."""
         if status != (obj.get("status") or {}):

@@ -238,13 +238,8 @@ class DeploymentController(Controller):
         wanted = replicas_of(deployment)
         current = self._current(deployment)
         assert current is not None
-        if replicas_of(current) > wanted:
-            self._scale_current(deployment, wanted)
-        elif replicas_of(current) < wanted:
-            room = wanted + surge - sum(map(replicas_of, self._owned(deployment)))
-            self._scale_current(deployment, replicas_of(current) + max(0, min(room, wanted - replicas_of(current))))
-        else:
-            self._scale_current(deployment, wanted)
+        room = max(0, wanted + surge - sum(map(replicas_of, self._owned(deployment))))
+        self._scale(deployment, current, min(wanted, replicas_of(current) + room))
         self._shrink_old(deployment, wanted - unavailable)
 
     def _shrink_old(self, deployment: Obj, minimum: int) -> None:
@@ -316,20 +311,15 @@ class DeploymentController(Controller):
         _, unavailable = rolling_bounds(deployment)
         enough = counts["availableReplicas"] >= replicas_of(deployment) - unavailable
         now = self.now_text()
-        old = (deployment.get("status") or {}).get("conditions") or []
-        conditions = old
-        conditions = with_condition(
-            conditions,
-            {
-                "type": "Available",
-                "status": "True" if enough else "False",
-                "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
-                "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
-                "lastUpdateTime": now,
-            },
-            now,
-        )
-        conditions = _unchanged_times(old, conditions)
+        conditions = (deployment.get("status") or {}).get("conditions") or []
+        available = {
+            "type": "Available",
+            "status": "True" if enough else "False",
+            "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+            "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+        }
+        if not any(available.items() <= each.items() for each in conditions):
+            conditions = with_condition(conditions, {**available, "lastUpdateTime": now}, now)
         progress = self._progress(deployment, counts)
         return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)
 
@@ -364,16 +354,6 @@ def _has_progressed(status: Obj, counts: dict[str, int]) -> bool:
     more = any(counts[each] > status.get(each, 0) for each in ("updatedReplicas", "readyReplicas", "availableReplicas"))
     old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
     return more or counts["replicas"] - counts["updatedReplicas"] < old_before
-
-
-def _unchanged_times(old: list[Obj], new: list[Obj]) -> list[Obj]:
-    """The new conditions, but an old one that says the same is kept with its update time."""
-    kept = {each.get("type"): each for each in old}
-
-    def same(each: Obj, before: Obj | None) -> bool:
-        return before is not None and {**each, "lastUpdateTime": before.get("lastUpdateTime")} == before
-
-    return [kept[each["type"]] if same(each, kept.get(each["type"])) else each for each in new]
 
 
 def _with_annotations(obj: Obj, annotations: dict[str, str]) -> Obj:

@@ -92,12 +92,10 @@ class DisruptionController(Controller):
         """The wanted replicas of a pod's controller, or of the Deployment above it; by UID."""
         if owner["kind"] != "ReplicaSet":
             raise NoScale(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
-        replica_set = self.find(REPLICASETS, namespace, owner["name"])
-        if replica_set is None:
-            raise NoScale(f"ReplicaSet {owner['name']} not found")
-        above = controller_of(replica_set)
-        deployment = self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
+        replica_set, deployment = self.workload_above(namespace, owner)
         top = deployment or replica_set
+        if top is None:
+            raise NoScale(f"ReplicaSet {owner['name']} not found")
         return {top["metadata"]["uid"]: replicas_of(top)}
 
     def _write(self, budget: Obj, pods: list[Obj], expected: int, desired: int) -> None:
@@ -106,27 +104,26 @@ class DisruptionController(Controller):
             is_ready(pod) and not is_deleting(pod) and pod["metadata"]["name"] not in disrupted for pod in pods
         )
         allowed = max(0, healthy - desired) if expected > 0 else 0
+        status = {
+            "observedGeneration": budget["metadata"].get("generation", 0),
+            **({"disruptedPods": disrupted} if disrupted else {}),
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+            "conditions": self._conditions(budget, allowed > 0, "SufficientPods" if allowed else "InsufficientPods"),
+        }
+        self.write_status(PDBS, budget, status)
+
+    def _conditions(self, budget: Obj, allowed: bool, reason: str, message: str = "") -> list[Obj]:
         condition = {
             "type": "DisruptionAllowed",
             "status": "True" if allowed else "False",
-            "reason": "SufficientPods" if allowed else "InsufficientPods",
-            "message": "",
+            "reason": reason,
+            "message": message,
             "observedGeneration": budget["metadata"].get("generation", 0),
         }
-        status = budget.get("status") or {}
-        self.write_status(
-            PDBS,
-            budget,
-            {
-                "observedGeneration": budget["metadata"].get("generation", 0),
-                **({"disruptedPods": disrupted} if disrupted else {}),
-                "disruptionsAllowed": allowed,
-                "currentHealthy": healthy,
-                "desiredHealthy": desired,
-                "expectedPods": expected,
-                "conditions": with_condition(status.get("conditions") or (), condition, self.now_text()),
-            },
-        )
+        return with_condition((budget.get("status") or {}).get("conditions") or (), condition, self.now_text())
 
     def _still_disrupted(self, budget: Obj, pods: list[Obj]) -> dict[str, str]:
         """Evictions that were let through but are not seen yet; forgotten after two minutes."""
@@ -139,14 +136,6 @@ class DisruptionController(Controller):
         return kept
 
     def _write_failure(self, budget: Obj, message: str) -> None:
-        status = dict(budget.get("status") or {})
-        condition = {
-            "type": "DisruptionAllowed",
-            "status": "False",
-            "reason": "SyncFailed",
-            "message": message,
-            "observedGeneration": budget["metadata"].get("generation", 0),
-        }
-        status["disruptionsAllowed"] = 0
-        status["conditions"] = with_condition(status.get("conditions") or (), condition, self.now_text())
+        conditions = self._conditions(budget, False, "SyncFailed", message)
+        status = {**(budget.get("status") or {}), "disruptionsAllowed": 0, "conditions": conditions}
         self.write_status(PDBS, budget, status)

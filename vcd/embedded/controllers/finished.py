@@ -16,8 +16,8 @@ from vcd.embedded.controllers.base import (
     controller_of,
     key_of,
 )
-from vcd.embedded.controllers.podgroup import GROUP_ANNOTATION
 from vcd.embedded.controllers.pods import TERMINAL, phase_of
+from vcd.model.controllers import GROUP_NAME
 
 
 class FinishedController(Controller):
@@ -39,7 +39,7 @@ class FinishedController(Controller):
         if resource != PODS or controller_of(obj) is not None:
             return
         namespace, name = key_of(obj)
-        group = annotations_of(obj).get(GROUP_ANNOTATION)
+        group = annotations_of(obj).get(GROUP_NAME)
         if group:
             members = self._members.setdefault((PODGROUPS, namespace, group), set())
             if event != DELETED:

@@ -8,7 +8,6 @@ from vcd.embedded.controllers.admission import QUEUE_ANNOTATION
 from vcd.embedded.controllers.base import (
     ADDED,
     DELETED,
-    DEPLOYMENTS,
     PODGROUPS,
     PODS,
     REPLICASETS,
@@ -22,9 +21,9 @@ from vcd.embedded.controllers.base import (
     labels_of,
 )
 from vcd.embedded.controllers.pods import quota_usage
-from vcd.model.controllers import GROUP_NAME, controller_reference, min_member, topology_of
+from vcd.model.controllers import GROUP_NAME as GROUP_NAME
+from vcd.model.controllers import controller_reference, min_member, topology_of
 
-GROUP_ANNOTATION: Final = GROUP_NAME
 PREFIX: Final = "volcano.sh/"
 _POD_ANNOTATIONS: Final = (
     "volcano.sh/preemptable",
@@ -78,9 +77,7 @@ class PodGroupController(Controller):
             self._sync_replica_set(replica_set)
 
     def _is_ours(self, pod: Obj) -> bool:
-        return pod["spec"].get("schedulerName") in self._scheduler_names and not annotations_of(pod).get(
-            GROUP_ANNOTATION
-        )
+        return pod["spec"].get("schedulerName") in self._scheduler_names and not annotations_of(pod).get(GROUP_NAME)
 
     def _sync_replica_set(self, replica_set: Obj) -> None:
         uid, namespace = replica_set["metadata"]["uid"], replica_set["metadata"]["namespace"]
@@ -102,7 +99,7 @@ class PodGroupController(Controller):
             self.store.create(PODGROUPS, wanted)
         elif update:
             self._update(group, wanted)
-        patch = {"metadata": {"annotations": {GROUP_ANNOTATION: name}}}
+        patch = {"metadata": {"annotations": {GROUP_NAME: name}}}
         self.store.patch(PODS, namespace, pod["metadata"]["name"], patch)
 
     def _update(self, group: Obj, wanted: Obj) -> None:
@@ -153,12 +150,9 @@ class PodGroupController(Controller):
             return _volcano(annotations_of(pod)), _volcano(labels_of(pod))
         if owner["kind"] != _REPLICA_SET:
             return {}, {}
-        namespace = pod["metadata"]["namespace"]
-        replica_set = self.find(REPLICASETS, namespace, owner["name"])
+        replica_set, deployment = self.workload_above(pod["metadata"]["namespace"], owner)
         if replica_set is None:
             return {}, {}
-        above = controller_of(replica_set)
-        deployment = self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
         labels = {**(labels_of(deployment) if deployment else {}), **labels_of(replica_set)}
         return dict(annotations_of(replica_set)), _volcano(labels)
 

@@ -117,7 +117,7 @@ class Session:
 
     def queue_name_of(self, record: GroupRecord) -> str:
         """The queue that a group is in: the default queue where it names none."""
-        return record.group.spec.queue or self.snapshot.settings.default_queue
+        return self.snapshot.settings.queue_of(record.group)
 
     def why_no_queue(self, name: str) -> Refusal:
         """Why there is no queue of a name: it could not be read, or nobody made it."""

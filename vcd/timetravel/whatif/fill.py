@@ -186,7 +186,7 @@ class _Trial:
     def name(self) -> str:
         """The job's; of several, the first one's."""
         pod = self._job.pods[0]
-        return job_name(f"{pod.metadata.namespace}/{pod.metadata.annotations[GROUP_NAME]}", pod)
+        return job_name(pod.group_key, pod)
 
     def session(self, count: int) -> Session:
         """The session that decides on so many copies."""

@@ -80,13 +80,12 @@ class GoingOn:
             pod = state.pod(key)
             if pod is None:
                 continue
-            group = pod.metadata.annotations.get(GROUP_NAME, "")
-            unit = self._unit(key, pod, f"{pod.metadata.namespace}/{group}" if group else "")
+            unit = self._unit(key, pod, pod.group_key)
             if unit is not None:
                 peopled.add(unit.group)
                 work.units.append(unit)
             elif not self._leaves(key, pod):
-                peopled.add(f"{pod.metadata.namespace}/{group}")
+                peopled.add(pod.group_key)
                 work.base.append(ev.ObjectPut("Pod", key, "", encode_payload(pod)))
         for key, record in sorted(state.groups.items()):
             waits = record.phase is Phase.PENDING

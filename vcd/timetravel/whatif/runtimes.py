@@ -16,7 +16,7 @@ import msgspec
 
 from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
-from vcd.state.records import GROUP_ANNOTATION, task_role
+from vcd.state.records import task_role
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 
 ENOUGH = 5
@@ -213,5 +213,5 @@ def _name_of(pod: Pod) -> str:
     owner = next((owner.name for owner in meta.owner_references if owner.controller), "")
     if owner:
         return owner.removesuffix(f"-{meta.labels.get(_TEMPLATE_HASH, '')}")
-    group = meta.annotations.get(GROUP_ANNOTATION, "")
+    group = pod.group_key.partition("/")[2]
     return meta.name if not group or group.startswith(_IMPLIED_GROUP) else group

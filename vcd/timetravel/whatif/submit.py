@@ -15,14 +15,12 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, rfc3339, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.policy import Policy
-from vcd.state.records import GROUP_ANNOTATION
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, SimulatedCluster
 from vcd.timetravel.whatif.measure import JobRun, Measure, quantile
@@ -224,7 +222,7 @@ class _Trials:
         self._period = period
         self._without = work
         self.work = _joined(work, new)
-        self.submitted = sorted({_group_of(pod) for pod in new.pods})
+        self.submitted = sorted({pod.group_key for pod in new.pods})
         """Keys of the groups that get pods."""
         self._new_pods = {pod.key for pod in new.pods}
         waiting = any(not unit.node for unit in work.units)
@@ -313,12 +311,8 @@ def _joined(work: Workload, new: Submitted) -> Workload:
         joined.groups[group.key] = GroupLife(group.key, group, work.begin, waited=True)
     for pod in new.pods:
         requests = pod_requests(pod.spec)
-        joined.units.append(Unit(pod.key, pod.metadata.uid, _group_of(pod), pod, requests, work.begin))
+        joined.units.append(Unit(pod.key, pod.metadata.uid, pod.group_key, pod, requests, work.begin))
     return joined
-
-
-def _group_of(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.annotations[GROUP_ANNOTATION]}"
 
 
 def uniform(seed: int, sample: int, key: str) -> float:

@@ -114,7 +114,7 @@ class _Admission:
             if pod.key in pods:
                 raise BadObject("Pod", pod.key, "it is submitted twice")
             pods[pod.key] = made = self._pod(pod, groups)
-            group = f"{pod.metadata.namespace}/{made.metadata.annotations[GROUP_NAME]}"
+            group = made.group_key
             if group not in groups and group not in self._state.groups:
                 raise BadObject(
                     "Pod", pod.key, f"its group {group} is neither in the log nor submitted; submit the PodGroup, too"

@@ -17,7 +17,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GROUP_ANNOTATION, Settings, seconds_of, task_role
+from vcd.state.records import Settings, seconds_of, task_role
 from vcd.timetravel.history import History
 
 SECOND = 1_000_000_000
@@ -108,7 +108,7 @@ class Workload:
     def queue_of(self, group: str) -> str:
         """The queue of a group; empty for a pod without one."""
         life = self.groups.get(group)
-        return "" if life is None else life.group.spec.queue or self.settings.default_queue
+        return "" if life is None else self.settings.queue_of(life.group)
 
 
 def workload_of(reader: LogReader, after: int | None = None, until: int | None = None) -> Workload:
@@ -271,8 +271,7 @@ class _Listener:
 
     def _new(self, key: str, pod: Pod, requests: dict[str, int]) -> Unit:
         """The unit of a pod that is new: of one that it takes the place of, or its own."""
-        name = pod.metadata.annotations.get(GROUP_ANNOTATION, "")
-        group = f"{pod.metadata.namespace}/{name}" if name else ""
+        group = pod.group_key
         vacant = self._vacant.get(group) if group else None
         if vacant:
             unit = next((one for one in vacant if one.key == key), None) or next(

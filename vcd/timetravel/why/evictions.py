@@ -19,7 +19,6 @@ from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, group_named, group_of
@@ -415,14 +414,14 @@ class _Later:
 
     def follow(self) -> list[_After]:
         """Look at the pods' events from the first eviction on."""
-        reader, (namespace, _, name) = self._history.reader, self._group.partition("/")
-        word = name.encode()
-        for logged in reader.find(kind="Pod", after=self._start) if self._evictions and name else ():
+        reader = self._history.reader
+        word = self._group.partition("/")[2].encode()
+        for logged in reader.find(kind="Pod", after=self._start) if self._evictions and word else ():
             event = logged.event
             if isinstance(event, ev.ObjectGone):
                 self._goes(event.key, logged)
             elif isinstance(event, ev.ObjectPut) and event.payload is not None and word in event.payload:
-                pod = _pod_in(event, namespace, name)
+                pod = _pod_in(event, self._group)
                 if pod is not None:
                     self._see(pod, logged)
         if any(after.came and not after.bound for after in self._evictions):
@@ -457,25 +456,23 @@ class _Later:
 
 def _pods_of(state: ClusterState, group: str) -> dict[str, str]:
     """The group's pods: UIDs by key."""
-    namespace, _, name = group.partition("/")
+    namespace = group.partition("/")[0]
     found = {}
     for key in sorted(state.tasks.row_of):
         pod = state.pod(key) if key.startswith(f"{namespace}/") else None
-        if pod is not None and pod.metadata.annotations.get(GROUP_ANNOTATION) == name:
+        if pod is not None and pod.group_key == group:
             found[key] = pod.metadata.uid
     return found
 
 
-def _pod_in(event: ev.ObjectPut, namespace: str, name: str) -> Pod | None:
+def _pod_in(event: ev.ObjectPut, group: str) -> Pod | None:
     """The pod of an event, where it can be read and is of the group."""
     assert event.payload is not None
     try:
         pod = decode_payload("Pod", event.payload)
     except BadObject:
         return None  # the state sets it aside, too: it is no task
-    if not isinstance(pod, Pod) or pod.metadata.namespace != namespace:
-        return None
-    return pod if pod.metadata.annotations.get(GROUP_ANNOTATION) == name else None
+    return pod if isinstance(pod, Pod) and pod.group_key == group else None
 
 
 def _tell_aftermath(eviction: Eviction, after: _After) -> None:

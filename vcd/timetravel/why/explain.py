@@ -15,7 +15,7 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectGone, ObjectPut, PolicyLoaded
 from vcd.model.objects import Pod
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GROUP_ANNOTATION, Settings
+from vcd.state.records import Settings
 from vcd.timetravel.history import History
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
@@ -108,8 +108,7 @@ def group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
             pod = obj if isinstance(obj, Pod) else pod
     if not seen:
         raise NotFound(f"event log {reader.path}: no pod {key} is in it")
-    group = "" if pod is None else pod.metadata.annotations.get(GROUP_ANNOTATION, "")
-    return f"{key.partition('/')[0]}/{group}" if group else ""
+    return "" if pod is None else pod.group_key
 
 
 def group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: str) -> str:
@@ -173,7 +172,7 @@ def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, i
         episode.text = sentence(episode, story)
         if episode.what == "bound":
             _work_out(history, story, episode)
-    queue = "" if story.group is None else story.group.spec.queue or settings.default_queue
+    queue = "" if story.group is None else settings.queue_of(story.group)
     return Explanation(kind, key, group, queue, moment(time), present(story, settings), episodes)
 
 

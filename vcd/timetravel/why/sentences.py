@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from vcd.model import events as ev
+from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, reason_in_words, span_in_words
-from vcd.state.records import GROUP_ANNOTATION, Settings
+from vcd.state.records import Settings
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import pods_in_words
@@ -51,8 +52,8 @@ def _pod_now(story: Story, key: str, settings: Settings) -> str:
     names = settings.scheduler_names
     if names and pod.spec.scheduler_name not in names:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
-    if not pod.metadata.annotations.get(GROUP_ANNOTATION):
-        return f"{words}; it has no annotation {GROUP_ANNOTATION}, so it is in no group that a session could place"
+    if not pod.group_key:
+        return f"{words}; it has no annotation {GROUP_NAME}, so it is in no group that a session could place"
     if story.group is None:
         return f"{words}; its group {story.group_key} is not there"
     return f"{words}; {_why_pending(story)}" if pod.status.phase in ("", "Pending") else words

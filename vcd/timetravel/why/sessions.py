@@ -17,13 +17,11 @@ from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.figures import queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects, some
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.story import WaitingBoard
 from vcd.timetravel.words import moment, operation_in_words, status_in_words
 
 _SHOWN = 12
@@ -236,15 +234,14 @@ def _statement_lines(one: Decided) -> Iterator[str]:
 def queue_in(state: ClusterState, group: str) -> str:
     """The queue that a group is in as of a state; empty where there is no such group."""
     record = state.groups.get(group)
-    return "" if record is None else record.group.spec.queue or state.settings.default_queue
+    return "" if record is None else state.settings.queue_of(record.group)
 
 
 def group_in(state: ClusterState, pod: str) -> str:
     """The group that a pod is in as of a state; empty where it names none or is not there."""
     row = state.tasks.row_of.get(pod)
     shown = None if row is None else state.pods[row]
-    name = "" if shown is None else shown.metadata.annotations.get(GROUP_ANNOTATION, "")
-    return f"{pod.partition('/')[0]}/{name}" if name else ""
+    return "" if shown is None else shown.group_key
 
 
 def evicted_by(statement: ev.Statement, info: SessionInfo, state: ClusterState) -> list[EvictedPod]:
@@ -334,13 +331,6 @@ def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
         if one.gate
     )
     return list(dict.fromkeys(named))
-
-
-def _waits_after(before: Mapping[str, Waits], plan: ev.Plan) -> dict[str, Waits]:
-    board = WaitingBoard(one for waits in before.values() for one in waits)
-    board.fold(plan.waiting)
-    groups = sorted(before.keys() | {one.group for one in plan.waiting})
-    return {group: board.of(group) for group in groups if board.of(group)}
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
@@ -450,7 +440,7 @@ def _explained(
     record = reader.session(info.number)
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
-    waits = _waits_after(known, plan)
+    waits = ev.waits_after(known, plan.waiting)
     here = _Beside.of(info, record, waits)
     explanation = SessionExplanation(
         info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
@@ -478,8 +468,8 @@ def _start(reader: LogReader, before: SessionInfo | None, info: SessionInfo) -> 
 
 def _beside(history: History, info: SessionInfo) -> _Beside:
     record = history.reader.session(info.number)
-    known = dict(history.state(info.head, jump=True).waiting)
-    return _Beside.of(info, record, _waits_after(known, ev.decode_plan(record.plan)))
+    known = history.state(info.head, jump=True).waiting
+    return _Beside.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting))
 
 
 def _asked(record: ev.SessionDecided) -> list[str]:

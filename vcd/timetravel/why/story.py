@@ -14,7 +14,6 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GROUP_ANNOTATION
 from vcd.timetravel.why.placement import Placement
 
 What = Literal[
@@ -66,26 +65,6 @@ class Episode(msgspec.Struct, omit_defaults=True):
     why: list[str] = []
 
 
-class WaitingBoard:
-    """Who waits for what, folded from plans: what a plan says of a group replaces all that was known of it."""
-
-    def __init__(self, known: Iterable[ev.Waiting] = ()) -> None:
-        self._of: dict[str, tuple[ev.Waiting, ...]] = {}
-        self.fold(known)
-
-    def fold(self, changes: Iterable[ev.Waiting]) -> None:
-        """Take over a plan's ``waiting``; an entry without a gate ends its group's wait."""
-        named: dict[str, list[ev.Waiting]] = {}
-        for waiting in changes:
-            named.setdefault(waiting.group, []).append(waiting)
-        for group, reasons in named.items():
-            self._of[group] = tuple(reason for reason in reasons if reason.gate)
-
-    def of(self, group: str) -> tuple[ev.Waiting, ...]:
-        """Why a group waits; nothing when it does not."""
-        return self._of.get(group, ())
-
-
 class _Known(msgspec.Struct):
     """What was last shown of a pod."""
 
@@ -113,7 +92,7 @@ class Story:
         self.phase = ""
         self.episodes: list[Episode] = []
         self._known: dict[str, _Known] = {}
-        self._board = WaitingBoard()
+        self._waits: tuple[ev.Waiting, ...] = ()
         self._wait: Episode | None = None
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
         self._growing: dict[tuple[str, ...], Episode] = {}
@@ -151,7 +130,7 @@ class Story:
                 call = ev.Operation(_VERBS[intent.verb], key, intent.uid, intent.node)
                 self._calls[intent.session, intent.statement, intent.operation] = call
                 self._known[key].intended = intent.node
-        self._board = WaitingBoard(state.waiting.get(self.group_key, ()))
+        self._waits = state.waiting.get(self.group_key, ())
         self._follow_wait(time)
 
     def finish(self) -> list[Episode]:
@@ -202,13 +181,13 @@ class Story:
     def _is_meant(self, key: str, pod: Pod) -> bool:
         if self.only is not None:
             return key == self.only
-        return pod.metadata.annotations.get(GROUP_ANNOTATION) == self.group_key.partition("/")[2]
+        return pod.group_key == self.group_key
 
     def _gone(self, kind: str, key: str, time: int) -> None:
         if kind == "PodGroup" and key == self.group_key and self.group is not None:
             self.group, self.phase = None, ""
             self._end_wait(time)
-            self._board = WaitingBoard()
+            self._waits = ()
             if self.only is None:
                 self._add("gone", time)
         elif kind == "Pod" and key in self._known:
@@ -282,7 +261,7 @@ class Story:
                 chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
                 if chosen:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
-        self._board.fold(plan.waiting)
+        self._waits = ev.waits_by_group(plan.waiting).get(self.group_key, self._waits)
         self._follow_wait(time)
 
     def _statement(
@@ -331,7 +310,7 @@ class Story:
 
     def _reasons(self) -> tuple[ev.Waiting, ...]:
         """Why the group waits; of one pod's story, what may concern that pod while it has no node."""
-        reasons = self._board.of(self.group_key)
+        reasons = self._waits
         if self.phase not in ("", "Pending"):
             reasons = tuple(reason for reason in reasons if reason.gate != "enqueue")
         if self.only is None:

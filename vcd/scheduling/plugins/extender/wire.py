@@ -27,7 +27,7 @@ from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import ANY_ZONE, GROUP_ANNOTATION, TRUE, ZONE, is_preemptable, task_role, uses_zones
+from vcd.state.records import ANY_ZONE, TRUE, ZONE, is_preemptable, task_role, uses_zones
 from vcd.state.sums import sum_of
 
 HIERARCHY = "volcano.sh/hierarchy"
@@ -98,11 +98,10 @@ class Wire:
         meta, number = pod.metadata, int(columns.shape[row])
         shape = session.snapshot.shapes[number]
         request = self.resource(session.requests[number])
-        group = meta.annotations.get(GROUP_ANNOTATION)
         return _raw(
             {
                 "UID": meta.uid,
-                "Job": f"{meta.namespace}/{group}" if group else "",
+                "Job": pod.group_key,
                 "Name": meta.name,
                 "Namespace": meta.namespace,
                 "TaskRole": task_role(pod),
