@@ -531,34 +531,27 @@ def test_one_or_all_of_several(sim: Simulated, iteration: str, starts: bool) -> 
 # --- refused --------------------------------------------------------------------------------------------------------
 
 
-def stored_unchecked(sim: Simulated, wrong: dict[str, Any]) -> None:
-    """Store a job as if no webhook had seen it."""
-    if hasattr(sim.store, "admission"):
-        sim.store.admission.clear()
-    sim.create(JOBS, wrong)
-
-
 def test_what_is_not_supported_is_said_in_the_status(sim: Simulated) -> None:
-    stored_unchecked(sim, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
     state = status(sim)["state"]
     assert (state["phase"], state["reason"]) == ("Pending", "Unsupported")
     assert state["message"] == "job plugin mpi is not supported by the embedded cluster, which has env, svc"
 
 
 def test_a_refused_job_gets_neither_group_nor_pods(sim: Simulated) -> None:
-    stored_unchecked(sim, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
     sim.let_in()
     assert (sim.names(PODGROUPS), sim.names()) == ([], [])
 
 
 def test_a_refused_job_is_told_in_one_event(sim: Simulated) -> None:
-    stored_unchecked(sim, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
     sim.patch(JOBS, "j", {"metadata": {"labels": {"x": "y"}}})
     assert len(sim.messages("Unsupported")) == 1
 
 
 def test_a_corrected_job_runs(sim: Simulated) -> None:
-    stored_unchecked(sim, job(task("a"), plugins={"mpi": []}))
+    sim.create(JOBS, job(task("a"), plugins={"mpi": []}))
     sim.patch(JOBS, "j", {"spec": {"plugins": None}})
     sim.run()
     assert phase(sim) == "Running"

@@ -1,15 +1,13 @@
-"""PodGroups of plain pods, queues, and what Volcano's webhooks do."""
+"""PodGroups of plain pods, queues, and jobs that Volcano's webhooks refuse."""
 
 from typing import Any
 
 import pytest
 
 from tests.embedded.simulated import DEPLOYMENTS, PODGROUPS, PODS, REPLICASETS, Simulated, deployment, job, pod, task
-from vcd.embedded.controllers.admission import admission
 from vcd.embedded.controllers.base import COMMANDS, JOBS, QUEUES, annotations_of, labels_of
 from vcd.embedded.controllers.pods import limits_of, quota_usage, requests_of
 from vcd.embedded.controllers.queue import state_after
-from vcd.embedded.errors import StatusError
 
 GROUP = "scheduling.k8s.io/group-name"
 
@@ -289,29 +287,17 @@ def test_queue_states(state: str, action: str, groups: int, after: str) -> None:
     assert state_after(state, action, groups) == after
 
 
-# --- admission ------------------------------------------------------------------------------------------------------
-
-
-def admitted(sim: Simulated, resource: str, obj: dict[str, Any]) -> dict[str, Any]:
-    return admission(sim.store)(resource, obj)
-
-
-def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
-    bare = {"replicas": 3, "template": task("x")["template"]}
-    spec = admitted(sim, JOBS, job(bare))["spec"]
-    assert (spec["queue"], spec["schedulerName"], spec["maxRetry"]) == ("default", "volcano", 3)
-    assert spec["minAvailable"] == 3
-    assert (spec["tasks"][0]["name"], spec["tasks"][0]["minAvailable"]) == ("default0", 3)
+# --- wrong jobs -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (job(), "No task specified"),
+        ({"metadata": {"name": "j"}, "spec": {}}, "No task specified"),
         (job(task("a"), task("a")), "duplicated task name a"),
         (job(task("a", 2), minAvailable=3), "should not be greater than total replicas"),
         (job(task("a", 2, minAvailable=3)), "'minAvailable' is greater than 'replicas' in task: a"),
-        (job(task("a", policies=[{"event": "Nope", "action": "AbortJob"}])), "invalid policy event 'Nope'"),
+        (job(task("a", policies=[{"event": "OutOfSync", "action": "AbortJob"}])), "invalid policy event 'OutOfSync'"),
         (job(task("a"), policies=[{"event": "PodFailed", "action": "Nope"}]), "invalid policy action 'Nope'"),
         (job(task("a"), policies=[{"exitCode": 0, "action": "AbortJob"}]), "0 is not a valid error code"),
         (job(task("a"), policies=[{"action": "AbortJob"}]), "either event and exitCode"),
@@ -328,42 +314,11 @@ def test_a_job_gets_volcanos_defaults(sim: Simulated) -> None:
         (job(task("a"), plugins={"mpi": []}), "job plugin mpi is not supported"),
         (job(task("a"), volumes=[{"mountPath": "/x"}]), "one of volumeClaim and volumeClaimName"),
         (job(task("a"), volumes=[{"mountPath": "/x", "volumeClaimName": c} for c in "ab"]), "duplicated mountPath: /x"),
-        (job(task("a"), volumes=[{"volumeClaimName": "c"}]), "mountPath is required"),
-        (job(task("a"), queue="absent"), "unable to find job queue"),
-        (job(task("a"), queue="root"), "can not submit job to root queue"),
         (job(task("a"), policies=[{"event": "PodPending", "action": "AbortJob", "timeout": "soon"}]), "no duration"),
     ],
 )  # fmt: skip
-def test_a_wrong_job_is_refused_with_what_is_wrong(sim: Simulated, wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(StatusError, match=message) as refused:
-        admitted(sim, JOBS, wrong)
-    assert refused.value.code == 400
-    assert refused.value.message.startswith('admission webhook "validatejob.volcano.sh" denied the request: ')
-
-
-def test_a_job_to_a_closed_queue_is_refused(sim: Simulated) -> None:
-    command(sim, "CloseQueue", "default")
-    with pytest.raises(StatusError, match="queue `default` status is `Closed`"):
-        admitted(sim, JOBS, job(task("a")))
-
-
-def test_a_job_to_a_queue_with_children_is_refused(sim: Simulated) -> None:
-    family(sim)
-    with pytest.raises(StatusError, match="queue `top` has 1 child queues"):
-        admitted(sim, JOBS, job(task("a"), queue="top"))
-
-
-def test_a_group_takes_its_queue_from_its_namespace(sim: Simulated) -> None:
-    marks = {"scheduling.volcano.sh/queue-name": "team"}
-    sim.store.patch("namespaces", None, "default", {"metadata": {"annotations": marks}})
-    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"queue": "default"}}
-    assert admitted(sim, PODGROUPS, group)["spec"]["queue"] == "team"
-
-
-def test_a_queue_gets_weight_and_reclaimable(sim: Simulated) -> None:
-    spec = admitted(sim, QUEUES, {"metadata": {"name": "q"}})["spec"]
-    assert spec == {"weight": 1, "reclaimable": True}
-
-
-def test_other_objects_are_left_as_they_are(sim: Simulated) -> None:
-    assert admitted(sim, PODS, pod("a")) == pod("a")
+def test_what_is_wrong_with_a_job_stands_in_its_status(sim: Simulated, wrong: dict[str, Any], message: str) -> None:
+    sim.create(JOBS, wrong)
+    state = sim.get(JOBS, wrong["metadata"]["name"])["status"]["state"]
+    assert (state["phase"], state["reason"]) == ("Pending", "Unsupported")
+    assert message in state["message"]

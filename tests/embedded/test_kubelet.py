@@ -1,17 +1,10 @@
 """Kubelets: pods start, run, end and go."""
 
-from random import Random
-
 import pytest
 from structlog.testing import capture_logs
 
-from tests.embedded.simulated import NODES, PODS, START, Simulated, pod
-from vcd.embedded.clock import ClusterClock
-from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.controllers.base import Manager
+from tests.embedded.simulated import NODES, PODS, Simulated, pod
 from vcd.embedded.controllers.pods import condition_of, is_ready
-from vcd.embedded.kubelet import Kubelets
-from vcd.embedded.store import Store
 
 
 @pytest.fixture
@@ -234,18 +227,6 @@ def test_a_senseless_annotation_stops_no_other_pod(sim: Simulated) -> None:
         sim.advance(10)
     assert sim.phases() == {"a": "Running", "b": "Succeeded"}
     assert "odd" in logs[0]["error"]
-
-
-def test_heartbeats_come_when_asked_for() -> None:
-    clock = ClusterClock(start=START, speed=None)
-    store = Store(clock.now, Random(1))
-    manager = Manager(store, clock)
-    manager.add(Kubelets(manager, heartbeat=300))
-    cluster = EmbeddedCluster(store, clock, manager)
-    store.create(NODES, {"metadata": {"name": "n0"}, "status": {"capacity": {"cpu": "4"}}})
-    cluster.advance(650)
-    beats = {each["lastHeartbeatTime"] for each in store.get(NODES, None, "n0")["status"]["conditions"]}
-    assert beats == {"2023-11-14T22:23:20Z"}
 
 
 def test_thousands_of_pods_need_one_timer_each() -> None:

@@ -43,8 +43,6 @@ from tests.plugins.test_configuration_samples import text_of
 from tests.predicates.asking import passing, pending
 from tests.scores.rating import points
 from tests.world import World
-from vcd.embedded.controllers.admission import admission
-from vcd.embedded.errors import StatusError
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.cdp import CdpPlugin
 from vcd.scheduling.plugins.drf import DrfPlugin
@@ -403,11 +401,11 @@ def test_001_5_production_takes_back_what_development_borrowed() -> None:
 
 
 def test_002_a_job_that_wants_five_of_four_is_rejected() -> None:
-    """002, Job and Task: minAvailable 5, two tasks of two; refused on entry, and never tried were it there."""
+    """002, Job and Task: minAvailable 5, two tasks of two; it gets no pods, and is never tried were they there."""
     sim = Simulated()
     wrong = volcano_job(*(task_spec(name, 2) for name in ("task-1", "task-2")), minAvailable=5)
-    with pytest.raises(StatusError, match="should not be greater than total replicas"):
-        admission(sim.store)(JOBS, wrong)
+    made = sim.create(JOBS, wrong)
+    assert "should not be greater than total replicas" in made["status"]["state"]["message"]
     session = session_of(node("n"), gang("g", 4, members=5, cpu=1), conf=BARE)
     found = plugin_of(session, GangPlugin).job_valid(job_of(session, "g"))
     assert isinstance(found, Refusal)

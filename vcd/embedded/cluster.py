@@ -7,11 +7,9 @@ scheduling: who binds its pods comes in through the store's API.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from types import TracebackType
 
 from vcd.embedded.clock import ClusterClock
-from vcd.embedded.controllers.admission import admission
 from vcd.embedded.controllers.base import COMMANDS, Manager, Obj
 from vcd.embedded.controllers.deployment import DeploymentController
 from vcd.embedded.controllers.disruption import DisruptionController
@@ -26,29 +24,18 @@ from vcd.embedded.kubelet import Kubelets
 from vcd.embedded.store import Store
 
 
-def standard_controllers(
-    manager: Manager,
-    *,
-    scheduler_names: Sequence[str] = ("volcano",),
-    default_queue: str = "default",
-    start_delay: float = 1.0,
-    heartbeat: float | None = None,
-) -> None:
-    """Add the controllers that workloads need, and the kubelets, to a manager.
-
-    ``scheduler_names``: whose pods get a PodGroup. ``start_delay``: cluster seconds from a bind to Running.
-    ``heartbeat``: seconds between node heartbeats, None for none.
-    """
+def standard_controllers(manager: Manager) -> None:
+    """Add the controllers that workloads need, and the kubelets, to a manager."""
     commands = manager.store.registry.get(COMMANDS) is not None
     manager.add(
         GarbageCollector(manager),
         PodGarbageCollector(manager),
         NodeLifecycleController(manager),
-        Kubelets(manager, start_delay=start_delay, heartbeat=heartbeat),
+        Kubelets(manager),
         DeploymentController(manager),
         ReplicaSetController(manager),
-        QueueController(manager, default_queue, commands),
-        PodGroupController(manager, tuple(scheduler_names)),
+        QueueController(manager, commands),
+        PodGroupController(manager),
         JobController(manager, commands),
         DisruptionController(manager),
         VolumeController(manager),
@@ -69,10 +56,6 @@ class EmbeddedCluster:
             manager = Manager(store, clock)
             standard_controllers(manager)
         self.manager = manager
-        # Volcano's webhooks act where the store lets them.
-        hook = getattr(store, "admission", None)
-        if hook is not None:
-            hook.append(admission(store))
         self._tasks: list[asyncio.Task[None]] = []
         self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], self._happened)
 

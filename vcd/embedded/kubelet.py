@@ -29,6 +29,8 @@ from vcd.embedded.controllers.pods import TERMINAL, Amounts, condition_of, node_
 from vcd.model.quantity import format_resource, resource_value
 
 RUN_SECONDS: Final = "vcd.sim/run-seconds"
+START_DELAY: Final = 1.0
+"""Cluster seconds from the bind to Running."""
 EXIT_CODE: Final = "vcd.sim/exit-code"
 _NODE, _POD = "Node", "Pod"
 _HEALTHY: Final = (
@@ -56,24 +58,19 @@ class _Stay:
 class Kubelets(Controller):
     """All kubelets of the cluster. Keys are (kind, namespace, name).
 
-    ``start_delay``: cluster seconds from the bind to Running. ``heartbeat``: seconds between the heartbeats in the
-    nodes' conditions, None for none after the first (a heartbeat is a write a node).
+    A node's conditions have one heartbeat, the first: each would be a write a node.
     """
 
     name: ClassVar[str] = "kubelet"
     resources = (NODES, PODS)
 
-    def __init__(self, manager: Manager, *, start_delay: float = 1.0, heartbeat: float | None = None) -> None:
+    def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._start_delay = start_delay
-        self._heartbeat = heartbeat
         self._stays: dict[str, _Stay] = {}
         self._on_node: dict[str, dict[str, None]] = {}
         self._used: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
         self._addresses = 0
-        if heartbeat is not None:
-            self.clock.call_later(heartbeat, self._beat, background=True)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A node, or a pod bound to one."""
@@ -143,17 +140,6 @@ class Kubelets(Controller):
                 conditions = with_condition(conditions, fresh, now)
         return conditions
 
-    def _beat(self) -> None:
-        now = self.now_text()
-        for name in list(self._allocatable):
-            node = self.find(NODES, "", name)
-            if node is not None:
-                status = node.get("status") or {}
-                beats = [{**each, "lastHeartbeatTime": now} for each in status.get("conditions") or ()]
-                self.write_status(NODES, node, {**status, "conditions": beats})
-        assert self._heartbeat is not None
-        self.clock.call_later(self._heartbeat, self._beat, background=True)
-
     def _next_address(self, network: int) -> str:
         self._addresses = (self._addresses + 1) % _ADDRESSES
         number = self._addresses
@@ -175,7 +161,7 @@ class Kubelets(Controller):
                 end = _started_at(pod) + float(annotations_of(pod)[RUN_SECONDS])
                 self._plan(stay, "finish", end, self._finish)
         elif stay.doing != "start" and self._admit(pod, stay):
-            self._plan(stay, "start", self.clock.now() + self._start_delay, self._start)
+            self._plan(stay, "start", self.clock.now() + START_DELAY, self._start)
 
     def _see_off(self, pod: Obj, stay: _Stay) -> None:
         """Remove a deleted pod: at once if nothing of it runs, else when its grace period is over."""

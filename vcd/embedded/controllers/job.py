@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from vcd.embedded.clock import parse_timestamp
@@ -205,7 +206,7 @@ class JobController(Controller):
                 "message": message,
                 "lastTransitionTime": self.now_text(),
             }
-            self.write_status(JOBS, job, status)
+            self.write_status(JOBS, self.store.get(JOBS, *key_of(job)), status)
             self.manager.events.record(self.name, job, "Warning", "Unsupported", message)
         return True
 
@@ -220,7 +221,7 @@ class JobController(Controller):
                 return
             if event.kind in ("PodFailed", "PodEvicted") and phase == "Running":
                 return
-            self._events.setdefault(key, []).append(_delayed(event, action))
+            self._events.setdefault(key, []).append(replace(event, exit_code=0, action=action))
             self.enqueue(key)
 
         self.clock.call_later(delay, due)
@@ -438,17 +439,4 @@ def _event_of(kind: str, obj: Obj, job_uid: str) -> JobEvent:
         version=int(version) if version.isdigit() else 0,
         exit_code=ended.get("exitCode", 0) if kind == "PodFailed" else 0,
         job_uid=job_uid,
-    )
-
-
-def _delayed(event: JobEvent, action: str) -> JobEvent:
-    return JobEvent(
-        kind=event.kind,
-        task=event.task,
-        pod=event.pod,
-        pod_uid=event.pod_uid,
-        partition=event.partition,
-        version=event.version,
-        job_uid=event.job_uid,
-        action=action,
     )

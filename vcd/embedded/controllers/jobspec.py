@@ -113,10 +113,8 @@ def _policy_problems(where: str, policies: list[Obj]) -> Iterator[str]:
 def _volume_problems(volumes: list[Obj]) -> Iterator[str]:
     paths: set[str] = set()
     for volume in volumes:
-        path = volume.get("mountPath") or ""
-        if not path:
-            yield "mountPath is required"
-        elif path in paths:
+        path = volume["mountPath"]
+        if path in paths:
             yield f"duplicated mountPath: {path}"
         paths.add(path)
         if bool(volume.get("volumeClaimName")) == bool(volume.get("volumeClaim")):

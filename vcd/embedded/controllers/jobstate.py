@@ -6,7 +6,7 @@ Pure functions over the job and its status; the controller carries out the step 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -58,7 +58,7 @@ class JobEvent:
     version: int = 0
     exit_code: int = 0
     job_uid: str = ""
-    action: str = field(default="")
+    action: str = ""
 
 
 def reaction(job: Obj, event: JobEvent) -> tuple[str, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from vcd.embedded.controllers.admission import QUEUE_ANNOTATION
 from vcd.embedded.controllers.base import (
     ADDED,
     DELETED,
@@ -24,6 +23,8 @@ from vcd.embedded.controllers.pods import quota_usage
 from vcd.model.controllers import GROUP_NAME as GROUP_NAME
 from vcd.model.controllers import controller_reference, min_member, topology_of
 
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+SCHEDULER: Final = "volcano"
 PREFIX: Final = "volcano.sh/"
 _POD_ANNOTATIONS: Final = (
     "volcano.sh/preemptable",
@@ -43,7 +44,7 @@ def group_name(pod: Obj) -> str:
 
 
 class PodGroupController(Controller):
-    """Makes a PodGroup for each pod of our schedulers that has none, and names it in the pod's annotation.
+    """Makes a PodGroup for each pod of our scheduler that has none, and names it in the pod's annotation.
 
     Annotations and labels under ``volcano.sh/`` are copied from the workload: the pod itself when it is bare, its
     ReplicaSet (which has its Deployment's annotations) otherwise. Keys are (kind, namespace, name).
@@ -52,9 +53,8 @@ class PodGroupController(Controller):
     name: ClassVar[str] = "pg-controller"
     resources = (PODS, REPLICASETS)
 
-    def __init__(self, manager: Manager, scheduler_names: tuple[str, ...]) -> None:
+    def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._scheduler_names = scheduler_names
         self._pods = manager.controlled(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
@@ -77,7 +77,7 @@ class PodGroupController(Controller):
             self._sync_replica_set(replica_set)
 
     def _is_ours(self, pod: Obj) -> bool:
-        return pod["spec"].get("schedulerName") in self._scheduler_names and not annotations_of(pod).get(GROUP_NAME)
+        return pod["spec"].get("schedulerName") == SCHEDULER and not annotations_of(pod).get(GROUP_NAME)
 
     def _sync_replica_set(self, replica_set: Obj) -> None:
         uid, namespace = replica_set["metadata"]["uid"], replica_set["metadata"]["namespace"]

@@ -19,6 +19,7 @@ from vcd.embedded.controllers.base import (
 )
 
 ROOT: Final = "root"
+DEFAULT: Final = "default"
 OPEN, CLOSED, CLOSING, UNKNOWN = "Open", "Closed", "Closing", "Unknown"
 CLOSED_BY_PARENT: Final = "volcano.sh/closed-by-parent"
 _COUNTED: Final = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
@@ -51,15 +52,14 @@ class QueueController(Controller):
 
     name: ClassVar[str] = "queue-controller"
 
-    def __init__(self, manager: Manager, default_queue: str, commands: bool) -> None:
+    def __init__(self, manager: Manager, commands: bool) -> None:
         super().__init__(manager)
         self.resources = (QUEUES, PODGROUPS, *((COMMANDS,) if commands else ()))
-        self._default_queue = default_queue
         self._counts: dict[str, Counter[str]] = {}
         self._groups: dict[Key, tuple[str, str]] = {}
         self._actions: dict[str, str] = {}
         self._commands: dict[Key, Obj] = {}
-        self.enqueue(("", default_queue))
+        self.enqueue(("", DEFAULT))
         self.enqueue(("", ROOT))
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
@@ -83,7 +83,7 @@ class QueueController(Controller):
             return
         queue = self.find(QUEUES, *key)
         if queue is None:
-            if key[1] in (ROOT, self._default_queue):
+            if key[1] in (ROOT, DEFAULT):
                 self._create(key[1])
             return
         queue = self._with_parent(queue)
@@ -95,7 +95,7 @@ class QueueController(Controller):
         before = self._groups.pop(key, None)
         now = None
         if event != DELETED:
-            queue = (group.get("spec") or {}).get("queue") or self._default_queue
+            queue = (group.get("spec") or {}).get("queue") or DEFAULT
             now = self._groups[key] = (queue, (group.get("status") or {}).get("phase") or "")
         if before == now:
             return
