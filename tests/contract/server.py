@@ -16,9 +16,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.embedded.disturbed import DisturbedServer
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.server import ApiServer
 from vcd.embedded.store import Store
 from vcd.kube.client import JSON, ApiError, KubeClient
 from vcd.kube.connection import Connection, connect
@@ -88,7 +88,7 @@ class Server:
     namespace: str
     may_create_nodes: bool
     store: Store | None = None
-    api: ApiServer | None = None
+    api: DisturbedServer | None = None
     _made: list[str] = field(default_factory=list)
 
     # --- paths and manifests ----------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ async def embedded() -> AsyncIterator[Server]:
     """The embedded server over HTTP, with the controllers that belong to a cluster."""
     clock = ClusterClock()
     store = Store(clock.now)
-    api = ApiServer(store)
+    api = DisturbedServer(store)
     await api.start()
     try:
         async with EmbeddedCluster(store, clock), _opened(await connect(master=api.url)) as server:

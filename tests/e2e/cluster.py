@@ -29,10 +29,11 @@ from aiohttp import web
 
 from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, grants
+from tests.embedded.disturbed import DisturbedServer
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.request import Call
-from vcd.embedded.server import ADMIN, ApiServer
+from vcd.embedded.server import ADMIN
 from vcd.embedded.store import Store
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
@@ -305,7 +306,7 @@ class Cluster:
         self.folder = folder
         self.clock = ClusterClock()
         self.store = Store(self.clock.now, random.Random(0))
-        self.server = ApiServer(self.store, tokens={}, bookmarks=1.0)
+        self.server = DisturbedServer(self.store, tokens={}, bookmarks=1.0)
         self.server.authorize = self._authorize
         self.made: list[Made] = []
         self.refused: list[str] = []
@@ -419,7 +420,7 @@ class Cluster:
 
     async def post(self, path: str, raw: bytes) -> int:
         """Create an object as an administrator, of bytes that go out as they are; the answer's status."""
-        self.server.tokens[ADMIN] = ADMIN  # type: ignore[index]
+        self.server.tokens[ADMIN] = ADMIN
         headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
@@ -471,7 +472,7 @@ class Cluster:
         wire = Wire(*self.server.url.removeprefix("http://").split(":"))  # type: ignore[arg-type]
         await wire.start()
         assert self.server.tokens is not None
-        self.server.tokens[f"token-of-{name}"] = name  # type: ignore[index]
+        self.server.tokens[f"token-of-{name}"] = name
         number = len(self.daemons)
         kubeconfig = self.folder / f"{number}-{name}.kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(wire.url, f"token-of-{name}")))

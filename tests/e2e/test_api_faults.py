@@ -25,7 +25,7 @@ from tests.e2e.cluster import (
     node,
     until,
 )
-from vcd.embedded.server import Habits
+from tests.embedded.disturbed import Habits
 from vcd.model import events as ev
 
 Hook = Callable[[web.Request], web.Response | None]

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from vcd.embedded.server import ApiServer
+from tests.embedded.disturbed import DisturbedServer
 from vcd.embedded.store import Store
 
 DATA = Path(__file__).parent.parent / "data" / "apiserver" / "exchanges.json"
@@ -182,7 +182,7 @@ async def replay() -> list[tuple[str, list[str]]]:
     """(name, differences) of every recorded exchange."""
     entries = json.loads(DATA.read_text())
     store = Store()
-    server = ApiServer(store, tokens={TOKEN: "recorder"})
+    server = DisturbedServer(store, tokens={TOKEN: "recorder"})
     await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from vcd.embedded.server import ApiServer
+from tests.embedded.disturbed import DisturbedServer
 from vcd.embedded.store import Store
 
 Obj = dict[str, Any]
@@ -77,7 +77,7 @@ class Lines:
 class Api:
     """The client; ``store`` and ``server`` are what it talks to."""
 
-    def __init__(self, server: ApiServer, session: aiohttp.ClientSession) -> None:
+    def __init__(self, server: DisturbedServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self.store = server.store
         self._session = session
@@ -108,7 +108,7 @@ class Api:
 
 @asynccontextmanager
 async def serving(store: Store | None = None, **options: Any) -> AsyncIterator[Api]:
-    server = ApiServer(store or make_store(), **options)
+    server = DisturbedServer(store or make_store(), **options)
     await server.start("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
 from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
 from vcd.embedded.codec import encode, name_of
-from vcd.embedded.errors import StatusError, bad_request, details_of, forbidden, success
+from vcd.embedded.errors import StatusError, bad_request, details_of, success
 from vcd.embedded.fields import FieldManager
 from vcd.embedded.openapi import OpenApi
 from vcd.embedded.request import (
@@ -20,7 +18,6 @@ from vcd.embedded.request import (
     MERGE_PATCH,
     PATCHES,
     STRATEGIC_PATCH,
-    Call,
     Target,
     expect_matching,
     media_type,
@@ -37,54 +34,24 @@ from vcd.embedded.tables import Columns, columns_of
 from vcd.embedded.watch import WatchStream
 
 Object = dict[str, Any]
-Answer = web.StreamResponse | None
-FaultHook = Callable[[web.Request], Answer | Awaitable[Answer]]
-Authorizer = Callable[[str, Call, str], bool]
 
 ADMIN: Final = "system:admin"
 JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BODY_LIMIT: Final = 3 * 1024 * 1024
 _WATCH_SECONDS: Final = 2700.0
-_HEALTH: Final = ("/healthz", "/readyz", "/livez")
-
-
-@dataclass
-class Habits:
-    """What an API server may do, and those behind proxies have done, to clients that must cope with it.
-
-    ``bookmarks``: whether watches that ask for bookmarks get any. ``list_versions``: whether lists tell their
-    resourceVersion. ``refuse_watches``: the HTTP status that every watch is refused with, 0 for none.
-    ``fail_watches``: the code of the ERROR event that every watch ends with as soon as it is open, 0 for none.
-    """
-
-    bookmarks: bool = True
-    list_versions: bool = True
-    refuse_watches: int = 0
-    fail_watches: int = 0
+_BOOKMARK_SECONDS: Final = 60.0
+HEALTH: Final = ("/healthz", "/readyz", "/livez")
 
 
 class ApiServer:
-    """Serves a Store over HTTP.
+    """Serves a Store over HTTP; every request is the administrator's."""
 
-    ``tokens`` maps bearer tokens to the identities that they stand for; without it every request is the
-    administrator's. ``bookmarks`` is the seconds between a watch's bookmarks. For tests: ``faults`` is called with each
-    request before anything else and may answer it, delay it, or raise; ``habits`` says what the server does otherwise
-    than most, as it may; ``authorize(identity, call, name)`` may refuse;
-    ``permit(spec)`` answers SubjectAccessReviews, which else allow everything;
-    ``audit`` counts the calls of each identity; ``cut_watches`` and ``stall_watches`` disturb open watches.
-    """
+    stream_type = WatchStream
 
-    def __init__(self, store: Store, *, tokens: Mapping[str, str] | None = None, bookmarks: float = 60.0) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self.tokens = tokens
-        self.faults: FaultHook | None = None
-        self.habits = Habits()
-        self.authorize: Authorizer | None = None
-        self.permit: reviews.Permit | None = None
-        self.audit: dict[str, dict[Call, int]] = {}
         self.url = ""
-        self._bookmarks = bookmarks
         self._openapi = OpenApi(store.registry, store.codec)
         self._columns: dict[str, tuple[ResourceType, Columns]] = {}
         self._streams: list[WatchStream] = []
@@ -115,58 +82,21 @@ class ApiServer:
 
     async def _end_watches(self, _: web.Application) -> None:
         for stream in tuple(self._streams):
-            stream.resume()
             stream.end()
-
-    def cut_watches(self, resource: str | None = None) -> int:
-        """End the open watches of a resource, or all; returns how many."""
-        chosen = self.open_watches(resource)
-        for stream in chosen:
-            stream.resume()
-            stream.end()
-        return len(chosen)
-
-    def stall_watches(self, resource: str | None = None) -> int:
-        """Keep the open watches of a resource (or all) silent, connections open, until ``resume_watches``."""
-        chosen = self.open_watches(resource)
-        for stream in chosen:
-            stream.stalled = True
-        return len(chosen)
-
-    def resume_watches(self) -> None:
-        """Let stalled watches send what they kept back."""
-        for stream in self._streams:
-            stream.resume()
-
-    def open_watches(self, resource: str | None = None) -> list[WatchStream]:
-        """The open watches of a resource, or all."""
-        return [stream for stream in self._streams if resource is None or stream.rtype.resource == resource]
 
     # --- one request ------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        if self.faults is not None:
-            answer = self.faults(request)
-            if inspect.isawaitable(answer):
-                answer = await answer
-            if answer is not None:
-                return answer
         try:
-            identity = self._identity(request)
-            return await self._route(request, identity)
+            return await self._route(request, self._identity(request))
         except StatusError as error:
             return web.Response(
                 body=encode(error.status()), status=error.code, content_type=JSON, headers=error.headers
             )
 
     def _identity(self, request: web.Request) -> str:
-        if self.tokens is None or request.path in _HEALTH:
-            return ADMIN
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        identity = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
-        if identity is None:
-            raise StatusError(401, "Unauthorized", "Unauthorized")
-        return identity
+        """Who asks. Raises StatusError 401 for nobody."""
+        return ADMIN
 
     async def _route(self, request: web.Request, identity: str) -> web.StreamResponse:
         path = request.path
@@ -182,7 +112,7 @@ class ApiServer:
     def _document(self, request: web.Request, path: str) -> web.Response | None:
         """Everything that is not a resource."""
         registry = self.store.registry
-        if any(path == probe or path.startswith(f"{probe}/") for probe in _HEALTH):
+        if any(path == probe or path.startswith(f"{probe}/") for probe in HEALTH):
             return web.Response(text="ok", content_type=_TEXT, charset="utf-8")
         if path in ("/api", "/apis"):
             if discovery.wants_aggregated(request.headers.get("Accept", "")):
@@ -240,17 +170,7 @@ class ApiServer:
         return self._delete_collection(request, target, query, raw)
 
     def _permit(self, identity: str, verb: str, target: Target, name: str) -> None:
-        call = Call(verb, target.rtype.resource, target.part, target.namespace)
-        calls = self.audit.setdefault(identity, {})
-        calls[call] = calls.get(call, 0) + 1
-        if self.authorize is not None and not self.authorize(identity, call, name):
-            where = f' in the namespace "{target.namespace}"' if target.namespace else " at the cluster scope"
-            named = target.rtype.plural + (f"/{target.part}" if target.part else "")
-            why = f'User "{identity}" cannot {verb} resource "{named}" in API group "{target.rtype.group}"{where}'
-            error = forbidden(target.rtype.resource, target.name, why)
-            if not target.name:
-                error.message = f"{target.rtype.resource} is forbidden: {why}"
-            raise error
+        """Raises StatusError 403 where somebody may not do this."""
 
     def _columns_of(self, rtype: ResourceType) -> Columns:
         known = self._columns.get(rtype.storage)
@@ -291,9 +211,7 @@ class ApiServer:
 
     def _list(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.Response:
         rtype = target.rtype
-        found = listing.page(self.store, rtype, target.namespace, query)
-        if not self.habits.list_versions:
-            found.metadata.pop("resourceVersion")
+        found = self._page(target, query)
         form = views.wanted(request.headers.get("Accept", ""))
         if form == views.TABLE:
             objects = [entry.obj for entry in found.entries]
@@ -308,23 +226,18 @@ class ApiServer:
             return _json({**head, "items": items})
         return web.Response(body=listing.list_bytes(rtype, found), content_type=JSON)
 
+    def _page(self, target: Target, query: Mapping[str, str]) -> listing.ListPage:
+        return listing.page(self.store, target.rtype, target.namespace, query)
+
     async def _watch(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.StreamResponse:
-        rtype, habits = target.rtype, self.habits
-        if habits.refuse_watches:
-            raise StatusError(habits.refuse_watches, "InternalError", "watches are refused")
-        chosen = selection(rtype, query, target.name)
-        stream = WatchStream(self.store, rtype, target.namespace, chosen, self._watch_form(request, rtype, query))
         seconds = listing.number(query, "timeoutSeconds")
-        stream.open(query)
-        if habits.fail_watches:
-            stream.fail(StatusError(habits.fail_watches, "InternalError", "watches fail"))
+        stream = self._opened(request, target, query)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         self._streams.append(stream)
         try:
             await response.prepare(request)
-            bookmarks = self._bookmarks if habits.bookmarks and query.get("allowWatchBookmarks") == "true" else None
-            await stream.serve(response, seconds or _WATCH_SECONDS, bookmarks)
+            await stream.serve(response, seconds or _WATCH_SECONDS, self._bookmarks(query))
             await response.write_eof()
         except ConnectionResetError:
             return response  # the client left; nothing is owed to it
@@ -332,6 +245,16 @@ class ApiServer:
             stream.end()
             self._streams.remove(stream)
         return response
+
+    def _opened(self, request: web.Request, target: Target, query: Mapping[str, str]) -> WatchStream:
+        chosen, form = selection(target.rtype, query, target.name), self._watch_form(request, target.rtype, query)
+        stream = self.stream_type(self.store, target.rtype, target.namespace, chosen, form)
+        stream.open(query)
+        return stream
+
+    def _bookmarks(self, query: Mapping[str, str]) -> float | None:
+        """The seconds between a watch's bookmarks, None where it gets none."""
+        return _BOOKMARK_SECONDS if query.get("allowWatchBookmarks") == "true" else None
 
     def _watch_form(
         self, request: web.Request, rtype: ResourceType, query: Mapping[str, str]
@@ -369,7 +292,7 @@ class ApiServer:
             return self._act(target, body, BINDING, dry_run=_dry_run(query))
         if reviews.is_review(rtype):
             asked, _ = self.store.codec.read(rtype, body)
-            return _json(reviews.answer(rtype, asked, identity, self.tokens, self.permit), 201)
+            return _json(self._review(rtype, asked, identity), 201)
         expect_matching(target, body)
         obj, unknown = self.store.codec.read(rtype, body)
         warnings = _field_warnings(rtype, unknown, query)
@@ -377,6 +300,9 @@ class ApiServer:
         manager = _manager(request, rtype, "Update")
         entry = self.store.insert(rtype, obj, manager, dry_run=_dry_run(query))
         return self._one(request, target, entry, 201, warnings)
+
+    def _review(self, rtype: ResourceType, asked: Object, identity: str) -> Object:
+        return reviews.answer(rtype, asked, identity)
 
     def _act(self, target: Target, body: Object, kind: ResourceType, *, dry_run: bool) -> web.Response:
         """Bind or evict a pod."""
@@ -573,8 +499,3 @@ def _must_have_version(rtype: ResourceType, name: str) -> StatusError:
     details["kind"] = rtype.kind
     qualified = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: metadata.resourceVersion: {fault}', details)
-
-
-def app(store: Store, *, tokens: Mapping[str, str] | None = None) -> web.Application:
-    """An aiohttp application that serves a store."""
-    return ApiServer(store, tokens=tokens).application

@@ -26,13 +26,12 @@ _BACKLOG: Final = 200_000
 
 
 class WatchStream:
-    """One open watch. ``stalled`` keeps its lines back while the connection stays open."""
+    """One open watch."""
 
     def __init__(
         self, store: Store, rtype: ResourceType, namespace: str | None, chosen: Selection, form: Form | None
     ) -> None:
         self.rtype = rtype
-        self.stalled = False
         self._store = store
         self._namespace = namespace
         self._chosen = chosen
@@ -41,11 +40,6 @@ class WatchStream:
         self._ready = asyncio.Event()
         self._ended = False
         self._unsubscribe: Callable[[], None] = lambda: None
-
-    @property
-    def waiting(self) -> int:
-        """How many lines are not sent yet."""
-        return len(self._lines)
 
     # --- what goes out ----------------------------------------------------------------------------------------------
 
@@ -129,11 +123,6 @@ class WatchStream:
         self._unsubscribe()
         self._ready.set()
 
-    def resume(self) -> None:
-        """Send again what was kept back."""
-        self.stalled = False
-        self._ready.set()
-
     # --- the connection ---------------------------------------------------------------------------------------------
 
     async def serve(self, response: web.StreamResponse, timeout: float, bookmarks: float | None) -> None:
@@ -162,7 +151,7 @@ class WatchStream:
 
     async def _write(self, response: web.StreamResponse) -> None:
         while True:
-            if self._lines and not self.stalled:
+            if self._lines:
                 lines, self._lines = self._lines, []
                 await response.write(b"".join(lines))
                 continue
