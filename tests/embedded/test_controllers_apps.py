@@ -181,7 +181,7 @@ def test_scaling_in_the_middle_of_a_roll_is_shared(sim: Simulated) -> None:
     sim.settle()
     before = replicas(sim)
     sim.store.update(DEPLOYMENTS, deployment(replicas=20, image="new"))
-    sim.cluster.manager.settle()
+    sim.settle()
     after = replicas(sim)
     assert sum(after.values()) == 25
     assert all(after[image] > before[image] for image in before)

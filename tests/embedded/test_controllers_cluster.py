@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from tests.embedded.simulated import PODGROUPS, PODS, START, Obj, Simulated, deployment, job, pod, task
+from tests.embedded.simulated import PODGROUPS, PODS, START, Obj, Simulated, deployment, job, pod, settle, task
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.base import DEPLOYMENTS, EVENTS, JOBS, NODES, Controller, Key, Manager, key_of
@@ -238,5 +238,5 @@ def test_controllers_see_what_was_there_before_them() -> None:
     clock = ClusterClock(start=START, speed=None)
     store = Store(clock.now, Random(3))
     store.create(JOBS, job(task("a")))
-    EmbeddedCluster(store, clock).settle()
+    settle(EmbeddedCluster(store, clock))
     assert len(store.list(PODGROUPS)) == 1

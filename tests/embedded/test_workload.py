@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.embedded.simulated import START, Simulated
+from tests.embedded.simulated import START, Simulated, jump_to
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, QUEUES
 from vcd.embedded.store import Store
@@ -199,7 +199,7 @@ def test_what_is_refused_is_told_and_the_rest_goes_on() -> None:
     store = Store(clock.now, Random(1))
     feeder = Feeder(store, clock, [Arrival(0, (config_map("a"), config_map("a"), config_map("b")))])
     feeder.start()
-    clock.jump_to(START)
+    jump_to(clock, START)
     assert feeder.created == 2
     assert feeder.refused == [("configmaps//a", 'configmaps "a" already exists')]
 

@@ -152,16 +152,6 @@ async def test_a_session_enters_with_its_statements_and_operations_or_not_at_all
         assert list(reader.operations_of("ns/pod-1")) == []
 
 
-async def test_read_only_refuses_appends_and_takes_no_lock(tmp_path: Path) -> None:
-    path = tmp_path / "log.sqlite"
-    async with EventLog.open(path) as log:
-        await log.append([put(1)])
-        async with EventLog.open(path, read_only=True) as other:
-            assert other.head == 1
-            with pytest.raises(LogError, match="read only"):
-                await other.append([put(2)])
-
-
 async def test_the_index_finds_sessions_by_pod_and_by_group(tmp_path: Path) -> None:
     path = tmp_path / "log.sqlite"
     await write_history(path, 2)

@@ -120,11 +120,11 @@ class ClusterClock:
         self._activity += 1
         self._wake.set()
 
-    def next_due(self, *, background: bool = False) -> float | None:
-        """When the next timer is due, background ones only counting if asked for; None: nothing is left to happen."""
+    def next_due(self) -> float | None:
+        """When the next timer is due that is no background one; None: nothing is left to happen."""
         while self._timers and self._timers[0].cancelled:
             heapq.heappop(self._timers)
-        if self._timers and (background or not self._timers[0].background):
+        if self._timers and not self._timers[0].background:
             return self._timers[0].when
         due = (timer.when for timer in self._timers if not (timer.background or timer.cancelled))
         return min(due, default=None)
@@ -138,18 +138,6 @@ class ClusterClock:
                 fired += 1
                 timer.fn()
         return fired
-
-    def jump_to(self, when: float) -> None:
-        """Move a jumping clock to ``when`` (never back) and call what is due by then, each timer at its own time.
-
-        Raises ValueError on a clock that does not jump.
-        """
-        if self.speed is not None:
-            raise ValueError("only a jumping clock can be moved")
-        while self._timers and self._timers[0].when <= when:
-            self._now = max(self._now, self._timers[0].when)
-            self.fire_due()
-        self._now = max(self._now, when)
 
     async def run(self) -> None:
         """Keep time until cancelled: call the timers as they fall due, and jump when all is at rest."""

@@ -46,7 +46,6 @@ class EmbeddedCluster:
     """Store, clock and controllers of one cluster.
 
     ``start`` lets controllers and clock run on the current asyncio loop, ``stop`` ends that; ``async with`` does both.
-    A test drives a cluster with a jumping clock by ``settle`` and ``advance`` instead, without a loop.
     """
 
     def __init__(self, store: Store, clock: ClusterClock, manager: Manager | None = None) -> None:
@@ -105,19 +104,3 @@ class EmbeddedCluster:
         done, _ = await asyncio.wait([*others, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-
-    def settle(self) -> None:
-        """Without a loop: let the controllers do all that is to be done at the present time."""
-        if not self.manager.started:
-            self.manager.start()
-        self.manager.settle()
-
-    def advance(self, seconds: float) -> None:
-        """Without a loop: move a jumping clock on, from timer to timer, letting the controllers work at each."""
-        end = self.clock.now() + seconds
-        self.settle()
-        while (due := self.clock.next_due(background=True)) is not None and due <= end:
-            self.clock.jump_to(due)
-            self.settle()
-        self.clock.jump_to(end)
-        self.settle()

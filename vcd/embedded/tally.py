@@ -27,10 +27,6 @@ class NodeTally:
         """The largest used share of a resource, from 0 to 1 (more where the node was made smaller)."""
         return max((self.used.get(name, 0) / room for name, room in self.room.items() if room), default=0.0)
 
-    def over(self) -> list[str]:
-        """The resources of which more is used than there is."""
-        return [name for name, amount in self.used.items() if name in self.room and amount > self.room[name]]
-
 
 @dataclass
 class GroupUse:

@@ -63,21 +63,14 @@ class EventLog:
         *,
         clock: Callable[[], int] = time.time_ns,
         create: bool = True,
-        read_only: bool = False,
     ) -> AsyncIterator[EventLog]:
         """Open a log as an async context manager; leaving it writes what is still waiting.
 
         ``clock`` gives nanoseconds since the epoch. ``create`` makes the file, mode 0600, when it is missing.
-        ``read_only`` takes no lock and refuses every write. Raises LogError when the file is missing, foreign,
-        damaged, of a newer schema, locked by another writer, or may not be written.
+        Raises LogError when the file is missing, foreign, damaged, of a newer schema, locked by another writer, or may
+        not be written.
         """
         path = Path(path)
-        if read_only:
-            with LogReader(path) as reader:
-                log = cls(path, clock, reader)
-            log._failure = LogError(f"event log {path}: it is opened to be read only")
-            yield log
-            return
         with writer_lock(path, create=create):
             await asyncio.to_thread(prepare, path, create=create)
             with LogReader(path) as reader:

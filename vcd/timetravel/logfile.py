@@ -13,23 +13,12 @@ from typing import Any
 import msgspec
 
 from vcd import eventlog
-from vcd.eventlog import LogError, Logged, LogReader, Written
+from vcd.eventlog import LogError as LogError
+from vcd.eventlog import Logged, LogReader
+from vcd.eventlog import Written as Written
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import rfc3339
 from vcd.state.cluster import ClusterState
-
-__all__ = [
-    "Compacted",
-    "LogError",
-    "Written",
-    "compact",
-    "events",
-    "export",
-    "import_logs",
-    "sessions",
-    "tail",
-    "verify",
-]
 
 _POLL_SECONDS = 0.2
 

@@ -287,11 +287,6 @@ class Manager:
             for resource in controller.resources:
                 self.watch(resource)
 
-    @property
-    def started(self) -> bool:
-        """Whether the controllers are shown what happens."""
-        return bool(self._watched)
-
     def watch(self, resource: str) -> None:
         """Watch a resource unless it is watched: those that want it see what exists and what changes."""
         if resource in self._watched:
@@ -320,11 +315,6 @@ class Manager:
     def busy(self) -> bool:
         """Whether a controller has work left."""
         return bool(self._queue)
-
-    def settle(self) -> None:
-        """Work off the queue until nothing is left to do at the present time."""
-        while self._queue:
-            self._next()
 
     async def run(self) -> None:
         """Work off the queue until cancelled, in short slices so that others on the loop get their turn."""
