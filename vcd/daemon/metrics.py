@@ -414,26 +414,17 @@ class Metrics:
             yield family.values(((kind,), max(0.0, now - since)) for kind, since in times if since)
 
 
+@dataclass(frozen=True)
 class _Page:
     """A collector of frozen values, as prometheus-client asks for one."""
 
-    def __init__(
-        self,
-        stores: tuple[SeriesStore, ...],
-        view: _View | None,
-        progress: dict[str, _Progress],
-        job_series: int,
-        single: list[Metric],
-        watches: list[Metric],
-        process: ProcessCollector,
-    ) -> None:
-        self._stores = stores
-        self._view = view
-        self._progress = progress
-        self._job_series = job_series
-        self._single = single
-        self._watches = watches
-        self._process = process
+    stores: tuple[SeriesStore, ...]
+    view: _View | None
+    progress: dict[str, _Progress]
+    job_series: int
+    single: list[Metric]
+    watches: list[Metric]
+    process: ProcessCollector
 
     def collect(self) -> Iterator[Metric]:
         """Every family once; a plugin's gauges cannot take a name of ours."""
@@ -444,25 +435,26 @@ class _Page:
                 yield page
 
     def _pages(self) -> Iterator[Metric]:
-        for store in self._stores:
+        for store in self.stores:
             yield from store.pages()
-        yield from self._single
-        yield from self._watches
-        yield from self._process.collect()
-        if self._view is not None:
-            shown = len(self._view.jobs) <= self._job_series
-            yield from _job_pages(self._view, self._progress) if shown else _no_job_pages()
-            yield fam.UNSCHEDULED_JOBS.values([((), len(self._view.unschedulable))])
-            yield fam.JOB_SERIES_LEFT_OUT.values([((), 0 if shown else len(self._view.jobs))])
-            yield fam.VICTIMS.values([((), self._view.victims)])
-            yield fam.WAITING_GROUPS.values(sorted(self._view.waiting_groups.items()))
-            yield fam.WAITING_PODS.values(sorted(self._view.waiting_pods.items()))
-            yield fam.WAITING_OLDEST.values(sorted(self._view.waiting_oldest.items()))
-            yield fam.CLUSTER_NODES.values([((), self._view.nodes)])
-            yield fam.CLUSTER_ALLOCATABLE.values(self._view.allocatable.items())
-            yield fam.CLUSTER_USED.values(self._view.used.items())
-            gauges = [gauge for gauge in self._view.gauges if shown or not _is_of_a_job(gauge)]
-            yield from _gauge_pages([*gauges, *_phase_gauges(self._view)])
+        yield from self.single
+        yield from self.watches
+        yield from self.process.collect()
+        view = self.view
+        if view is not None:
+            shown = len(view.jobs) <= self.job_series
+            yield from _job_pages(view, self.progress) if shown else _no_job_pages()
+            yield fam.UNSCHEDULED_JOBS.values([((), len(view.unschedulable))])
+            yield fam.JOB_SERIES_LEFT_OUT.values([((), 0 if shown else len(view.jobs))])
+            yield fam.VICTIMS.values([((), view.victims)])
+            yield fam.WAITING_GROUPS.values(sorted(view.waiting_groups.items()))
+            yield fam.WAITING_PODS.values(sorted(view.waiting_pods.items()))
+            yield fam.WAITING_OLDEST.values(sorted(view.waiting_oldest.items()))
+            yield fam.CLUSTER_NODES.values([((), view.nodes)])
+            yield fam.CLUSTER_ALLOCATABLE.values(view.allocatable.items())
+            yield fam.CLUSTER_USED.values(view.used.items())
+            gauges = [gauge for gauge in view.gauges if shown or not _is_of_a_job(gauge)]
+            yield from _gauge_pages([*gauges, *_phase_gauges(view)])
 
 
 def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:

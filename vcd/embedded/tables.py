@@ -13,6 +13,7 @@ from vcd.model.quantity import QuantityError, parse_units
 
 Object = Mapping[str, Any]
 Cell = Callable[[Object, float], Any]
+Columned = Callable[[], list["Column"]]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
@@ -275,51 +276,19 @@ def _nodes() -> list[Column]:
 # --- workloads ------------------------------------------------------------------------------------------------------
 
 
-def _template_columns() -> list[Column]:
-    return [
-        Column("Containers", "string", _listed("spec.template.spec.containers", "name"), 1),
-        Column("Images", "string", _listed("spec.template.spec.containers", "image"), 1),
-        Column("Selector", "string", _labels("spec.selector"), 1),
-    ]
+def _ready_replicas(obj: Object, now: float) -> str:
+    return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
 
 
-def _deployments() -> list[Column]:
-    def ready(obj: Object, now: float) -> str:
-        return f"{at(obj, 'status.readyReplicas', 0)}/{at(obj, 'spec.replicas', 0)}"
-
-    return [
-        _name(),
-        Column("Ready", "string", ready, 0, "", "Number of the pod with ready state"),
-        Column("Up-to-date", "string", _get("status.updatedReplicas", 0)),
-        Column("Available", "string", _get("status.availableReplicas", 0)),
-        _age(),
-        *_template_columns(),
-    ]
+def _bound(path: str) -> Cell:
+    return lambda obj, now: str(at(obj, path, "N/A"))
 
 
-def _replica_sets() -> list[Column]:
-    return [
-        _name(),
-        Column("Desired", "integer", _get("spec.replicas", 0)),
-        Column("Current", "integer", _get("status.replicas", 0)),
-        Column("Ready", "integer", _get("status.readyReplicas", 0)),
-        _age(),
-        *_template_columns(),
-    ]
-
-
-def _budgets() -> list[Column]:
-    def bound(path: str) -> Cell:
-        return lambda obj, now: str(at(obj, path, "N/A"))
-
-    return [
-        _name(),
-        Column("Min Available", "string", bound("spec.minAvailable")),
-        Column("Max Unavailable", "string", bound("spec.maxUnavailable")),
-        Column("Allowed Disruptions", "integer", _get("status.disruptionsAllowed", 0)),
-        _age(),
-    ]
-
+_TEMPLATE: Final = (
+    ("Containers", "string", _listed("spec.template.spec.containers", "name")),
+    ("Images", "string", _listed("spec.template.spec.containers", "image")),
+    ("Selector", "string", _labels("spec.selector")),
+)
 
 # --- storage --------------------------------------------------------------------------------------------------------
 
@@ -330,39 +299,16 @@ def _modes(path: str) -> Cell:
     return lambda obj, now: ",".join(_MODES.get(mode, mode) for mode in at(obj, path, ()))
 
 
-def _claims() -> list[Column]:
-    def claim_status(obj: Object, now: float) -> str:
-        return "Terminating" if "deletionTimestamp" in obj["metadata"] else str(at(obj, "status.phase", ""))
-
-    return [
-        _name(),
-        Column("Status", "string", claim_status),
-        Column("Volume", "string", _get("spec.volumeName", "")),
-        Column("Capacity", "string", _get("status.capacity.storage", "")),
-        Column("Access Modes", "string", _modes("status.accessModes")),
-        Column("StorageClass", "string", _get("spec.storageClassName", "")),
-        _age(),
-        Column("VolumeMode", "string", _get("spec.volumeMode", "<unset>"), 1),
-    ]
+def _claim_status(obj: Object, now: float) -> str:
+    return "Terminating" if "deletionTimestamp" in obj["metadata"] else str(at(obj, "status.phase", ""))
 
 
-def _volumes() -> list[Column]:
-    def claim(obj: Object, now: float) -> str:
-        ref = at(obj, "spec.claimRef", {})
-        return f"{ref.get('namespace', '')}/{ref.get('name', '')}" if ref else ""
+def _claimed_by(obj: Object, now: float) -> str:
+    ref = at(obj, "spec.claimRef", {})
+    return f"{ref.get('namespace', '')}/{ref.get('name', '')}" if ref else ""
 
-    return [
-        _name(),
-        Column("Capacity", "string", _get("spec.capacity.storage", "")),
-        Column("Access Modes", "string", _modes("spec.accessModes")),
-        Column("Reclaim Policy", "string", _get("spec.persistentVolumeReclaimPolicy", "")),
-        Column("Status", "string", _get("status.phase", "")),
-        Column("Claim", "string", claim),
-        Column("StorageClass", "string", _get("spec.storageClassName", "")),
-        Column("Reason", "string", _get("status.reason", "")),
-        _age(),
-        Column("VolumeMode", "string", _get("spec.volumeMode", "<unset>"), 1),
-    ]
+
+_VOLUME_MODE: Final = ("VolumeMode", "string", _get("spec.volumeMode", "<unset>"))
 
 
 def _storage_classes() -> list[Column]:
@@ -387,28 +333,16 @@ def _count(path: str) -> Cell:
     return lambda obj, now: len(at(obj, path, ()))
 
 
-def _config_maps() -> list[Column]:
-    return [_name(), Column("Data", "string", lambda obj, now: len(obj.get("data") or ()) + len(
-        obj.get("binaryData") or ())), _age()]  # fmt: skip
+def _data(obj: Object, now: float) -> int:
+    return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
 
 
-def _services() -> list[Column]:
-    def ports(obj: Object, now: float) -> str:
-        listed = [
-            f"{port['port']}" + (f":{port['nodePort']}" if port.get("nodePort") else "") + f"/{port['protocol']}"
-            for port in at(obj, "spec.ports", ())
-        ]
-        return ",".join(listed) or NONE
-
-    return [
-        _name(),
-        Column("Type", "string", _get("spec.type", "")),
-        Column("Cluster-IP", "string", _text("spec.clusterIP")),
-        Column("External-IP", "string", lambda obj, now: ",".join(at(obj, "spec.externalIPs", ())) or NONE),
-        Column("Port(s)", "string", ports),
-        _age(),
-        Column("Selector", "string", _labels("spec.selector"), 1),
+def _ports(obj: Object, now: float) -> str:
+    listed = [
+        f"{port['port']}" + (f":{port['nodePort']}" if port.get("nodePort") else "") + f"/{port['protocol']}"
+        for port in at(obj, "spec.ports", ())
     ]
+    return ",".join(listed) or NONE
 
 
 def _events() -> list[Column]:
@@ -442,54 +376,82 @@ def _events() -> list[Column]:
     ]
 
 
-def _quotas() -> list[Column]:
-    def used(prefix: str) -> Cell:
-        def cell(obj: Object, now: float) -> str:
-            hard = at(obj, "status.hard") or at(obj, "spec.hard", {})
-            have = at(obj, "status.used", {})
-            return ", ".join(
-                f"{name}: {have.get(name, 0)}/{hard[name]}"
-                for name in sorted(hard)
-                if name.startswith("limits.") == (prefix == "limits")
-            )
+def _quota_used(*, limits: bool) -> Cell:
+    def cell(obj: Object, now: float) -> str:
+        hard = at(obj, "status.hard") or at(obj, "spec.hard", {})
+        have = at(obj, "status.used", {})
+        names = [name for name in sorted(hard) if name.startswith("limits.") == limits]
+        return ", ".join(f"{name}: {have.get(name, 0)}/{hard[name]}" for name in names)
 
-        return cell
-
-    return [
-        _name(), Column("Request", "string", used("requests")), Column("Limit", "string", used("limits")), _age()
-    ]  # fmt: skip
+    return cell
 
 
-def _role_bindings() -> list[Column]:
-    def role(obj: Object, now: float) -> str:
-        return f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}"
-
-    return [_name(), Column("Role", "string", role), _age()]
+def _role(obj: Object, now: float) -> str:
+    return f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}"
 
 
 def _created() -> list[Column]:
     return [_name(), Column("Created At", "date", _get("metadata.creationTimestamp"))]
 
 
-def _named_and_aged(*columns: tuple[str, str, Cell]) -> Callable[[], list[Column]]:
-    return lambda: [_name(), *(Column(name, kind, cell) for name, kind, cell in columns), _age()]
+def _named_and_aged(*columns: tuple[Any, ...], wide: Sequence[tuple[str, str, Cell]] = ()) -> Columned:
+    """The columns of most kinds: the name, its own, the age, and those of wide output."""
+    return lambda: [_name(), *(Column(*each) for each in columns), _age(), *(Column(*each, 1) for each in wide)]
 
 
-_KINDS: Final[dict[str, Callable[[], list[Column]]]] = {
+_KINDS: Final[dict[str, Columned]] = {
     "pods": _pods,
     "nodes": _nodes,
-    "deployments.apps": _deployments,
-    "replicasets.apps": _replica_sets,
-    "poddisruptionbudgets.policy": _budgets,
-    "persistentvolumeclaims": _claims,
-    "persistentvolumes": _volumes,
+    "deployments.apps": _named_and_aged(
+        ("Ready", "string", _ready_replicas, 0, "", "Number of the pod with ready state"),
+        ("Up-to-date", "string", _get("status.updatedReplicas", 0)),
+        ("Available", "string", _get("status.availableReplicas", 0)),
+        wide=_TEMPLATE,
+    ),
+    "replicasets.apps": _named_and_aged(
+        ("Desired", "integer", _get("spec.replicas", 0)),
+        ("Current", "integer", _get("status.replicas", 0)),
+        ("Ready", "integer", _get("status.readyReplicas", 0)),
+        wide=_TEMPLATE,
+    ),
+    "poddisruptionbudgets.policy": _named_and_aged(
+        ("Min Available", "string", _bound("spec.minAvailable")),
+        ("Max Unavailable", "string", _bound("spec.maxUnavailable")),
+        ("Allowed Disruptions", "integer", _get("status.disruptionsAllowed", 0)),
+    ),
+    "persistentvolumeclaims": _named_and_aged(
+        ("Status", "string", _claim_status),
+        ("Volume", "string", _get("spec.volumeName", "")),
+        ("Capacity", "string", _get("status.capacity.storage", "")),
+        ("Access Modes", "string", _modes("status.accessModes")),
+        ("StorageClass", "string", _get("spec.storageClassName", "")),
+        wide=(_VOLUME_MODE,),
+    ),
+    "persistentvolumes": _named_and_aged(
+        ("Capacity", "string", _get("spec.capacity.storage", "")),
+        ("Access Modes", "string", _modes("spec.accessModes")),
+        ("Reclaim Policy", "string", _get("spec.persistentVolumeReclaimPolicy", "")),
+        ("Status", "string", _get("status.phase", "")),
+        ("Claim", "string", _claimed_by),
+        ("StorageClass", "string", _get("spec.storageClassName", "")),
+        ("Reason", "string", _get("status.reason", "")),
+        wide=(_VOLUME_MODE,),
+    ),
     "storageclasses.storage.k8s.io": _storage_classes,
-    "configmaps": _config_maps,
-    "services": _services,
+    "configmaps": _named_and_aged(("Data", "string", _data)),
+    "services": _named_and_aged(
+        ("Type", "string", _get("spec.type", "")),
+        ("Cluster-IP", "string", _text("spec.clusterIP")),
+        ("External-IP", "string", lambda obj, now: ",".join(at(obj, "spec.externalIPs", ())) or NONE),
+        ("Port(s)", "string", _ports),
+        wide=(("Selector", "string", _labels("spec.selector")),),
+    ),
     "events": _events,
-    "resourcequotas": _quotas,
-    "rolebindings.rbac.authorization.k8s.io": _role_bindings,
-    "clusterrolebindings.rbac.authorization.k8s.io": _role_bindings,
+    "resourcequotas": _named_and_aged(
+        ("Request", "string", _quota_used(limits=False)), ("Limit", "string", _quota_used(limits=True))
+    ),
+    "rolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
+    "clusterrolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
     "roles.rbac.authorization.k8s.io": _created,
     "clusterroles.rbac.authorization.k8s.io": _created,
     "customresourcedefinitions.apiextensions.k8s.io": _created,

@@ -111,10 +111,10 @@ class Workload:
         return "" if life is None else self.settings.queue_of(life.group)
 
 
-def workload_of(reader: LogReader, after: int | None = None, until: int | None = None) -> Workload:
-    """What a log holds, from its oldest state or the state after an event, to its end or an event. Raises LogError."""
+def workload_of(reader: LogReader, until: int | None = None) -> Workload:
+    """What a log holds, from its oldest state to its end or an event. Raises LogError."""
     history = History(reader)
-    first = reader.oldest() if after is None else after
+    first = reader.oldest()
     state = history.state(first, jump=True) if first else ClusterState()
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
     listener = _Listener(begin, state)
