@@ -7,7 +7,7 @@ keys, ``v:`` an item of a set by its value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -298,7 +298,6 @@ def apply(
     force: bool,
     now: str,
     reset: tuple[str, ...] = (),
-    prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda merged: merged,
 ) -> Applied:
     """Server-side apply of ``config`` to ``live``: what it names is set and owned; what it named only before goes.
 
@@ -315,7 +314,6 @@ def apply(
         dropped = subtract(dropped, entry["fieldsV1"]) if dropped else None
     if dropped:
         merged = without(merged, dropped, schema)
-    merged = prepare(merged)
     changed = owned(compare(live or {}, merged, schema).changed, reset)
     if changed and others:
         others = _resolve(others, intersect(changed, wanted), force)

@@ -10,7 +10,7 @@ import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -176,28 +176,7 @@ def _member(where: str, declared: str, description: str) -> Schema:
         values = _plain(declared[5:-1].split(",", 1)[1].strip(), quantity)
         return Schema(OBJECT, description=description, values=values, atomic=where in _ATOMIC)
     node = _plain(declared, quantity)
-    if node.type == OBJECT and node.name:
-        return node if not description else _described(node, description)
-    return Schema(
-        node.type,
-        description=description,
-        format=node.format,
-        preserve_unknown=node.preserve_unknown,
-        atomic=node.atomic,
-    )
-
-
-def _described(node: Schema, description: str) -> Schema:
-    """The same object under another description; members are shared."""
-    return Schema(
-        OBJECT,
-        node.name,
-        description,
-        node.properties,
-        required=node.required,
-        atomic=node.atomic,
-        preserve_unknown=node.preserve_unknown,
-    )
+    return replace(node, description=description) if description or node.type != OBJECT else node
 
 
 def _plain(declared: str, quantity: bool) -> Schema:

@@ -57,24 +57,18 @@ def wrong(field: str, value: Any, why: str) -> Cause:
 
 def check(rtype: ResourceType, obj: Object) -> None:
     """Raises StatusError 422 with every fault of an object that is to be written."""
-    causes = [*_metadata(rtype, obj["metadata"]), *_CHECKS.get(rtype.storage, _nothing)(obj)]
+    of_kind = _CHECKS.get(rtype.storage)
+    causes = [*_metadata(rtype, obj["metadata"]), *(of_kind(obj) if of_kind else ())]
     if causes:
         raise invalid(rtype.kind, rtype.group, name_of(obj), causes)
 
 
 def check_update(rtype: ResourceType, old: Object, new: Object) -> None:
     """Raises StatusError 422 where a change touches what cannot be changed."""
-    causes = list(_UPDATE_CHECKS.get(rtype.storage, _no_change)(old, new))
+    of_kind = _UPDATE_CHECKS.get(rtype.storage)
+    causes = list(of_kind(old, new)) if of_kind else []
     if causes:
         raise invalid(rtype.kind, rtype.group, name_of(new), causes)
-
-
-def _nothing(_: Object) -> Iterator[Cause]:
-    yield from ()
-
-
-def _no_change(_: Object, __: Object) -> Iterator[Cause]:
-    yield from ()
 
 
 # --- metadata -------------------------------------------------------------------------------------------------------
