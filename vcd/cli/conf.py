@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,39 +14,23 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd.api import (
-    LogError,
-    Policy,
     PolicyError,
     Problem,
-    RegistryError,
     describe_policy,
     logfile,
     read_policy,
     roles_for,
 )
-from vcd.cli.inputs import EVENT_LOG
+from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.inputs import EVENT_LOG, read_text
 
 _WIDTH_OF_A_PIPE = 160
 
 
-class _Unusable(click.ClickException):
-    """A file that cannot be read, or an installation that cannot check it."""
-
-    exit_code = 2
-
-
-class _Invalid(click.ClickException):
-    """A file that was read and holds problems; they are shown one a line."""
+class _Invalid(InvalidConf):
+    """A file that was read and holds problems, which was the question: exit code 1."""
 
     exit_code = 1
-
-    def __init__(self, name: str, error: PolicyError) -> None:
-        super().__init__(f"{name} cannot be used")
-        self._lines = [_line(name, "error", problem) for problem in error.problems]
-
-    def show(self, file: Any = None) -> None:
-        for line in self._lines:
-            click.echo(line, err=True)
 
 
 @click.group()
@@ -58,6 +41,7 @@ def conf() -> None:
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@says_errors
 def check(file: str, output: str) -> None:
     """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
 
@@ -65,7 +49,7 @@ def check(file: str, output: str) -> None:
     """
     problems: tuple[Problem, ...] = ()
     try:
-        warnings = _policy(_text(file)).warnings
+        warnings = read_policy(read_text(file)).warnings
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
     if output == "json":
@@ -86,6 +70,7 @@ def check(file: str, output: str) -> None:
     show_envvar=True,
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@says_errors
 def show(file: str | None, event_log: str | None, output: str) -> None:
     """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
 
@@ -95,9 +80,9 @@ def show(file: str | None, event_log: str | None, output: str) -> None:
     """
     try:
         if event_log is not None and file is None:
-            policy, file = _policy(_logged(event_log), logged=True), f"in force in {event_log}"
+            policy, file = read_policy(_logged(event_log), logged=True), f"in force in {event_log}"
         else:
-            policy = _policy(None if file is None else _text(file))
+            policy = read_policy(None if file is None else read_text(file))
     except PolicyError as error:
         raise _Invalid(str(file), error) from None
     described = describe_policy(policy)
@@ -115,6 +100,7 @@ def show(file: str | None, event_log: str | None, output: str) -> None:
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @click.option("--service-account", default="vcd-scheduler", show_default=True, help="Who is to be allowed.")
 @click.option("--namespace", default="volcano-system", show_default=True, help="The ServiceAccount's namespace.")
+@says_errors
 def rbac(file: str | None, service_account: str, namespace: str) -> None:
     """Print the roles that let a scheduler read what FILE's plugins declare, for kubectl apply.
 
@@ -124,7 +110,7 @@ def rbac(file: str | None, service_account: str, namespace: str) -> None:
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
     try:
-        policy = _policy(None if file is None else _text(file))
+        policy = read_policy(None if file is None else read_text(file))
     except PolicyError as error:
         raise _Invalid(str(file), error) from None
     roles = roles_for(policy, service_account, namespace)
@@ -139,30 +125,10 @@ class _Plain(yaml.SafeDumper):
 
 
 def _logged(event_log: str) -> str:
-    try:
-        text = logfile.policy_in_force(event_log)
-    except LogError as error:
-        raise _Unusable(str(error)) from None
+    text = logfile.policy_in_force(event_log)
     if text is None:
-        raise _Unusable(f"{event_log}: no configuration was loaded yet")
+        raise Unusable(f"{event_log}: no configuration was loaded yet")
     return text
-
-
-def _text(file: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode()
-    except OSError as error:
-        raise _Unusable(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise _Unusable(f"{file}: not UTF-8 at byte {error.start}") from None
-
-
-def _policy(text: str | None, *, logged: bool = False) -> Policy:
-    try:
-        return read_policy(text, logged=logged)
-    except RegistryError as error:
-        raise _Unusable(str(error)) from None
 
 
 def _line(name: str, severity: str, problem: Problem) -> str:

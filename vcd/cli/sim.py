@@ -19,7 +19,7 @@ from rich.live import Live
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
-from vcd.cli.inputs import EVENT_LOG, read_manifests
+from vcd.cli.inputs import EVENT_LOG, read_manifests, read_text
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -192,14 +192,7 @@ def _arrivals(
 
 def _readable(file: Path) -> Path:
     """The file, known to be a text. Raises Unusable."""
-    try:
-        with file.open(encoding="utf-8") as text:
-            for _ in text:
-                pass
-    except OSError as error:
-        raise Unusable(f"{file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise Unusable(f"{file}: not UTF-8 at byte {error.start}") from None
+    read_text(str(file))
     return file
 
 
