@@ -64,7 +64,7 @@ async def _run(plan: Scenario) -> Run:
         if node_of(pod) and nodes.get(pod["metadata"]["uid"]) != node_of(pod):
             nodes[pod["metadata"]["uid"]] = node_of(pod)
             run.bound[name] += 1
-        run.over.extend(f"{node}: {use.over()}" for node, use in simulation.tally.nodes.items() if use.over())
+        run.over.extend(f"{node}: {use.share()}" for node, use in simulation.tally.nodes.items() if use.share() > 1)
 
     simulation.store.subscribe([PODS], note)
     async with simulation:
