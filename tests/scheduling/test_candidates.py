@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +13,11 @@ from tests.dsl import gang, group, node, pod, session_of, use_evaluator
 from tests.plugins.opened import task_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import Task
+from vcd.scheduling.session.views import Job, Task
 
 
 class EvenCpu(Predicate):
@@ -85,6 +86,83 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
         kept = framework_of(session).candidates(checked).keys().copy()
         fresh = Candidates(framework_of(session).evaluator, checked, ()).keys()
         assert (kept == fresh).all()
+
+
+class EvenCpuOfAlike(EvenCpu):
+    """Says of itself that it looks at nothing but usage, so that nodes of one usage are asked about once."""
+
+    def node_columns(self) -> Columns:
+        return ()
+
+
+class FullnessOfAlike(Fullness):
+    def node_columns(self) -> Columns:
+        return ()
+
+
+class Racks(Score):
+    """Every third node is better, and says so by a column of its own."""
+
+    name = "racks"
+    depends: ClassVar[Depends] = Depends.USAGE
+    of_rack = np.array([row % 3 for row in range(30)], np.float64)
+
+    def node_columns(self) -> Columns | None:
+        return None
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return (self.of_rack if usage.rows is None else self.of_rack[usage.rows]) * usage.pods
+
+
+class RacksOfAlike(Racks):
+    def node_columns(self) -> Columns:
+        return (self.of_rack,)
+
+
+@pytest.mark.parametrize("others", [[Name()], [Relative(3)], []], ids=["simple", "normalised", "usage only"])
+@pytest.mark.parametrize("seed", range(12))
+def test_nodes_alike_are_rated_as_each_for_itself(seed: int, others: list[Score]) -> None:
+    rand = random.Random(seed)
+    sizes = [rand.choice([4, 8]) for _ in range(30)]
+    together, apart = (session_of(*many_nodes(sizes), seed=seed) for _ in range(2))
+    kept = Memory()
+    parts: list[Score] = [FullnessOfAlike(2), RacksOfAlike(), *others]
+    use_evaluator(together, Evaluator(together, [EvenCpuOfAlike()], parts, kept))
+    use_evaluator(apart, Evaluator(apart, [EvenCpu()], [Fullness(2), Racks(), *others], Memory()))
+    tasks = [list(zip(*[job.pending() for job in jobs], strict=True)) for jobs in both_jobs(together, apart)]
+    placed: list[tuple[Statement, Statement]] = []
+    for _ in range(80):
+        if placed and rand.random() < 0.25:
+            for statement in placed.pop(rand.randrange(len(placed))):
+                statement.discard()
+            continue
+        pair = rand.choice(rand.choice(tasks))
+        tables = [framework_of(s).candidates(t) for s, t in zip((together, apart), pair, strict=True)]
+        assert tables[0].best() == tables[1].best()
+        assert (tables[0].keys() == tables[1].keys()).all()
+        row = tables[0].best()
+        if row is None or pair[0].node >= 0:
+            continue
+        now = together.nodes.has_room(row, pair[0].floor) and rand.random() < 0.8
+        placed.append((put(together, pair[0], row, now), put(apart, pair[1], row, now)))
+    assert kept.alike is not None
+    assert len(set(kept.alike.of.tolist())) < 30
+
+
+def many_nodes(sizes: list[int]) -> Iterator[Any]:
+    yield from (node(f"n{i:02}", cpu=size) for i, size in enumerate(sizes))
+    yield gang("old", 8, on=[f"n{i:02}" for i in range(8)], cpu=1, deleting=True)
+    yield from (gang(f"j{i}", 6, cpu=1 + i % 3, memory=1 + i // 3) for i in range(9))
+
+
+def both_jobs(first: Session, second: Session) -> list[tuple[Job, Job]]:
+    return list(zip(first.jobs_with_pending(), second.jobs_with_pending(), strict=True))
+
+
+def put(session: Session, task: Task, row: int, now: bool) -> Statement:
+    statement = Statement(session.trial, "test", task.job)
+    (statement.allocate if now else statement.pipeline)(task, row)
+    return statement
 
 
 @pytest.mark.parametrize("seed", range(10))

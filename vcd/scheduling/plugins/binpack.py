@@ -10,8 +10,7 @@ import numpy as np
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Depends, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.parts import Columns, Depends, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -20,11 +19,10 @@ _RESOURCE = "binpack.resources.<resource>"
 
 
 class _Part(NamedTuple):
-    """A weighed resource: its column, its weight, what the nodes have of it, and whether all have some."""
+    """A weighed resource: its column, its weight, and whether all nodes have some."""
 
     column: int
     weight: int
-    capacity: Scores
     everywhere: bool
 
 
@@ -40,15 +38,18 @@ class Binpack(Score):
     def __init__(self, session: Session, factor: int, weights: Mapping[str, int]) -> None:
         super().__init__(1)
         self._factor = float(100 * factor)
-        allocatable = session.nodes.usage.allocatable.astype(np.float64)
+        allocatable = session.nodes.usage.allocatable
         self._parts = [
-            _Part(column, weights[name], allocatable[column], bool(allocatable[column].all()))
+            _Part(column, weights[name], bool(allocatable[column].all()))
             for name, column in session.nodes.column_of.items()
             if name in weights
         ]
 
     def applies(self, task: Task) -> bool:
         return any(part.weight and task.request[part.column] for part in self._parts)
+
+    def node_columns(self) -> Columns:
+        return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         score = np.zeros(len(usage))
@@ -60,7 +61,7 @@ class Binpack(Score):
                 continue
             weights += part.weight
             if part.weight:
-                capacity = at_rows(part.capacity, usage)
+                capacity = usage.allocatable[part.column].astype(np.float64)
                 used = (usage.used[part.column] + request).astype(np.float64)
                 if part.everywhere:
                     over |= used > capacity

@@ -12,7 +12,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Depends, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Columns, Depends, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
 from vcd.scheduling.search.scores.strategy import LEAST, MOST, Rating, ScarceResourceAvoidance, Strategy, strategy_of
 from vcd.scheduling.session.nodes import Usage
@@ -81,6 +81,9 @@ class ResourceStrategy(Score):
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
         return self._plugin.own_strategy(task)
+
+    def node_columns(self) -> Columns:
+        return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         rating = self._plugin.rating_of(task)

@@ -16,9 +16,9 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.nodesalike import NodesAlike
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores, tells_kinds
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -28,8 +28,12 @@ from vcd.state.records import Shape
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
 _NOWHERE = np.iinfo(np.int64).min
-_NOW = 1 << 61
-"""Added to the key of a node whose idle room takes the task: such nodes come before those that will have room."""
+_LOWEST = -1 << 61
+"""Keys of nodes that pass are not below."""
+_NOW = 61
+"""The bit of the key of a node whose idle room takes the task: such nodes come before those that will have room."""
+_HAS_ROOM = 1 << _NOW - 1
+"""Keys of nodes that have that bit are above."""
 _FEW = 50
 """Up to this many touched nodes are looked up one by one, more are computed as one column."""
 _COLUMNS = 500_000
@@ -40,8 +44,8 @@ _SPARED = object()
 """The kind of tasks to which a part does not apply."""
 
 Part = Predicate | Score
-Rows = npt.NDArray[np.intp]
 Kinds = tuple[Hashable, ...]
+_Stamp = tuple[int, int]
 StaticKey = tuple[Shape, str | None, Kinds]
 
 
@@ -75,6 +79,11 @@ def _owner_of_claims(task: Task) -> str | None:
     if not volumes:
         return None
     return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
+
+
+def _read_only(mask: Mask) -> Mask:
+    mask.flags.writeable = False
+    return mask
 
 
 def _kinds(parts: tuple[Part, ...], task: Task) -> Kinds:
@@ -112,6 +121,9 @@ class Evaluator:
             session.policy_digest,
             tuple((part.owner, part.name) for part in self.parts if not part.depends & _DYNAMIC),
             *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
+        )
+        self.everywhere: Mask = self.nodes.facts.kept(
+            "everywhere", lambda: _read_only(np.ones(len(self.nodes), np.bool_))
         )
         self.evaluations = 0
         """How many times predicates and scores were computed over the nodes."""
@@ -201,13 +213,20 @@ class Evaluator:
             found = self.memory.statics[key] = self._static(task)
         return found
 
+    @property
+    def alike(self) -> NodesAlike:
+        """The nodes by room and usage."""
+        found = self.memory.alike
+        if found is None:
+            found = self.memory.alike = NodesAlike(self.nodes, (*self.usage_predicates, *self.usage_scores))
+        return found
+
     def _static(self, task: Task) -> _Static:
         self.evaluations += 1
-        count = len(self.nodes)
-        mask = np.ones(count, np.bool_)
+        mask = self.everywhere
         for predicate in self._fixed_predicates:
             if predicate.applies(task):
-                mask &= predicate.mask(task, self.nodes.usage)
+                mask = mask & predicate.mask(task, self.nodes.usage)
         points: Scores | None = None
         normalised = []
         for score in self._fixed_scores:
@@ -228,14 +247,24 @@ class Evaluator:
 
         ``points`` are in fixed point, and overwritten.
         """
+        keys = self.untied(mask, now, points)
+        self.add_ties(keys, rows)
+        return keys
+
+    def untied(self, mask: Mask, now: Mask, points: Scores) -> Ints:
+        """Keys without the seeded order, which ``add_ties`` adds."""
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
         keys = points.astype(np.int64)
         keys <<= self.bits
-        keys += self.ties if rows is None else self.ties[rows]
-        np.add(keys, _NOW, out=keys, where=now)
+        keys += now.astype(np.int64) << _NOW
         np.putmask(keys, ~mask, _NOWHERE)
         return keys
+
+    def add_ties(self, keys: Ints, rows: Rows | None) -> None:
+        """Complete the keys of all nodes or some."""
+        keys += self.ties if rows is None else self.ties[rows]
+        np.putmask(keys, keys < _LOWEST, _NOWHERE)
 
 
 class Candidates:
@@ -247,6 +276,9 @@ class Candidates:
     def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
         """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
         before = getattr(self, "static", None)
+        if before is None:
+            self._grouped_at = -1
+            self._by_group: tuple[Any, ...] = ()
         self.session = evaluator.session
         self._evaluator = evaluator
         self.task = task
@@ -258,7 +290,8 @@ class Candidates:
         self._used = tuple(predicate for predicate in evaluator.usage_predicates if predicate.applies(task))
         self._rated = tuple(score for score in evaluator.usage_scores if score.applies(task))
         self._simple = not (moving or self.static.normalised or any(score.normalised for score in self._rated))
-        self._combined_at = -1
+        self._best_at: _Stamp | None = None
+        self._keys_at: _Stamp | None = None
         if before is not self.static:
             self._position = -1
         if before is not self.static or self._moving_predicates:
@@ -268,9 +301,22 @@ class Candidates:
 
     def best(self) -> int | None:
         """The row of the best node, None when none passes."""
-        keys = self.keys()
-        if not keys.size:
+        self._catch_up()
+        if not len(self._evaluator.nodes):
             return None
+        if self._simple:
+            return self._highest(self._keys)
+        stamp = self._stamp()
+        if self._best_at != stamp:
+            self._best, self._best_at = self._best_combined(), stamp
+        return self._best
+
+    def _stamp(self) -> _Stamp:
+        """Changes when keys that are combined may."""
+        return self._position, self.session.trial.changes
+
+    @staticmethod
+    def _highest(keys: Ints) -> int | None:
         row = int(keys.argmax())
         return None if keys[row] == _NOWHERE else row
 
@@ -283,7 +329,7 @@ class Candidates:
             return []
         keys = self.keys()
         first = np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
-        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True) if key > _NOW >> 1]
+        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True) if key > _HAS_ROOM]
         heapify(heap)
         after = _Afterwards(self, self._evaluator.nodes, first)
         found: list[int] = []
@@ -291,7 +337,7 @@ class Candidates:
             row = heap[0][1]
             found.append(row)
             key = after.one_more(row)
-            if key > _NOW >> 1:
+            if key > _HAS_ROOM:
                 heapreplace(heap, (-key, row))
             else:
                 heappop(heap)
@@ -304,7 +350,12 @@ class Candidates:
     def keys(self) -> Ints:
         """The current keys of all nodes; the smallest int64 marks those that do not pass."""
         self._catch_up()
-        return self._keys if self._simple else self._combine()
+        if not self._simple:
+            stamp = self._stamp()
+            if self._keys_at != stamp:
+                passed, now, points, _ = self._combine()
+                self._keys, self._keys_at = self._evaluator.key_of(passed, now, points, None), stamp
+        return self._keys
 
     def passing(self) -> Mask:
         """The nodes that take the task, now or when room is freed."""
@@ -323,7 +374,7 @@ class Candidates:
 
     def ranked(self, among: Mask) -> list[int]:
         """Rows of the nodes ``among``, the best rated first, whether they have room or not."""
-        _, _, points = self._by_usage(self._evaluator.nodes.usage, None)
+        _, _, points = self._with_facts(*self._by_usage(self._evaluator.nodes.usage), None)
         self._add_comparing(points, among)
         keys = self._evaluator.key_of(among, np.zeros_like(among), points, None)
         best_first: list[int] = np.argsort(keys)[::-1][: int(among.sum())].tolist()
@@ -349,51 +400,77 @@ class Candidates:
 
     def _catch_up(self) -> None:
         log = self._evaluator.memory.log
-        end = len(log)
-        start = self._position
+        start, end = self._position, len(log)
         if start == end:
             return
         self._position = end
+        if not self._simple:
+            return  # its keys are combined when they are asked for
         if start < 0:
             self._renew(None)
             return
         touched = log[start:end]
         if len(touched) > 1:
             touched = sorted(set(touched))
-        if len(touched) <= _FEW and self._simple:
-            touched = self._put_levels(touched)
+        if len(touched) <= _FEW:
+            touched = [row for row in touched if not self._read_level(row)]
         if touched:
             self._renew(np.array(touched, np.intp))
 
-    def _put_levels(self, rows: list[int]) -> list[int]:
-        """Look up the keys of those nodes that have nothing but more tasks of this shape; the others."""
-        shape, nodes = self.task.shape, self._evaluator.nodes
-        others = []
-        for row in rows:
-            count = nodes.sole(row, shape)
-            if count is None:
-                others.append(row)
-            else:
-                self._put(row, self.level(count)[row])
-        return others
+    def _read_level(self, row: int) -> bool:
+        """Take the key of a node from a level, if it got tasks of this shape only."""
+        count = self._evaluator.nodes.sole(row, self.task.shape)
+        if count is not None:
+            self._put(row, self.level(count)[row])
+        return count is not None
 
     def _renew(self, rows: Rows | None) -> None:
-        usage = self._evaluator.nodes.usage
-        if rows is not None:
-            usage = usage.take(rows)
-        passed, now, points = self._by_usage(usage, rows)
-        if self._simple:
-            if rows is not None:
-                self._put(rows, self._evaluator.key_of(passed, now, points, rows))
-            elif passed.any():
-                self._keys = self._evaluator.key_of(passed, now, points, None)
-            else:
-                self._keys = self._evaluator.memory.nowhere  # a table that failed everywhere costs no column
-        elif rows is None:
-            self._passed, self._now, self._points = passed, now, points
+        """Compute the keys of all nodes or some anew."""
+        evaluator = self._evaluator
+        if rows is None:
+            keys = self._keys_by_group(None)
+            if (keys != _NOWHERE).any():
+                self._keys = keys
+            else:  # a table that failed everywhere costs no column
+                self._keys = evaluator.memory.nowhere
+                self._grouped_at, self._by_group = -1, ()
+        elif self._by_group:
+            self._put(rows, self._keys_by_group(rows))
         else:
-            self._passed[rows], self._now[rows], self._points[rows] = passed, now, points
-        self._combined_at = -1
+            usage = evaluator.nodes.usage.take(rows)
+            self._put(rows, self.keys_of(usage, rows))
+
+    def _keys_by_group(self, rows: Rows | None) -> Ints:
+        """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
+        evaluator, static = self._evaluator, self.static
+        columns = self._groups()
+        of = evaluator.alike.of if rows is None else evaluator.alike.of[rows]
+        if static.points is not None:
+            passed, now, points = (column[of] for column in columns)
+            return evaluator.key_of(*self._with_facts(passed, now, points, rows), rows)
+        keys: Ints = columns[0][of]
+        if static.mask is not evaluator.everywhere:
+            np.putmask(keys, ~(static.mask if rows is None else static.mask[rows]), _NOWHERE)
+        evaluator.add_ties(keys, rows)
+        return keys
+
+    def _groups(self) -> tuple[Any, ...]:
+        """What room and usage say, by group of nodes: who passes, who has room now, and the points; where facts add
+        none to these, the keys that follow."""
+        alike = self._evaluator.alike
+        alike.catch_up()
+        start, end = self._grouped_at, len(alike.log)
+        if start != end:
+            self._grouped_at = end
+            numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
+            found: tuple[Any, ...] = self._by_usage(alike.usage(numbers))
+            if self._simple and self.static.points is None:
+                found = (self._evaluator.untied(*found),)
+            if numbers is None:
+                self._by_group = tuple(np.empty(len(alike.of), column.dtype) for column in found)
+            for column, new in zip(self._by_group, found, strict=True):
+                column[slice(len(new)) if numbers is None else numbers] = new
+        return self._by_group
 
     def _put(self, rows: Rows | int, keys: Any) -> None:
         if self._keys is self._evaluator.memory.nowhere:
@@ -409,58 +486,71 @@ class Candidates:
             self._simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
         )
 
-    def _by_usage(self, usage: Usage, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
-        """Who passes, who has room now, and the points, as far as facts and usage say."""
+    def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
+        """Who passes, who has room now, and the points, as far as room and usage say."""
         self._evaluator.evaluations += 1
-        task, static = self.task, self.static
+        task = self.task
         now = fits(task.floor, usage.idle)
+        passed = now
         if self._evaluator.nodes.awaits_room:
             passed = fits(task.floor, usage.future_idle)
             now &= passed
-            passed &= static.mask if rows is None else static.mask[rows]
-        else:
-            passed = now & (static.mask if rows is None else static.mask[rows])
         for predicate in self._used:
-            passed &= predicate.mask(task, usage)
+            passed = passed & predicate.mask(task, usage)
         points: Scores | None = None
         for score in self._rated:
             if not score.normalised:
                 added = fixed_point(score.raw(task, usage), score.weight)
                 points = added if points is None else np.add(points, added, out=points)
-        if points is None:
-            points = np.zeros(len(usage))
+        return passed, now, np.zeros(len(usage)) if points is None else points
+
+    def _with_facts(self, passed: Mask, now: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
+        """The same of all nodes or some with what the facts say; ``points`` are overwritten."""
+        static = self.static
+        if static.mask is not self._evaluator.everywhere:
+            passed = passed & (static.mask if rows is None else static.mask[rows])
         if static.points is not None:
             points += static.points if rows is None else static.points[rows]
         return passed, now, points
 
     def keys_of(self, usage: Usage, rows: Rows | None) -> Ints:
         """The keys of some rows, or all, as far as facts and a usage say."""
-        return self._evaluator.key_of(*self._by_usage(usage, rows), rows)
+        return self._evaluator.key_of(*self._with_facts(*self._by_usage(usage), rows), rows)
 
     def level(self, count: int) -> Ints:
         """Keys if every node had ``count`` more tasks of this shape than when the session began."""
         levels = self._levels
         while len(levels) <= count:
-            levels.append(self.keys_of(self._evaluator.nodes.opened.plus(self.task.deltas.allocate, len(levels)), None))
+            usage = self._evaluator.nodes.opened.plus(self.task.deltas.allocate, len(levels))
+            levels.append(self.keys_of(usage, None))
         return levels[count]
 
-    def _combine(self) -> Ints:
-        """Keys with what depends on other pods, the job, queues, time, and the set of nodes that pass."""
-        stamp = self.session.trial.changes
-        if self._combined_at == stamp:
-            return self._keys
+    def _combine(self) -> tuple[Mask, Mask, Scores, Mask]:
+        """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
+        set of nodes that are rated, which comes last."""
         task, usage = self.task, self._evaluator.nodes.usage
-        passed = self._passed.copy()
+        columns = self._groups()
+        of = self._evaluator.alike.of
+        passed, now, points = (column[of] for column in columns)
+        passed, now, points = self._with_facts(passed, now, points, None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
         # as Volcano: nodes with room now are rated among themselves, the others only when there are none
-        now = self._now & passed
-        candidates = now if now.any() else passed
-        points = self._points.copy()
-        self._add_comparing(points, candidates)
-        self._keys = self._evaluator.key_of(passed, now, points, None)
-        self._combined_at = stamp
-        return self._keys
+        now &= passed
+        rated = now if now.any() else passed
+        self._add_comparing(points, rated)
+        return passed, now, points, rated
+
+    def _best_combined(self) -> int | None:
+        """The best row by points, without the keys of all."""
+        evaluator = self._evaluator
+        passed, now, points, rated = self._combine()
+        among = np.where(rated, points, -np.inf)
+        highest = among.max()
+        if not abs(highest) <= evaluator.limit:  # none, or some are bounded
+            return self._highest(evaluator.key_of(passed, now, points, None))
+        rows = np.flatnonzero(among == highest)
+        return int(rows[evaluator.ties[rows].argmax()])
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
         """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
@@ -536,6 +626,7 @@ class Memory:
         self.statics: dict[StaticKey, _Static] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
         """The keys of every table in which no node passes; never changed."""
+        self.alike: NodesAlike | None = None
         self._recent: dict[Any, Candidates] = {}
         self._most = 0
         self.log: list[int] = []
@@ -562,6 +653,8 @@ class Memory:
             self._drop_unused()
             self.log.extend(changed)
         nodes.log = self.log
+        if self.alike is not None:
+            self.alike.nodes = nodes
         self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
         self._facts, self._key, self._nodes = nodes.facts, key, nodes
 
@@ -590,4 +683,5 @@ class Memory:
         self.tables.clear()
         self.statics.clear()
         self._recent.clear()
+        self.alike = None
         self.log.clear()

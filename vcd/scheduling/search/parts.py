@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +13,9 @@ from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.views import Task
 
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float64]
+Columns = Sequence[npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
 
 class Depends(enum.Flag):
@@ -74,6 +76,11 @@ class Predicate:
         """
         return None
 
+    def node_columns(self) -> Columns | None:
+        """What it looks at of nodes beside their usage and what they have to allocate, with USAGE, as columns over all
+        nodes: those that agree in all of it are asked about once. None: it may look at anything."""
+        return None
+
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes; with USAGE ``usage`` may hold
         any selection of rows. Only what makes the task's kind may matter, see ``kind_of``."""
@@ -117,6 +124,10 @@ class Score:
 
     def kind_of(self, task: Task) -> Hashable:
         """What else tells the tasks to which it applies apart for it; see ``Predicate.kind_of``."""
+        return None
+
+    def node_columns(self) -> Columns | None:
+        """What it looks at of nodes; see ``Predicate.node_columns``."""
         return None
 
     def raw(self, task: Task, usage: Usage) -> Scores:

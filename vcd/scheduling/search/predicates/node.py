@@ -29,7 +29,7 @@ from vcd.model.selectors import (
     check_tolerations,
     tolerates,
 )
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -56,6 +56,9 @@ class PodCount(Predicate):
 
     def __init__(self, session: Session) -> None:
         self._column = session.nodes.column_of[PODS]
+
+    def node_columns(self) -> Columns:
+        return ()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = usage.allocatable[self._column] > usage.pods

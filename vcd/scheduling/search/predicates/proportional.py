@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.model.quantity import per_unit
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -63,6 +63,9 @@ class Proportional(Predicate):
 
     def applies(self, task: Task) -> bool:
         return bool(self._parts) and not any(task.request[part.column] > 0 for part in self._parts)
+
+    def node_columns(self) -> Columns:
+        return ()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result = np.ones(len(usage), np.bool_)

@@ -25,7 +25,7 @@ from vcd.scheduling.session.views import Task
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
     """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
-    highest = raw.max(where=feasible, initial=0.0)
+    highest = np.where(feasible, raw, 0.0).max(initial=0.0)
     if not highest:
         return None
     result: Scores = np.floor(raw * 100.0 / highest)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
-from vcd.scheduling.search.parts import Depends, Score, Scores
+from vcd.scheduling.search.parts import Columns, Depends, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -28,15 +28,18 @@ Floats = npt.NDArray[np.float64]
 
 
 class _Room(NamedTuple):
-    """Cpu and memory that the nodes list, float64 of shape (2, nodes), and whether all nodes list both."""
+    """Cpu and memory that the nodes list, float64 of shape (2, nodes), whether all nodes list both, and whether they
+    are what there is to allocate."""
 
     amounts: Floats
     complete: bool
+    allocatable: bool
 
 
 def _room_of(facts: NodeFacts) -> _Room:
     """What kube-scheduler's scores take for a node's room: without what oversubscription adds to it."""
-    amounts = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
+    allocatable = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
+    amounts = allocatable.copy()
     for row, node in enumerate(facts.nodes):
         if any(name in node.metadata.annotations for name in _OVERSUBSCRIPTION):
             try:
@@ -44,7 +47,7 @@ def _room_of(facts: NodeFacts) -> _Room:
             except QuantityError:
                 continue  # such a node was set aside when it was decoded
             amounts[:, row] = listed.get(CPU, 0), listed.get(MEMORY, 0)
-    return _Room(amounts, bool(amounts.all()))
+    return _Room(amounts, bool(amounts.all()), np.array_equal(amounts, allocatable))
 
 
 class _OfRoom(Score):
@@ -56,11 +59,16 @@ class _OfRoom(Score):
         super().__init__(weight)
         facts = session.nodes.facts
         room: _Room = facts.kept("listed cpu and memory", lambda: _room_of(facts))
-        self._amounts, self._complete = room
+        self._amounts, self._complete, self._allocatable = room
+
+    def node_columns(self) -> Columns:
+        return () if self._allocatable else tuple(self._amounts)
 
     def room(self, usage: Usage) -> Floats:
         """Cpu and memory of the rows, shape (2, rows)."""
-        return self._amounts if usage.rows is None else self._amounts[:, usage.rows]
+        if usage.rows is None:
+            return self._amounts
+        return usage.allocatable[:2].astype(np.float64) if self._allocatable else self._amounts[:, usage.rows]
 
 
 class _MeanPercentage(_OfRoom):
@@ -166,16 +174,20 @@ class BalancedResource(_OfRoom):
             before = _evenness(_deviation(used, room))
             used += task.request[[0, 1, gpu], None]
             return _improvement(_evenness(_deviation(used, room)), before)
-        before = _evenness(self._deviation(used, room))
+        if self._complete:
+            without = used
+            used = np.empty((2, *without.shape))
+            used[0] = without
+            np.add(without, task.request[:2, None], out=used[1])
+            before, after = _evenness(_deviation_of_two(used, room))
+            return _improvement(after, before)
+        before = _evenness(_deviation(used, room))
         used += task.request[:2, None]
-        return _improvement(_evenness(self._deviation(used, room)), before)
+        return _improvement(_evenness(_deviation(used, room)), before)
 
     def _used(self, usage: Usage) -> Floats:
         both = usage.used[:2] + usage.pipelined[:2] if self._nodes.awaits_room else usage.used[:2]
         return both.astype(np.float64)
-
-    def _deviation(self, used: Floats, room: Floats) -> Floats:
-        return _deviation_of_two(used, room) if self._complete else _deviation(used, room)
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.request[self._gpu])
@@ -197,10 +209,11 @@ def _improvement(after: Scores, before: Scores) -> Scores:
 
 
 def _deviation_of_two(used: Floats, room: Floats) -> Floats:
-    """Standard deviation of the used parts, at most 1, of two resources that all nodes have: half their difference."""
-    parts = used / room
-    np.minimum(parts, 1.0, out=parts)
-    result: Floats = parts[0] - parts[1]
+    """Standard deviation of the used parts, at most 1, of two resources that all nodes have, half their difference,
+    with the pod and without it; ``used`` is (2, resources, nodes), and overwritten."""
+    used /= room
+    np.minimum(used, 1.0, out=used)
+    result: Floats = used[:, 0] - used[:, 1]
     np.abs(result, out=result)
     result *= 0.5
     return result

@@ -1,0 +1,94 @@
+"""Nodes that neither room nor usage tells apart: what predicates and scores say by these is computed once for all of
+them. While a cluster fills up its nodes are in few such groups, however many kinds of tasks there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.scheduling.search.parts import Predicate, Rows, Score
+from vcd.scheduling.session.nodes import Nodes, Usage
+
+
+class NodesAlike:
+    """The groups, kept up to date by the log of the nodes; the number of a group without nodes goes to a new one.
+
+    ``of`` is each node's group. ``log`` lists groups in the order they were numbered, so that whoever keeps something
+    per group knows what to compute again. Where a part may look at anything of a node, each node is a group.
+    """
+
+    def __init__(self, nodes: Nodes, parts: Iterable[Predicate | Score]) -> None:
+        self.nodes = nodes
+        columns = [part.node_columns() for part in parts]
+        self._each_alone = None in columns
+        self._position = len(nodes.log)
+        if self._each_alone:
+            self.log = nodes.log
+            self.of: Rows = np.arange(len(nodes))
+            return
+        self.log = []
+        fixed = np.vstack([nodes.usage.allocatable, *[column for several in columns for column in several or ()]])
+        codes: dict[bytes, int] = {}
+        self._codes = [codes.setdefault(kind, len(codes)) for kind in _by_node(fixed)]
+        self._numbers: dict[tuple[int, bytes], int] = {}
+        keys = zip(self._codes, _by_node(nodes.usage.matrix), strict=True)
+        self.of = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.intp)
+        self._keys = list(self._numbers)
+        self._sizes: list[int] = np.bincount(self.of).tolist()
+        self._unused: list[int] = []
+        self._rows = np.zeros(len(nodes), np.intp)  # there are at most as many groups as nodes
+        self._rows[: len(self._keys)] = np.unique(self.of, return_index=True)[1]
+        whole = nodes.usage
+        self._usage, self._allocatable = whole.matrix[:, self._rows], whole.allocatable[:, self._rows]
+
+    def usage(self, numbers: Rows | None = None) -> Usage:
+        """The usage of some groups, or all, each as of one of its nodes."""
+        if self._each_alone:
+            return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
+        at = slice(len(self._keys)) if numbers is None else numbers
+        return Usage(self._usage[:, at], self._allocatable[:, at], len(self._allocatable), self._rows[at])
+
+    def catch_up(self) -> None:
+        """Find the groups of the nodes that have changed."""
+        log, start = self.nodes.log, self._position
+        self._position = len(log)
+        if not self._each_alone:
+            for row in log[start:]:
+                self._move(row)
+
+    def _move(self, row: int) -> None:
+        column = self.nodes.usage.matrix[:, row]
+        key = (self._codes[row], column.tobytes())
+        left = int(self.of[row])
+        if key == self._keys[left]:
+            return
+        self._sizes[left] -= 1
+        if not self._sizes[left]:
+            del self._numbers[self._keys[left]]
+            self._unused.append(left)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = self._number(key)
+            self._usage[:, number], self._rows[number] = column, row
+            self._allocatable[:, number] = self.nodes.usage.allocatable[:, row]
+            self.log.append(number)
+        self._sizes[number] += 1
+        self.of[row] = number
+
+    def _number(self, key: tuple[int, bytes]) -> int:
+        if self._unused:
+            number = self._unused.pop()
+            self._keys[number] = key
+            return number
+        self._keys.append(key)
+        self._sizes.append(0)
+        return len(self._keys) - 1
+
+
+def _by_node(matrix: npt.NDArray[Any]) -> list[bytes]:
+    """The columns of a matrix, one per node, as bytes."""
+    rows = np.ascontiguousarray(matrix.T)
+    return [row.tobytes() for row in rows]
