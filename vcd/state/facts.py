@@ -186,6 +186,11 @@ class NodeFacts:
         found: tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]] = self.kept("taint sets", collect)
         return found
 
+    @cached_property
+    def taint_effects(self) -> frozenset[str]:
+        """The effects of the nodes' taints."""
+        return frozenset(taint.effect for taints in self.taint_sets()[1] for taint in taints)
+
     def untolerated(self, tolerations: tuple[Toleration, ...], effects: tuple[str, ...]) -> npt.NDArray[np.int64]:
         """How many taints of the given effects each node has that the tolerations do not cover."""
 

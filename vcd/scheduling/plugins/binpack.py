@@ -46,17 +46,16 @@ class Binpack(Score):
         ]
 
     def applies(self, task: Task) -> bool:
-        return any(part.weight and task.request[part.column] for part in self._parts)
+        return any(part.weight and task.amounts[part.column] for part in self._parts)
 
     def node_columns(self) -> Columns:
         return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        score = np.zeros(len(usage))
-        over = np.zeros(len(usage), np.bool_)
+        score, over = np.zeros(len(usage)), np.zeros(len(usage), np.bool_)
         weights = 0
         for part in self._parts:
-            request = task.request[part.column]
+            request = task.amounts[part.column]
             if not request:
                 continue
             weights += part.weight
@@ -76,7 +75,7 @@ class Binpack(Score):
         if weights > 0:
             score /= float(weights)
         score *= self._factor
-        score[over] = 0.0
+        np.putmask(score, over, 0.0)
         return score
 
 

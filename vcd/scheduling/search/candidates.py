@@ -205,9 +205,9 @@ class Evaluator:
         that depend on facts alone tell tasks apart by."""
         return task.shape, _owner_of_claims(task), _kinds(self._fixed_telling, task)
 
-    def static(self, task: Task) -> _Static:
+    def static(self, task: Task, key: StaticKey | None = None) -> _Static:
         """The static part for a task; tables that share it keep it alive."""
-        key = self.static_key(task)
+        key = key or self.static_key(task)
         found = self.memory.statics.get(key)
         if found is None:
             found = self.memory.statics[key] = self._static(task)
@@ -282,8 +282,8 @@ class Candidates:
         self.session = evaluator.session
         self._evaluator = evaluator
         self.task = task
-        self.static = evaluator.static(task)
         self.static_key = evaluator.static_key(task)
+        self.static = evaluator.static(task, self.static_key)
         self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
         self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
         self._levels: list[Ints] = []
@@ -374,7 +374,8 @@ class Candidates:
 
     def ranked(self, among: Mask) -> list[int]:
         """Rows of the nodes ``among``, the best rated first, whether they have room or not."""
-        _, _, points = self._with_facts(*self._by_usage(self._evaluator.nodes.usage), None)
+        passed, _, points = self._by_usage(self._evaluator.nodes.usage)
+        _, points = self._with_facts(passed, points, None)
         self._add_comparing(points, among)
         keys = self._evaluator.key_of(among, np.zeros_like(among), points, None)
         best_first: list[int] = np.argsort(keys)[::-1][: int(among.sum())].tolist()
@@ -447,7 +448,7 @@ class Candidates:
         of = evaluator.alike.of if rows is None else evaluator.alike.of[rows]
         if static.points is not None:
             passed, now, points = (column[of] for column in columns)
-            return evaluator.key_of(*self._with_facts(passed, now, points, rows), rows)
+            return self._keyed(passed, now, points, rows)
         keys: Ints = columns[0][of]
         if static.mask is not evaluator.everywhere:
             np.putmask(keys, ~(static.mask if rows is None else static.mask[rows]), _NOWHERE)
@@ -494,7 +495,6 @@ class Candidates:
         passed = now
         if self._evaluator.nodes.awaits_room:
             passed = fits(task.floor, usage.future_idle)
-            now &= passed
         for predicate in self._used:
             passed = passed & predicate.mask(task, usage)
         points: Scores | None = None
@@ -504,18 +504,23 @@ class Candidates:
                 points = added if points is None else np.add(points, added, out=points)
         return passed, now, np.zeros(len(usage)) if points is None else points
 
-    def _with_facts(self, passed: Mask, now: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Mask, Scores]:
-        """The same of all nodes or some with what the facts say; ``points`` are overwritten."""
+    def _with_facts(self, passed: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Scores]:
+        """Who of all nodes or some passes by the facts, too, and the points with theirs; ``points`` are overwritten."""
         static = self.static
         if static.mask is not self._evaluator.everywhere:
             passed = passed & (static.mask if rows is None else static.mask[rows])
         if static.points is not None:
             points += static.points if rows is None else static.points[rows]
-        return passed, now, points
+        return passed, points
+
+    def _keyed(self, passed: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
+        """The keys of all nodes or some of a simple table; ``points`` are overwritten."""
+        passed, points = self._with_facts(passed, points, rows)
+        return self._evaluator.key_of(passed, now, points, rows)
 
     def keys_of(self, usage: Usage, rows: Rows | None) -> Ints:
         """The keys of some rows, or all, as far as facts and a usage say."""
-        return self._evaluator.key_of(*self._with_facts(*self._by_usage(usage), rows), rows)
+        return self._keyed(*self._by_usage(usage), rows)
 
     def level(self, count: int) -> Ints:
         """Keys if every node had ``count`` more tasks of this shape than when the session began."""
@@ -529,14 +534,14 @@ class Candidates:
         """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
         set of nodes that are rated, which comes last."""
         task, usage = self.task, self._evaluator.nodes.usage
-        columns = self._groups()
-        of = self._evaluator.alike.of
-        passed, now, points = (column[of] for column in columns)
-        passed, now, points = self._with_facts(passed, now, points, None)
+        passes, has_room, rating = self._groups()
+        evaluator = self._evaluator
+        of = evaluator.alike.of
+        passed, points = self._with_facts(passes[of], rating[of], None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
         # as Volcano: nodes with room now are rated among themselves, the others only when there are none
-        now &= passed
+        now = has_room[of] & passed if evaluator.nodes.awaits_room else passed
         rated = now if now.any() else passed
         self._add_comparing(points, rated)
         return passed, now, points, rated

@@ -46,6 +46,8 @@ class GangRests:
 
     def _overlapping(self, job: int) -> dict[Names, int] | None:
         entries, waiting = self._waiting.of_job(job), self._waiting
+        if entries.stop - entries.start < 2 and len(waiting.asked) < 2:
+            return None  # one way to name cards is not in another's way
         sums: dict[Names, int] = {}
         for resource, amounts in waiting.asked.items():
             names = waiting.names[resource]

@@ -76,9 +76,10 @@ class NodeUnschedulable(Predicate):
         self._open: Mask = facts.kept(
             "schedulable", lambda: np.array([not node.spec.unschedulable for node in facts.nodes], np.bool_)
         )
+        self._cordoned = not self._open.all()
 
     def applies(self, task: Task) -> bool:
-        return not self._open.all() and not tolerates(task.shape.spec.tolerations, CORDON)
+        return self._cordoned and not tolerates(task.shape.spec.tolerations, CORDON)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._open, usage)
@@ -107,13 +108,14 @@ class NodeAffinity(Predicate):
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         spec = task.shape.spec
-        result = self._facts.matches_labels(spec.node_selector)
         required = required_nodes(spec)
-        if required is not None:
-            any_term = np.zeros(len(result), np.bool_)
-            for term in required.node_selector_terms:
-                any_term |= matching(self._facts, term)
-            result &= any_term
+        if required is None:
+            return at_rows(self._facts.matches_labels(spec.node_selector), usage)
+        result = np.zeros(len(self._facts), np.bool_)
+        for term in required.node_selector_terms:
+            result |= matching(self._facts, term)
+        if spec.node_selector:
+            result &= self._facts.matches_labels(spec.node_selector)
         return at_rows(result, usage)
 
 
@@ -157,9 +159,10 @@ class TaintToleration(Predicate):
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
+        self._tainted = not self._facts.taint_effects.isdisjoint(HARD_EFFECTS)
 
     def applies(self, task: Task) -> bool:
-        return any(taint.effect in HARD_EFFECTS for taints in self._facts.taint_sets()[1] for taint in taints)
+        return self._tainted
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         untolerated = self._facts.untolerated(task.shape.spec.tolerations, HARD_EFFECTS)

@@ -21,6 +21,7 @@ from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
 
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
@@ -41,15 +42,23 @@ class NodeAffinityScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self._facts = session.nodes.facts
+        self._terms: dict[Shape, tuple[PreferredSchedulingTerm, ...]] = {}
 
     def applies(self, task: Task) -> bool:
-        return bool(_preferred(task.shape.spec))
+        affinity = task.shape.spec.affinity
+        return affinity is not None and affinity.node_affinity is not None and bool(self._preferred(task.shape))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         result = np.zeros(len(self._facts))
-        for term in _preferred(task.shape.spec):
+        for term in self._preferred(task.shape):
             result += self._facts.matches_term(term.preference) * float(term.weight)
         return at_rows(result, usage)
+
+    def _preferred(self, shape: Shape) -> tuple[PreferredSchedulingTerm, ...]:
+        found = self._terms.get(shape)
+        if found is None:
+            found = self._terms[shape] = _preferred(shape.spec)
+        return found
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         scaled = percent_of_highest(raw, feasible)
@@ -80,8 +89,7 @@ class TaintTolerationScore(Score):
         self._facts = session.nodes.facts
 
     def applies(self, task: Task) -> bool:
-        sets = self._facts.taint_sets()[1]
-        if not any(taint.effect == PREFER_NO_SCHEDULE for taints in sets for taint in taints):
+        if PREFER_NO_SCHEDULE not in self._facts.taint_effects:
             return False
         try:
             check_tolerations(task.shape.spec.tolerations)

@@ -161,8 +161,8 @@ class BalancedResource(_OfRoom):
         self._nodes = session.nodes
 
     def applies(self, task: Task) -> bool:
-        request = task.request
-        return bool(request[0] or request[1] or self._wants_gpu(task))
+        cpu, memory, *_ = task.amounts
+        return bool(cpu or memory or self._wants_gpu(task))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
@@ -190,7 +190,7 @@ class BalancedResource(_OfRoom):
         return both.astype(np.float64)
 
     def _wants_gpu(self, task: Task) -> bool:
-        return self._gpu is not None and bool(task.request[self._gpu])
+        return self._gpu is not None and bool(task.amounts[self._gpu])
 
 
 def _evenness(deviation: Floats) -> Scores:
