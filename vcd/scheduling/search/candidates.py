@@ -247,18 +247,24 @@ class Evaluator:
 
         ``points`` are in fixed point, and overwritten.
         """
-        keys = self.untied(mask, now, points)
-        self.add_ties(keys, rows)
+        keys = self._untied(now, points)
+        keys += self.ties if rows is None else self.ties[rows]
+        np.putmask(keys, ~mask, _NOWHERE)
         return keys
 
     def untied(self, mask: Mask, now: Mask, points: Scores) -> Ints:
         """Keys without the seeded order, which ``add_ties`` adds."""
+        keys = self._untied(now, points)
+        np.putmask(keys, ~mask, _NOWHERE)
+        return keys
+
+    def _untied(self, now: Mask, points: Scores) -> Ints:
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
         keys = points.astype(np.int64)
         keys <<= self.bits
-        keys += now.astype(np.int64) << _NOW
-        np.putmask(keys, ~mask, _NOWHERE)
+        if now.any():
+            keys += now.astype(np.int64) << _NOW
         return keys
 
     def add_ties(self, keys: Ints, rows: Rows | None) -> None:
