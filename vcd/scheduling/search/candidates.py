@@ -308,8 +308,6 @@ class Candidates:
     def best(self) -> int | None:
         """The row of the best node, None when none passes."""
         self._catch_up()
-        if not len(self._evaluator.nodes):
-            return None
         if self._simple:
             return self._highest(self._keys)
         stamp = self._stamp()
@@ -323,6 +321,8 @@ class Candidates:
 
     @staticmethod
     def _highest(keys: Ints) -> int | None:
+        if not keys.size:
+            return None
         row = int(keys.argmax())
         return None if keys[row] == _NOWHERE else row
 
@@ -420,16 +420,20 @@ class Candidates:
         if len(touched) > 1:
             touched = sorted(set(touched))
         if len(touched) <= _FEW:
-            touched = [row for row in touched if not self._read_level(row)]
+            touched = self._read_levels(touched)
         if touched:
             self._renew(np.array(touched, np.intp))
 
-    def _read_level(self, row: int) -> bool:
-        """Take the key of a node from a level, if it got tasks of this shape only."""
-        count = self._evaluator.nodes.sole(row, self.task.shape)
-        if count is not None:
-            self._put(row, self.level(count)[row])
-        return count is not None
+    def _read_levels(self, touched: list[int]) -> list[int]:
+        """Take keys from levels for nodes that got tasks of this shape only; the others are left."""
+        shape, sole, left = self.task.shape, self._evaluator.nodes.sole, []
+        for row in touched:
+            count = sole(row, shape)
+            if count is None:
+                left.append(row)
+            else:
+                self._put(row, self.level(count)[row])
+        return left
 
     def _renew(self, rows: Rows | None) -> None:
         """Compute the keys of all nodes or some anew."""
@@ -557,7 +561,7 @@ class Candidates:
         evaluator = self._evaluator
         passed, now, points, rated = self._combine()
         among = np.where(rated, points, -np.inf)
-        highest = among.max()
+        highest = among.max(initial=-np.inf)
         if not abs(highest) <= evaluator.limit:  # none, or some are bounded
             return self._highest(evaluator.key_of(passed, now, points, None))
         rows = np.flatnonzero(among == highest)
