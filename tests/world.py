@@ -30,9 +30,9 @@ Manifest = dict[str, Any]
 
 
 class World:
-    """A state, and the log of everything that happened to it. ``watchers`` are asked before all plugins."""
+    """A state, and the log of everything that happened to it. ``observers`` are asked before all plugins."""
 
-    watchers: Sequence[Plugin] = ()
+    observers: Sequence[Plugin] = ()
 
     def __init__(self, *objects: Manifest | Iterable[Manifest], conf: str | None = None, memory: bool = True) -> None:
         self.state = ClusterState()
@@ -79,7 +79,7 @@ class World:
     def decide(self) -> ev.Plan:
         """One session, logged; nothing of it is carried out yet."""
         snapshot = self.maker.snapshot()
-        self.session = run(snapshot, self.policy, self.now, 0, self.memory, watchers=self.watchers)
+        self.session = run(snapshot, self.policy, self.now, 0, self.memory, observers=self.observers)
         plan = plan_of(self.session)
         self.happen(
             ev.SessionDecided(

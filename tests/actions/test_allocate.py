@@ -188,7 +188,7 @@ def test_a_role_that_has_its_minimum_takes_no_room_of_the_queue_from_one_that_ha
     assert planned(node("n", cpu=8), q, roles, pods, conf=conf).binds == {"default/p-1": "n"}
 
 
-def test_a_job_that_was_tried_first_for_its_promise_has_a_second_round_too() -> None:
+def test_a_job_that_was_tried_first_for_its_nomination_has_a_second_round_too() -> None:
     """The nominated pod and the small one make up the gang, though the large one between them finds no node."""
     pods = of_one_role(2, 9, 2)
     pods[0]["status"]["nominatedNodeName"] = "n"

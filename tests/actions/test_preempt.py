@@ -235,7 +235,7 @@ def test_room_that_an_eviction_left_is_used_before_others_go(aware: str) -> None
 
 
 def test_a_gang_that_is_not_whole_holds_no_room() -> None:
-    """Nothing is promised to the two that fit: backfill and others may have the room."""
+    """The two that fit are not nominated: backfill and others may have the room."""
     plan = preempted(node("n1", cpu=4), job("new", "high", 3, members=3, cpu=2))
     assert plan.pipelined == {}
 

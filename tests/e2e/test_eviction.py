@@ -22,7 +22,7 @@ tiers:
 PREEMPTING = f'actions: "enqueue, allocate, preempt, backfill"{TIERS}'
 RECLAIMING = f'actions: "enqueue, allocate, reclaim, backfill"{TIERS}'
 GRACE = 2
-"""Seconds that a pod takes to leave: long enough for cycles in which its room is promised and not free."""
+"""Seconds that a pod takes to leave: long enough for cycles that nominate another to its room."""
 
 
 def job(name: str, replicas: int, *, minimum: int = 1, queue: str = "default", priority: str = "", cpu: int = 1) -> Obj:

@@ -63,7 +63,7 @@ class _TellsApart(Plugin):
 class _Each(Answering):
     """A world in which each job is tried."""
 
-    watchers = (_TellsApart({}),)
+    observers = (_TellsApart({}),)
 
 
 def _crowd(seed: int, case: RandomCase) -> list[Manifest]:

@@ -142,14 +142,14 @@ CYCLES: tuple[tuple[Policy, list[Manifest]], ...] = (
 )
 
 
-def cycle(policy: Policy, objects: list[Manifest], watchers: list[Plugin], others: Any = None) -> Session:
+def cycle(policy: Policy, objects: list[Manifest], observers: list[Plugin], others: Any = None) -> Session:
     """A cycle; ``others`` stand in for the snapshot's other objects."""
     made = list(flat(objects))
     snapshot = SnapshotMaker(state_of([*default_queues(made), *made])).snapshot()
     if others is not None:
         others.update(snapshot.others)
         snapshot = dataclasses.replace(snapshot, others=others)
-    session = decide.run(snapshot, policy, NOW_NS, 0, watchers=watchers)
+    session = decide.run(snapshot, policy, NOW_NS, 0, observers=observers)
     assert session.faults == ()
     plan_of(session)
     return session

@@ -23,6 +23,6 @@ def test_room_is_made_and_idle_room_given_out(monkeypatch: pytest.MonkeyPatch) -
     cases = [ordering_case(seed) for seed in range(200)]
     results = [decide(case.objects, case.conf, NOW) for case in cases]
     assert sum(bool(result.evictions) for result in results) >= 20
-    monkeypatch.setattr(actions, "take_back", lambda session, is_mine: None)
+    monkeypatch.setattr(actions, "unpipeline_idle", lambda session, is_mine: None)
     others = [decide(case.objects, case.conf, NOW) for case in cases]
     assert sum(one != other for one, other in zip(results, others, strict=True)) >= 10

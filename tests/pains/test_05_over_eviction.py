@@ -77,7 +77,7 @@ def test_what_a_big_victim_leaves_is_used_by_the_rest_of_the_gang(action: str) -
 
 @ACTIONS
 def test_nobody_else_goes_while_victims_are_leaving(action: str) -> None:
-    """The evicted pods take their time: cycle after cycle the same one is promised their room."""
+    """The evicted pods take their time: cycle after cycle the same one is nominated to their room."""
     there = world(action, eleven(), new=2)
     first = there.decide()
     victims = {op.key for statement in first.statements for op in statement.operations if op.verb == "evict"}

@@ -182,14 +182,14 @@ def test_a_cluster_without_cards_has_no_tests_of_cards() -> None:
     assert plugin_of(session, CapacityCardPlugin).allocatable(session.queues["q"], pending(session)) is None
 
 
-def test_another_card_is_hopeless_and_a_used_up_quota_is_not() -> None:
+def test_another_card_is_unresolvable_and_a_used_up_quota_is_not() -> None:
     nodes = [carded("a", A), carded("b", B), carded("h", H200)]
     session = opened(card_queue("q", {B: 1}), *nodes, users("g", 1, f"{A}|{B}"))
     (test,) = named(session, "CardModel")
     task, usage = pending(session), session.nodes.usage
     failed = ~test.mask(task, usage)
     assert failed.tolist() == [True, False, True]
-    assert test.hopeless(task, usage, failed).tolist() == [False, False, True]
+    assert test.unresolvable_nodes(task, usage, failed).tolist() == [False, False, True]
     rows = usage.take(np.array([2, 1]))
     assert test.mask(task, rows).tolist() == [False, True]
 

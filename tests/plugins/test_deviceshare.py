@@ -322,8 +322,8 @@ def test_no_eviction_helps_where_the_cards_are_too_small() -> None:
     session = opened(gpus("small", card("A", 8000)), gpus("full", card("B")), taken, vpod("p", memory=16000))
     predicate = next(part for part in framework_of(session).evaluator.predicates if part.name == "deviceshare")
     usage, task = session.nodes.usage, pending(session)
-    hopeless = predicate.hopeless(task, usage, ~predicate.mask(task, usage))
-    assert dict(zip(session.nodes.facts.names, hopeless.tolist(), strict=True)) == {"full": False, "small": True}
+    unresolvable = predicate.unresolvable_nodes(task, usage, ~predicate.mask(task, usage))
+    assert dict(zip(session.nodes.facts.names, unresolvable.tolist(), strict=True)) == {"full": False, "small": True}
 
 
 # --- which card, which node ---------------------------------------------------------------------------------------

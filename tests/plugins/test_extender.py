@@ -254,14 +254,14 @@ def test_a_code_without_words_is_consent(code: int) -> None:
     assert len(binds(session)) == 1
 
 
-@pytest.mark.parametrize(("code", "hopeless"), [(0, True), (1, True), (2, False), (3, True), (4, True), (5, True)])
-def test_only_unschedulable_leaves_hope_in_evictions(code: int, hopeless: bool) -> None:
+@pytest.mark.parametrize(("code", "unresolvable"), [(0, True), (1, True), (2, False), (3, True), (4, True), (5, True)])
+def test_only_unschedulable_can_be_resolved_by_evictions(code: int, unresolvable: bool) -> None:
     session, _ = opened({"predicate": refusing("n1", code=code)}, NODES, one())
     task, usage = task_of(session, "g-0"), session.nodes.usage
     (predicate,) = framework_of(session).evaluator.predicates
     failed = ~predicate.mask(task, usage)
     assert failed.tolist() == [False, True, False]
-    assert predicate.hopeless(task, usage, failed).tolist() == [False, hopeless, False]
+    assert predicate.unresolvable_nodes(task, usage, failed).tolist() == [False, unresolvable, False]
 
 
 def test_where_it_fails_no_node_is_taken_and_the_reason_says_so() -> None:

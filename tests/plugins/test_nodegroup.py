@@ -326,7 +326,12 @@ def test_groups_are_closed_to_queues_without_rules() -> None:
 
 def test_evicting_pods_would_not_help() -> None:
     session = session_of(*FOUR, queue("q", affinity=affinity(["A"])), of_queue("q"), conf=conf())
-    assert framework_of(session).candidates(pending(session, "q-0")).hopeful().tolist() == [True, False, False, False]
+    assert framework_of(session).candidates(pending(session, "q-0")).resolvable().tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_a_gang_that_waited_too_long_keeps_the_room_it_found(text: str, held: in
     session = session_after(
         node("n", cpu=8), waiting("g", text, size=2, cpu=8), conf=TIERS.replace("enqueue, allocate", "allocate")
     )
-    assert len(session.trial.kept) == held
+    assert len(session.trial.pipelined) == held
 
 
 def test_enqueue_vote_off_leaves_it_to_the_others() -> None:

@@ -180,8 +180,8 @@ def test_a_pod_that_may_not_be_there_does_not_speak_for_its_twin_that_may() -> N
 def test_no_eviction_helps_in_a_closed_zone() -> None:
     session = asking(annotations={ZONE: "*"})
     task = task_of(session, "p")
-    hopeful = framework_of(session).candidates(task).hopeful()
-    assert [name for name, may in zip(session.nodes.facts.names, hopeful, strict=True) if may] == [
+    resolvable = framework_of(session).candidates(task).resolvable()
+    assert [name for name, may in zip(session.nodes.facts.names, resolvable, strict=True) if may] == [
         "n1",
         "n2",
         "n3",

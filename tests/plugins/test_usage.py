@@ -119,7 +119,7 @@ def test_evictions_do_not_help() -> None:
     task, usage = task_of(session, "p"), session.nodes.usage
     (predicate,) = framework_of(session).evaluator.predicates
     failed = ~predicate.mask(task, usage)
-    assert predicate.hopeless(task, usage, failed).tolist() == failed.tolist()
+    assert predicate.unresolvable_nodes(task, usage, failed).tolist() == failed.tolist()
 
 
 def test_the_filter_can_be_turned_off() -> None:

@@ -208,4 +208,4 @@ def test_evicting_pods_does_not_help_against_cordon_labels_and_taints() -> None:
         pod("p", spec={"nodeSelector": {"disk": "ssd"}}, cpu=2),
         conf=PREDICATES,
     )
-    assert framework_of(session).candidates(pending(session)).hopeful().tolist() == [False, False, False, True]
+    assert framework_of(session).candidates(pending(session)).resolvable().tolist() == [False, False, False, True]

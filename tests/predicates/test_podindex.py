@@ -31,9 +31,9 @@ WEB = LabelSelector.compile(LabelSelector({"app": "web"}))
 NODES = [node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "a"}), node("n3")]
 
 
-def counted(session: Session, leaving: bool = True) -> list[int]:
+def counted(session: Session, terminating: bool = True) -> list[int]:
     """Pods labelled web per node."""
-    found: list[int] = index_of(session).count(WEB, HERE, leaving).tolist()
+    found: list[int] = index_of(session).count(WEB, HERE, terminating).tolist()
     return found
 
 
@@ -51,18 +51,18 @@ def test_counts_equal_plain_loops_after_any_placements_and_reverses(seed: int) -
         if random.random() < 0.4:
             names = tuple(random.sample(("one", "two", "three"), random.randint(1, 3)))
             asked.append((random_selector(random), Scope(names), random.random() < 0.5))
-        for manifest, scope, leaving in asked:
+        for manifest, scope, terminating in asked:
             typed = LabelSelector.compile(manifest)
             expected = [
                 sum(
                     label_selector(manifest).matches(other.labels)
                     and other.namespace in scope.names
-                    and (leaving or not meta(other.pod).get("deletionTimestamp"))
+                    and (terminating or not meta(other.pod).get("deletionTimestamp"))
                     for other in place.pods()
                 )
                 for place in twins.nodes()
             ]
-            assert index.count(typed, scope, leaving).tolist() == expected
+            assert index.count(typed, scope, terminating).tolist() == expected
 
 
 @given(SEEDS)
@@ -97,13 +97,17 @@ def test_pods_on_nodes_that_are_not_there_are_nowhere() -> None:
     assert counted(session_of(*NODES, web("a", on="gone"))) == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("leaving", "expected"), [(True, [2, 0, 0]), (False, [1, 0, 0])])
-def test_pods_being_deleted_count_as_asked(leaving: bool, expected: list[int]) -> None:
-    assert counted(session_of(*NODES, web("a", on="n1", deleting=True), web("b", on="n1")), leaving) == expected
+@pytest.mark.parametrize(("terminating", "expected"), [(True, [2, 0, 0]), (False, [1, 0, 0])])
+def test_pods_being_deleted_count_as_asked(terminating: bool, expected: list[int]) -> None:
+    assert counted(session_of(*NODES, web("a", on="n1", deleting=True), web("b", on="n1")), terminating) == expected
 
 
-def test_a_lost_pod_being_deleted_is_leaving() -> None:
-    assert counted(session_of(*NODES, web("a", on="n1", phase="Unknown", deleting=True)), leaving=False) == [0, 0, 0]
+def test_a_lost_pod_being_deleted_is_terminating() -> None:
+    assert counted(session_of(*NODES, web("a", on="n1", phase="Unknown", deleting=True)), terminating=False) == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
@@ -165,7 +169,7 @@ def test_nothing_is_computed_before_it_is_asked_for() -> None:
     session = session_of(*NODES, web("a", on="n1"))
     index = index_of(session)
     index.placed(tasks_of(session)["default/a"], 0)
-    assert not {"placed_rows", "_rows_by_labels", "_label_sets", "_leaving"} & set(vars(index))
+    assert not {"placed_rows", "_rows_by_labels", "_label_sets", "_terminating"} & set(vars(index))
 
 
 @pytest.mark.parametrize("size", [10, 500])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.reference.evictions import misses
-from tests.reference.idle import take_back
+from tests.reference.idle import unpipeline_idle
 from tests.reference.model import ALLOCATED, Job, Node, Queue, Task
 from tests.reference.session import PredicateFailure, Session, Statement
 
@@ -29,7 +29,7 @@ def enqueue(session: Session) -> None:
 
 def allocate(session: Session) -> None:
     """Place what asks for resources, one job of one queue at a time."""
-    take_back(session, lambda _: True)
+    unpipeline_idle(session, lambda _: True)
     work: dict[str, list[Task]] = {}
     waiting: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):
@@ -50,7 +50,7 @@ def allocate(session: Session) -> None:
     queues = [session.cluster.queues[name] for name in sorted(waiting)]
     everybody = {name: list(jobs) for name, jobs in waiting.items()}
     if session.pains:
-        _keep_promises(session, queues, waiting, work)
+        _place_nominated(session, queues, waiting, work)
     while queues:
         queue = _pop_queue(session, queues)
         if session.overused(queue):
@@ -90,12 +90,12 @@ def _second_round(session: Session, queue: Queue, job: Job) -> None:
         statement.discard()
 
 
-def _keep_promises(
+def _place_nominated(
     session: Session, queues: list[Queue], waiting: dict[str, list[Job]], work: dict[str, list[Task]]
 ) -> None:
     """Jobs with a task that is nominated to a node which takes it come first, these tasks before their others."""
 
-    def promised(task: Task) -> bool:
+    def nominated(task: Task) -> bool:
         name = (task.pod.get("status") or {}).get("nominatedNodeName") or ""
         if name not in session.cluster.nodes or task.gated or task.best_effort or task.status != "Pending":
             return False
@@ -106,28 +106,28 @@ def _keep_promises(
         return bool(session.feasible(task, [session.cluster.nodes[name]])[0])
 
     chosen = {
-        queue.name: [job for job in waiting[queue.name] if any(map(promised, job.having("Pending")))]
+        queue.name: [job for job in waiting[queue.name] if any(map(nominated, job.having("Pending")))]
         for queue in queues
     }
     for queue in queues:
         for job in session.jobs_in_order(chosen[queue.name]):
-            if not any(map(promised, job.having("Pending"))):
+            if not any(map(nominated, job.having("Pending"))):
                 continue  # those before it took the room
-            tasks = work[job.key] = sorted(work[job.key], key=lambda task: not promised(task))
+            tasks = work[job.key] = sorted(work[job.key], key=lambda task: not nominated(task))
             goes_on = True
             while goes_on and not session.overused(queue):
                 statement = _allocate_job(session, queue, job, tasks)
                 goes_on = statement is not None and session.job_ready(job)
                 if statement is not None and goes_on:
                     statement.commit()
-                goes_on = goes_on and any(map(promised, tasks))
+                goes_on = goes_on and any(map(nominated, tasks))
             if not tasks:
                 waiting[queue.name].remove(job)
 
 
 def backfill(session: Session) -> None:
     """Place tasks that ask for nothing, at once, wherever they may go."""
-    take_back(session, lambda task: task.best_effort)
+    unpipeline_idle(session, lambda task: task.best_effort)
     tasks: dict[str, list[Task]] = {}
     waiting: dict[str, list[Job]] = {}
     for _, job in sorted(session.cluster.jobs.items()):

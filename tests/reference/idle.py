@@ -8,7 +8,7 @@ from tests.reference.model import Job, Task
 from tests.reference.session import Session
 
 
-def take_back(session: Session, is_mine: Callable[[Task], bool]) -> None:
+def unpipeline_idle(session: Session, is_mine: Callable[[Task], bool]) -> None:
     """Tasks that other actions let wait are pending again where all of their job's that have room now make it ready.
 
     Where somebody was evicted, those that mind where pods are stay: who leaves is in their way until the next session.

@@ -50,7 +50,7 @@ def room_for(session: Session, name: str = "new") -> Room:
         framework_of(session),
         job,
         framework_of(session).preemptable,
-        placed.promise(chosen),
+        placed.freeable(chosen),
         lambda task: task.job is not job,
         "for a test",
     )
@@ -215,11 +215,11 @@ def test_tasks_that_left_in_trial_are_not_offered_again() -> None:
     assert named(placed_tasks(session).on_node(0)) == ["old0-0", "old1-0"]
 
 
-def test_what_a_node_promises_is_what_the_chosen_hold() -> None:
+def test_what_is_freeable_of_a_node_is_what_the_chosen_hold() -> None:
     session = session_of(node("m"), node("n"), gang("a", 3, on=["m", "n", "n"], cpu=2, memory=1), conf=CONF)
     placed = placed_tasks(session)
-    promise = placed.promise(placed.nodes == 1)
-    assert promise[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
+    freeable = placed.freeable(placed.nodes == 1)
+    assert freeable[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
 
 
 def world_with_replacement(**options: Any) -> World:

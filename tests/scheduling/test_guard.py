@@ -17,7 +17,7 @@ from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework, framework_of
-from vcd.scheduling.framework.guard import Nonsense
+from vcd.scheduling.framework.guard import InvalidAnswer
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import POINTS, Vote
 from vcd.scheduling.framework.victims import Allowance
@@ -128,7 +128,7 @@ def test_nonsense_is_told_with_plugin_point_and_what_was_expected(
 ) -> None:
     plugin = offer(**{point: says(answer)})(read_arguments())
     asked = (None, []) if point == "preemptive" else (None,)
-    with pytest.raises(Nonsense, match=f"odd, asked at {point}: expected .*") as raised:
+    with pytest.raises(InvalidAnswer, match=f"odd, asked at {point}: expected .*") as raised:
         asked_of(plugin, point)(*asked)
     assert expected in str(raised.value)
 
@@ -168,7 +168,7 @@ def test_keys_of_one_session_have_one_form(offer: Callable[..., type[Plugin]]) -
     answers = iter([(1, "a"), (True, "b"), (2.5, "c"), ("a", 1)])
     key = asked_of(offer(job_order=lambda self, job: next(answers))(read_arguments()), "job_order")
     assert [key(None) for _ in range(3)] == [(1, "a"), (True, "b"), (2.5, "c")]
-    with pytest.raises(Nonsense, match=r"a key like the first one \(\(number, text\)\)"):
+    with pytest.raises(InvalidAnswer, match=r"a key like the first one \(\(number, text\)\)"):
         key(None)
 
 
@@ -192,7 +192,7 @@ def test_victims_are_among_those_offered(offer: Callable[..., type[Plugin]], poi
     first, second, other = (task_of(session, name) for name in ("old-0", "old-1", "a-0"))
     given = {"not offered": [first, other], "twice": [first, first], "key": [first.key], "set": {first}}.get(answer, 3)
     method = asked_of(offer(**{point: says(given)})(read_arguments()), point)
-    with pytest.raises(Nonsense, match="offered"):
+    with pytest.raises(InvalidAnswer, match="offered"):
         method(*((other, [first, second]) if point != "victim_tasks" else ([first, second],)))
 
 
@@ -568,7 +568,7 @@ def test_a_plugin_that_fails_once_spoils_no_table(offer: Callable[..., type[Plug
 def test_errors_are_kept_for_who_tells_of_them(offer: Callable[..., type[Plugin]]) -> None:
     offer(job_valid=says(False))
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    assert isinstance(session.errors["odd"], Nonsense)
+    assert isinstance(session.errors["odd"], InvalidAnswer)
 
 
 # --- actions ----------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_what_others_find_is_kept_too(offer: Offer) -> None:
 def test_nonsense_is_told_in_the_problems_place(offer: Offer, answer: Any, expected: str) -> None:
     offer(lambda self: answer)
     found = asked().problems["odd"]
-    assert isinstance(found, guard.Nonsense)
+    assert isinstance(found, guard.InvalidAnswer)
     assert f"odd, asked at problems: expected {expected}" in str(found)
 
 

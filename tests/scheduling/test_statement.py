@@ -192,22 +192,22 @@ def test_operations_name_pod_uid_node_and_reason() -> None:
     ]
 
 
-def test_kept_room_is_held_but_nothing_is_bound() -> None:
+def test_a_pipelined_job_holds_room_but_nothing_is_bound() -> None:
     session = opened()
     statement = Statement(session.trial, "test", job_of(session, "a"))
     statement.allocate(task_of(session, "a-2"), 0)
     statement.pipeline(task_of(session, "a-3"), 1)
-    statement.keep()
+    statement.stay_pipelined()
     assert used(session, 0) == 5000
     assert [op.verb for op in statement.operations()] == ["pipeline"]
 
 
-def test_what_was_kept_can_be_committed_later() -> None:
+def test_what_was_pipelined_can_be_committed_later() -> None:
     session = opened()
     job = job_of(session, "a")
     statement = Statement(session.trial, "test", job)
     statement.allocate(task_of(session, "a-2"), 0)
-    statement.keep()
-    session.commit_kept(job)
+    statement.stay_pipelined()
+    session.commit_pipelined(job)
     assert [op.verb for op in statement.operations()] == ["bind"]
-    assert session.trial.kept == {}
+    assert session.trial.pipelined == {}

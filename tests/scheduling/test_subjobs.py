@@ -476,7 +476,7 @@ def test_what_is_passed_over_does_not_hide_what_the_pods_wait_for() -> None:
     assert reasons(*objects)[0]["reason"] == "Insufficient cpu"
 
 
-def test_promised_room_is_taken_first_by_sub_jobs_too() -> None:
+def test_nominated_tasks_of_sub_jobs_come_first_too() -> None:
     from tests.actions.test_gangpreempt import CONF as gangpreempt
 
     world = World(

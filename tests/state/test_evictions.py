@@ -269,7 +269,7 @@ def test_what_was_shown_is_the_same_after_a_checkpoint(cut: int) -> None:
     assert SnapshotMaker(loaded).snapshot().nominated == SnapshotMaker(whole).snapshot().nominated
 
 
-# --- whose promise is the later -------------------------------------------------------------------------------------
+# --- whose nomination is the later ----------------------------------------------------------------------------------
 
 OLD = [put(manifest) for manifest in flat([gang("rival", 2, members=1, cpu=2)])]
 """A group that room is made for beside ``new``."""
@@ -284,7 +284,7 @@ def rival_shown(**status: str) -> ev.ObjectPut:
 
 def turns(*events: ev.Event) -> list[str]:
     """Whom room was made for, the last first; with a mark on those whom only the API server tells of."""
-    found = SnapshotMaker(folded(*BASE, *OLD, *events)).snapshot().turns
+    found = SnapshotMaker(folded(*BASE, *OLD, *events)).snapshot().nomination_turns
     return [
         key.partition("/")[2] + ("" if turn else "?") for key, turn in sorted(found.items(), key=lambda one: -one[1])
     ]
@@ -346,7 +346,7 @@ def test_who_room_was_made_for_last_comes_first(events: tuple[ev.Event, ...], fi
     ],
     ids=["decided", "only shown", "decided and shown", "shown after its end"],
 )
-def test_a_promise_ends_when_the_room_is_made_for_another_and_its_own_group_gets_nothing(
+def test_a_nomination_ends_when_the_room_is_made_for_another_and_its_own_group_gets_nothing(
     events: tuple[ev.Event, ...],
 ) -> None:
     assert turns(*events) == ["rival-0"]
@@ -358,7 +358,7 @@ def test_it_ends_for_good_until_room_is_made_for_it_anew() -> None:
     assert turns(AT_N1, RIVAL, AT_N2) == ["rival-0", "new-0?"]
 
 
-def test_a_statement_that_was_dropped_ends_no_promise() -> None:
+def test_a_statement_that_was_dropped_ends_no_nomination() -> None:
     dropped = decided((evict("old-1"), wait("rival-0")), group="default/rival", session=2, stale=((0, "gone"),))
     assert turns(ONE, dropped) == ["new-0"]
 
@@ -373,12 +373,12 @@ STORY = (ONE, AT_N1, ELSEWHERE, RIVAL, AT_N2, decided((evict("old-2"), wait("new
 
 
 @pytest.mark.parametrize("cut", range(len(STORY) + 1))
-def test_whose_promise_is_the_later_is_the_same_after_a_checkpoint(cut: int) -> None:
+def test_whose_nomination_is_the_later_is_the_same_after_a_checkpoint(cut: int) -> None:
     loaded = ClusterState.load(folded(*BASE, *OLD, *STORY[:cut]).dump())
     whole = folded(*BASE, *OLD, *STORY)
     folded(*STORY[cut:], state=loaded)
     assert loaded.dump() == whole.dump()
-    assert SnapshotMaker(loaded).snapshot().turns == SnapshotMaker(whole).snapshot().turns
+    assert SnapshotMaker(loaded).snapshot().nomination_turns == SnapshotMaker(whole).snapshot().nomination_turns
 
 
 def test_a_checkpoint_that_knows_of_no_turns_is_read_as_if_they_were_the_oldest() -> None:
@@ -388,7 +388,7 @@ def test_a_checkpoint_that_knows_of_no_turns_is_read_as_if_they_were_the_oldest(
     folded(ELSEWHERE, state=loaded)
     snapshot = SnapshotMaker(loaded).snapshot()
     assert dict(snapshot.nominated) == {"default/new-0": "n1", "default/rival-0": "n2"}
-    assert snapshot.turns["default/rival-0"] > snapshot.turns["default/new-0"] == 0
+    assert snapshot.nomination_turns["default/rival-0"] > snapshot.nomination_turns["default/new-0"] == 0
 
 
 # --- snapshots and checkpoints --------------------------------------------------------------------------------------

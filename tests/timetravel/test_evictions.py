@@ -135,7 +135,7 @@ async def test_the_verdict_with_each_plugins_part_is_the_sessions_own(path: Path
         await reclaimed(made)
     asker = Comparer()
     with LogReader(path) as reader:
-        History(reader).rerun(1, watchers=(asker,))
+        History(reader).rerun(1, observers=(asker,))
     assert asker.answers
     assert all(mine == theirs for mine, theirs in asker.answers)
 

@@ -50,8 +50,8 @@ def plan_of(session: Session) -> ev.Plan:
 
 
 def _statements(session: Session) -> Iterable[ev.Statement]:
-    kept = [statement for index in sorted(session.trial.kept) for statement in session.trial.kept[index]]
-    for statement in (*session.trial.statements, *kept):
+    pipelined = [statement for index in sorted(session.trial.pipelined) for statement in session.trial.pipelined[index]]
+    for statement in (*session.trial.statements, *pipelined):
         operations = statement.operations()
         if operations:
             yield ev.Statement(statement.job.key, statement.action, operations)
@@ -75,7 +75,7 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     asked[[job.index for job in session.views.jobs()]] = True
     asked[list(conditions)] = True
     indices = np.flatnonzero(asked)
-    counts, leaving = columns.counts[indices], session.releasing_on_nodes()[indices]
+    counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
     viewed = list(session.views.jobs())
     places = np.searchsorted(indices, [job.index for job in viewed]).tolist()
@@ -83,7 +83,7 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         phase[place] = job.phase
         if job.touched:
             counts[place] = job.counts
-    phases = _phases_at_end(phase, counts, leaving, columns.min_member[indices])
+    phases = _phases_at_end(phase, counts, releasing, columns.min_member[indices])
     for place, job in zip(places, viewed, strict=True):
         told = session.conditions.get(job.index)
         if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
@@ -109,8 +109,8 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
                 yield index, condition_of(said, pods_of(columns, index))
 
 
-def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], leaving: Ints, min_member: Ints) -> Phases:
-    scheduled = counts[:, _SCHEDULED].sum(axis=1) + leaving
+def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], releasing: Ints, min_member: Ints) -> Phases:
+    scheduled = counts[:, _SCHEDULED].sum(axis=1) + releasing
     ended = np.where(scheduled == counts[:, _COMPLETED].sum(axis=1), Phase.COMPLETED, Phase.RUNNING)
     waits = np.where(phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)

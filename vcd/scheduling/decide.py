@@ -47,7 +47,7 @@ def run(
     seed: int,
     memory: Memory | None = None,
     mark: Callable[[str], None] = lambda _: None,
-    watchers: Sequence[Plugin] = (),
+    observers: Sequence[Plugin] = (),
     *,
     outside: Outside = NOBODY,
     watch: guard.Watch | None = None,
@@ -56,7 +56,7 @@ def run(
     """The session after its last action, for who wants more than the plan (explanations, metrics).
 
     ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
-    may be told one more than once; who has a clock may look at it. ``watchers`` are asked before all plugins.
+    may be told one more than once; who has a clock may look at it. ``observers`` are asked before all plugins.
     ``watch`` is told when a plugin or action that is not ours is entered and left. Where one took too long, this raises
     guard.Interrupted: decide again, with what happened among ``interrupted``.
     """
@@ -68,8 +68,8 @@ def run(
     while True:
         plugins: list[list[tuple[Any, Plugin]]] = []
         try:
-            if watchers:
-                plugins.append([(PluginOption(watcher.name, {}, {}), watcher) for watcher in watchers])
+            if observers:
+                plugins.append([(PluginOption(observer.name, {}, {}), observer) for observer in observers])
             way = guard.Guard(watch, everyone=unexplained is not None)
             plugins.extend(instances(policy, excluded, way))
             used = memory if memory is not None and not errors else Memory()

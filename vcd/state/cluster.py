@@ -35,7 +35,7 @@ from vcd.state.records import (
 _spec_key = msgspec.msgpack.Encoder(order="deterministic")
 _NOWHERE = -1
 _VOID = -1
-"""The turn of a promise that no longer holds."""
+"""The turn of a nomination that no longer holds."""
 
 
 class ClusterState:
@@ -107,9 +107,9 @@ class ClusterState:
         """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
         self.shown_nominations: dict[str, str] = {}
         """The same as the API server shows it (``status.nominatedNodeName``)."""
-        self.promises: dict[str, tuple[str, int]] = {}
-        """Of pods that sessions of this log made room for, or took the promise of it from: the node, and the promise's
-        turn. Each session's is higher than those before; numbers of sessions would not do, an import gives new ones."""
+        self.nomination_turns: dict[str, tuple[str, int]] = {}
+        """Of pods that sessions of this log nominated, or took the nomination from: the node, and the turn. Each
+        session's is higher than those before; numbers of sessions would not do, an import gives new ones."""
         self.evicted: dict[str, Evicted] = {}
         """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
         self.rounds: dict[str, int] = {}
@@ -336,7 +336,7 @@ class ClusterState:
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
             self.nominated.pop(key, None)
-            self.promises.pop(key, None)
+            self.nomination_turns.pop(key, None)
         if old >= 0:
             self.node_names.release(old)
 
@@ -349,13 +349,13 @@ class ClusterState:
             self.shown_nominations[key] = shown
         else:
             del self.shown_nominations[key]
-            self.promises.pop(key, None)
+            self.nomination_turns.pop(key, None)
 
     def nominations(self) -> dict[str, tuple[str, int]]:
-        """Pods that room was made for: the node, and the turn of that promise, 0 where only the API server shows it."""
+        """Pods that room was made for: the node, and the turn of that, 0 where only the API server shows it."""
         found: dict[str, tuple[str, int]] = {}
         for key, node in {**self.shown_nominations, **self.nominated}.items():
-            where, turn = self.promises.get(key, ("", 0))
+            where, turn = self.nomination_turns.get(key, ("", 0))
             if where != node:
                 turn = 0
             if turn != _VOID:
@@ -399,7 +399,7 @@ class ClusterState:
         self.tasks.remove(key)
         self.nominated.pop(key, None)
         self.shown_nominations.pop(key, None)
-        self.promises.pop(key, None)
+        self.nomination_turns.pop(key, None)
         self._forget_intent(key)
 
     # --- decisions ------------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ class ClusterState:
                 yield
                 if operation.verb != "pipeline":
                     self._intend_operation(decided.session, number, position, operation)
-        self._promise(plan.statements, stale)
+        self._nominate_pipelined(plan.statements, stale)
         self._remember_evictions(
             operation.key
             for number, statement in enumerate(plan.statements)
@@ -434,9 +434,9 @@ class ClusterState:
                 self.intended_status[status.key] = status
                 self._set_group(status.key, _with_status(record, status))
 
-    def _promise(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
-        """Note whom others are evicted for and the node where. An older promise there ends when the session had nothing
-        for its pod's group: who takes the room now did not leave any for it."""
+    def _nominate_pipelined(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
+        """Note whom others are evicted for and the node where. An older nomination there ends when the session had
+        nothing for its pod's group: who takes the room now did not leave any for it."""
         made = {
             operation.key: operation.node
             for number, statement in enumerate(statements)
@@ -451,14 +451,14 @@ class ClusterState:
             for statement in statements
             if any(operation.verb in ("bind", "pipeline") for operation in statement.operations)
         }
-        turn = 1 + max([0, *(turn for _, turn in self.promises.values())])
+        turn = 1 + max([0, *(turn for _, turn in self.nomination_turns.values())])
         jobs, nodes = self.tasks.column("job"), set(made.values())
         for key, (node, _) in self.nominations().items():
             job = int(jobs[self.tasks.row_of[key]])
             if node in nodes and (job < 0 or self.job_keys[job] not in served):
-                self.promises[key] = (node, _VOID)
+                self.nomination_turns[key] = (node, _VOID)
         self.nominated.update(made)
-        self.promises.update({key: (node, turn) for key, node in made.items()})
+        self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
 
     def _remember_evictions(self, keys: Iterable[str]) -> None:
         """Note the evicted pods of each group; of a group that had lost none also what it had."""
@@ -621,7 +621,7 @@ class ClusterState:
                 stranded=dict(self.stranded),
                 decided_at=self._decided_at,
                 nominated=dict(self.nominated),
-                promises=dict(self.promises),
+                promises=dict(self.nomination_turns),
                 rounds=dict(self.rounds),
                 late=dict(self.late),
                 former={key: queue for key, queue in self.former.items() if queue is not None},
@@ -650,7 +650,7 @@ class ClusterState:
         state.stranded = dump.stranded
         state._decided_at = dump.decided_at
         state.nominated = dump.nominated
-        state.promises = dump.promises
+        state.nomination_turns = dump.promises
         state.rounds = dump.rounds
         state.late = dump.late
         state.former.update(dump.former)

@@ -32,13 +32,13 @@ class Objects(dict[str, Object]):
 
     def __init__(self, found: Mapping[str, Object]) -> None:
         super().__init__(found)
-        self._kept: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
-    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` computes from these objects alone, computed once as long as they are the same."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
 
 NO_OBJECTS = Objects({})
@@ -89,10 +89,10 @@ class Content:
     the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
     ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
     queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
-    evictions free, and the node where; ``turns`` say of each when that room was promised, the later the higher, 0 where
-    only the API server tells of it. ``evicted`` is what groups lost to others; ``rounds`` when plugins that act in
-    rounds held their last one. ``former`` are groups that pods name and that are not there,
-    with the queue that each was in, None where it was never seen.
+    evictions free, and the node where; ``nomination_turns`` say of each when it was decided, the later the higher, 0
+    where only the API server tells of it. ``evicted`` is what groups lost to others; ``rounds`` when plugins that act
+    in rounds held their last one. ``former`` are groups that pods name and that are not there, with the queue that
+    each was in, None where it was never seen.
     """
 
     sequence: int
@@ -116,7 +116,7 @@ class Content:
     annotations: Mapping[str, Mapping[str, str]]
     lifting: Mapping[str, str]
     nominated: Mapping[str, str]
-    turns: Mapping[str, int]
+    nomination_turns: Mapping[str, int]
     evicted: Mapping[str, Evicted]
     rounds: Mapping[str, int]
     former: Mapping[str, str | None]

@@ -25,7 +25,7 @@ from vcd.state.records import NodeRecord, name_bits
 
 Mask = npt.NDArray[np.bool_]
 
-_KEPT = 20_000
+_CACHED = 20_000
 """How many computed columns are kept before they are dropped and computed anew."""
 
 _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
@@ -51,20 +51,20 @@ class NodeFacts:
             for resource, value in nodes[name].allocatable.items():
                 self.allocatable[row, self.column_of[resource]] = value
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
-        self._kept: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` computes from these facts alone, computed once as long as no node changes."""
         try:
-            return self._kept[key]
+            return self._cache[key]
         except KeyError:
             value = make()
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            self._kept[key] = value
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            self._cache[key] = value
             return value
 
     # --- sizes ------------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class NodeFacts:
             ranks[order] = np.arange(len(bits))
             return ranks
 
-        ranks: npt.NDArray[np.int64] = self.kept(("ties", seed), rank)
+        ranks: npt.NDArray[np.int64] = self.cached(("ties", seed), rank)
         return ranks
 
     # --- selectors --------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class NodeFacts:
                 )
             return result
 
-        mask: Mask = self.kept(("term", term), evaluate)
+        mask: Mask = self.cached(("term", term), evaluate)
         return mask
 
     def _matches_requirement(self, need: NodeSelectorRequirement) -> Mask:
@@ -183,7 +183,7 @@ class NodeFacts:
             codes = [numbers.setdefault(node.spec.taints, len(numbers)) for node in self.nodes]
             return np.array(codes, np.int32).reshape(len(codes)), list(numbers)
 
-        found: tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]] = self.kept("taint sets", collect)
+        found: tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]] = self.cached("taint sets", collect)
         return found
 
     @cached_property
@@ -202,5 +202,5 @@ class NodeFacts:
             ]
             return np.array(counts or [0], np.int64)[codes]
 
-        counts: npt.NDArray[np.int64] = self.kept(("untolerated", tolerations, effects), count)
+        counts: npt.NDArray[np.int64] = self.cached(("untolerated", tolerations, effects), count)
         return counts

@@ -86,7 +86,7 @@ class GroupColumns:
     def __init__(self, snapshot: Content) -> None:
         self._basis = _basis(snapshot)
         self._queues = len(snapshot.queues)
-        self._kept: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
         self._sums: dict[tuple[str | Derived, By], Ints] = {}
         self._derived: dict[Derived, Column] = {}
         self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
@@ -111,7 +111,7 @@ class GroupColumns:
         if not (groups or rows):
             return self
         result = object.__new__(GroupColumns)
-        result._basis, result._queues, result._kept, result._sums = self._basis, self._queues, {}, {}
+        result._basis, result._queues, result._cache, result._sums = self._basis, self._queues, {}, {}
         result.tasks, result.shapes, result.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         moved, added = result._arrange(self, snapshot, groups)
         of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
@@ -144,11 +144,11 @@ class GroupColumns:
         at = bisect_left(self.keys, key)
         return at if at < len(self.keys) and self.keys[at] == key else None
 
-    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """What ``make`` computes from these columns alone, computed once as long as no group or pod changes."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        found: T = self._kept[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        found: T = self._cache[key]
         return found
 
     def derived(self, of: Derived) -> Column:
@@ -184,7 +184,7 @@ class GroupColumns:
 
     def rows_of(self, index: int) -> list[int]:
         """The rows of a group's pods, ascending."""
-        order, groups = self.kept("rows by group", self._rows_by_group)
+        order, groups = self.cached("rows by group", self._rows_by_group)
         first, last = np.searchsorted(groups, [index, index + 1])
         rows: list[int] = order[first:last].tolist()
         return rows
@@ -328,15 +328,15 @@ class GroupColumns:
         rows = np.flatnonzero(all_groups >= 0)
         group, status, shape = all_groups[rows], tasks.status[rows].astype(np.int64), tasks.shape[rows]
         self.counts[indices] = np.bincount(group * STATUSES + status, minlength=count * STATUSES).reshape(-1, STATUSES)
-        leaving = (status == TaskStatus.RELEASING) & (tasks.node[rows] != _NOWHERE)
-        self.releasing[indices] = np.bincount(group[leaving], minlength=count)
+        releasing = (status == TaskStatus.RELEASING) & (tasks.node[rows] != _NOWHERE)
+        self.releasing[indices] = np.bincount(group[releasing], minlength=count)
         held = _ALLOCATED[status]
         self.allocated[indices] = sums_by(group[held], shapes.requests[shape[held]], count)
         waits = status == TaskStatus.PENDING  # few beside those that run
         rows, group, shape = rows[waits], group[waits], shape[waits]
         best_effort = shapes.flags(needs_no_room)[shape]
         too_large = snapshot.facts.too_large(shapes.requests[shape])
-        held_back = too_large | waiting_in_vain(snapshot, rows)
+        held_back = too_large | scheduling_gated(snapshot, rows)
         self.too_large_pending[indices] = np.bincount(group[too_large], minlength=count)
         self.best_effort_pending[indices] = np.bincount(group[best_effort], minlength=count)
         self.pending[indices] = sums_by(group, shapes.requests[shape], count)
@@ -421,7 +421,7 @@ def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
     return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
 
 
-def waiting_in_vain(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
+def scheduling_gated(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
     """Of tasks, by row, those that `has_gate` is true of, or that wait at their queue's gate and do not ask for it to
     be lifted: what nobody lets through holds no quota."""
     tasks, columns = snapshot.tasks, snapshot.shape_columns

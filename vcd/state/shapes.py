@@ -55,7 +55,7 @@ class ShapeColumns:
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)
 
-    def kept(self, number: int, make: Callable[[], T]) -> T:
+    def cached(self, number: int, make: Callable[[], T]) -> T:
         """What ``make`` computes of one shape's row, computed once."""
         if number not in self._kept:
             self._kept[number] = make()

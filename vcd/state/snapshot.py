@@ -95,7 +95,7 @@ class SnapshotMaker:
             annotations=dict(state.intended_annotations),
             lifting=dict(state.lifting),
             nominated={key: node for key, (node, _) in nominations.items()},
-            turns={key: turn for key, (_, turn) in nominations.items()},
+            nomination_turns={key: turn for key, (_, turn) in nominations.items()},
             evicted=dict(state.evicted),
             rounds=dict(state.rounds),
             former=dict(state.former),

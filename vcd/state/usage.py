@@ -13,7 +13,7 @@ from vcd.state.sums import Ints, sums_by
 
 
 def usage_of(snapshot: Content) -> Ints:
-    """Per node, as (4 x resources + 3, nodes): what is idle, used, being released and promised of each resource, then
+    """Per node, as (4 x resources + 3, nodes): what is idle, used, releasing and pipelined of each resource, then
     cpu and memory as scores count them, and the number of pods (``vcd.scheduling.session.nodes.Usage``)."""
     count, width = len(snapshot.facts), len(snapshot.resources)
     matrix = np.zeros((4 * width + 3, count), np.int64)
@@ -42,13 +42,13 @@ def _fill(matrix: Ints, snapshot: Content, nodes: npt.NDArray[np.integer]) -> No
     there = place[tasks.node]
     rows = np.flatnonzero((there >= 0) & tasks.placed)
     there, shape, count = there[rows], tasks.shape[rows], len(nodes)
-    leaving = np.flatnonzero(tasks.status[rows] == TaskStatus.RELEASING)
+    releasing = np.flatnonzero(tasks.status[rows] == TaskStatus.RELEASING)
     for column in range(width):
         amounts = shapes.requests[shape, column]
         used = sums_by(there, amounts, count)
         matrix[width + column, nodes] = used
         matrix[column, nodes] = facts.allocatable[nodes, column] - used
-        matrix[2 * width + column, nodes] = sums_by(there[leaving], amounts[leaving], count)
+        matrix[2 * width + column, nodes] = sums_by(there[releasing], amounts[releasing], count)
     for column in range(2):
         matrix[4 * width + column, nodes] = sums_by(there, shapes.scored[shape, column], count)
     matrix[4 * width + 2, nodes] = np.bincount(there, minlength=count)

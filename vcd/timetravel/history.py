@@ -53,9 +53,9 @@ class History:
         return self._maker.snapshot()
 
     def rerun(
-        self, number: int, *, jump: bool = True, watchers: Sequence[Plugin] = ()
+        self, number: int, *, jump: bool = True, observers: Sequence[Plugin] = ()
     ) -> tuple[SessionDecided, Session]:
-        """A session decided again, as it stands after its last action; ``watchers`` are asked before all plugins.
+        """A session decided again, as it stands after its last action; ``observers`` are asked before all plugins.
 
         What the world outside answered is answered from the record, whatever is asked of it beside.
         """
@@ -66,7 +66,7 @@ class History:
             self.policy(record),
             record.now,
             record.seed,
-            watchers=watchers,
+            observers=observers,
             outside=Remembered(record.asked),
             interrupted=record.interrupted,
         )

@@ -69,7 +69,7 @@ class GangEvictionAction(Action):
         these do."""
 
     def execute(self, framework: Framework) -> None:
-        AllocateAction.keep_promises(framework)
+        AllocateAction.place_nominated(framework)
         for job in jobs_in_turn(framework, lambda queue: self.may_take(framework, queue)):
             self._make_room(framework, job)
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from vcd.model.status import Phase, TaskStatus
 from vcd.scheduling.actions.enqueue import may_be_admitted, not_supported
-from vcd.scheduling.eviction.idle import take_back
-from vcd.scheduling.eviction.promises import promised_jobs, promises_of
+from vcd.scheduling.eviction.idle import unpipeline_idle
+from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
@@ -46,8 +46,8 @@ PREDICATE_ERROR_CACHE = Argument(
 class AllocateAction(Action):
     """Queue by queue, job by job, task by task: the best node that passes all predicates.
 
-    A job's placements are committed when the plugins find it ready, kept for the session when it only waits for
-    room being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
+    A job's placements are committed when the plugins find it ready, left pipelined when it only waits for room
+    being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
     sub-job, each by the same rule within the job.
 
     When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
@@ -63,34 +63,34 @@ class AllocateAction(Action):
         session = framework.session
         if "enqueue" not in framework.policy.actions:
             _admit_all(session)
-        take_back(framework, lambda _: True)
+        unpipeline_idle(framework, lambda _: True)
         jobs, tasks = self._to_place(framework, session.jobs_with_pending())
         everybody = {index: list(queued) for index, queued in jobs.items()}
-        promises_of(framework).given_out = True
-        self._keep_promises(framework, jobs, tasks)
+        nominations_of(framework).served = True
+        self._place_nominated(framework, jobs, tasks)
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
         self._in_turn(framework, waiting, tasks)
         if not session.trial.placements:
             self._second_round(framework, everybody)
 
     @classmethod
-    def keep_promises(cls, framework: Framework) -> None:
+    def place_nominated(cls, framework: Framework) -> None:
         """Place the jobs that others were evicted for, before an action that comes earlier gives their room away.
 
         Whom it cannot place allocate tries again, and tells then what they wait for.
         """
-        promises = promises_of(framework)
-        if promises.given_out or cls.name not in framework.policy.actions:
+        nominations = nominations_of(framework)
+        if nominations.served or cls.name not in framework.policy.actions:
             return
-        promises.given_out = True
-        told = [(job, list(job.why)) for job in promises.jobs()]
-        jobs, tasks = cls._to_place(framework, promises.jobs())
-        cls._keep_promises(framework, jobs, tasks)
+        nominations.served = True
+        told = [(job, list(job.why)) for job in nominations.jobs()]
+        jobs, tasks = cls._to_place(framework, nominations.jobs())
+        cls._place_nominated(framework, jobs, tasks)
         for job, why in told:
             job.why[:] = why
             job.failed_roles.clear()
             job.failed.clear()
-            job.hindered = False
+            job.wants_second_round = False
 
     @classmethod
     def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
@@ -155,7 +155,7 @@ class AllocateAction(Action):
         session = framework.session
         for index, queued in jobs.items():
             queue = session.queue_list[index]
-            found = [job for job in queued if job.hindered and len(job.pending()) > 1]
+            found = [job for job in queued if job.wants_second_round and len(job.pending()) > 1]
             for job in sorted(found, key=framework.job_key):
                 others = self._others(framework, job) if queue.is_open else []
                 if others and framework.overused(queue) is None and not session.is_full():
@@ -189,17 +189,17 @@ class AllocateAction(Action):
             if sub_job is not None and not framework.sub_job_ready(sub_job):
                 statement.undo(save_point)
         if len(statement) and framework.job_pipelined(job):
-            statement.keep()
+            statement.stay_pipelined()
         else:
             statement.discard()
 
     @classmethod
-    def _keep_promises(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
+    def _place_nominated(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
         """Jobs that others were evicted for come first, so that nobody else takes the room that is being freed; those
         that it was freed for last before those whose room went to them."""
         session = framework.session
-        turn_of = promises_of(framework).turn
-        for job, turn in promised_jobs(framework, [job for queued in jobs.values() for job in queued]):
+        turn_of = nominations_of(framework).turn
+        for job, turn in nominated_jobs(framework, [job for queued in jobs.values() for job in queued]):
             left = tasks[job.index] if job.index in tasks else cls._left(framework, job)
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
@@ -235,7 +235,7 @@ class AllocateAction(Action):
             statement.commit()
             return True
         if framework.job_pipelined(job):
-            statement.keep()
+            statement.stay_pipelined()
         else:
             statement.discard()
         return False
@@ -286,9 +286,9 @@ class AllocateAction(Action):
         ready = framework.job_ready(statement.job)
         held = framework.statement(cls.name, statement.job) if ready else statement
         _place_again(held, [place for place, waits in zip(places, waiting, strict=True) if waits])
-        framework.session.held.append(held)
+        framework.session.pipelined_sub_jobs.append(held)
         if ready:
-            held.keep()
+            held.stay_pipelined()
         return ready
 
 
@@ -320,14 +320,14 @@ def _place_until_ready(
         refused = framework.allocatable(queue, task)
         if refused is not None:
             task.job.note("queue", *refused, task=task)
-            task.job.hindered |= len(statement) > 0  # else none of the job's own takes up the queue's room
+            task.job.wants_second_round |= len(statement) > 0  # else none of the job's own takes up the queue's room
             continue
         if is_held(session, task, task.gated):
             continue
         if task.role and task.role in unit.failed_roles:
             continue
         if not place(framework, statement, task):
-            task.job.hindered = True
+            task.job.wants_second_round = True
             unit.failed_roles.add(task.role)
             if not len(statement):  # else it may be the job's own that are in the way
                 task.job.failed.append(task)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction, is_held, place
-from vcd.scheduling.eviction.idle import take_back
+from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
@@ -26,8 +26,8 @@ class BackfillAction(Action):
 
     def execute(self, framework: Framework) -> None:
         session = framework.session
-        AllocateAction.keep_promises(framework)
-        take_back(framework, lambda task: task.best_effort)
+        AllocateAction.place_nominated(framework)
+        unpipeline_idle(framework, lambda task: task.best_effort)
         for job, tasks in self._pending(framework):
             if session.is_full():
                 return
@@ -45,11 +45,11 @@ class BackfillAction(Action):
             if is_held(session, task, task.gated):
                 continue
             if place(framework, statement, task, may_wait=False) and len(statement) and framework.job_ready(job):
-                session.commit_kept(job)
+                session.commit_pipelined(job)
                 statement.commit()
                 statement = framework.statement(self.name, job)
         if len(statement) and framework.job_pipelined(job):
-            statement.keep()
+            statement.stay_pipelined()
         else:
             statement.discard()
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vcd.model.status import TaskStatus
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.promises import is_promised, promised_jobs
+from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
 from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
 from vcd.scheduling.framework.action import Action
@@ -60,9 +60,9 @@ class PreemptAction(Action):
 
     def execute(self, framework: Framework) -> None:
         session = framework.session
-        AllocateAction.keep_promises(framework)
+        AllocateAction.place_nominated(framework)
         starving = starving_jobs(framework)
-        for job, _ in promised_jobs(framework, [job for jobs in starving.values() for job in jobs]):
+        for job, _ in nominated_jobs(framework, [job for jobs in starving.values() for job in jobs]):
             if not session.is_full():
                 self._between_jobs(framework, job)
         queues: PriorityQueue[Queue] = PriorityQueue(
@@ -107,16 +107,16 @@ class PreemptAction(Action):
         session = framework.session
         placed = placed_tasks(session)
         if within:
-            promise = placed.promise(placed.jobs == job.index)
+            freeable = placed.freeable(placed.jobs == job.index)
         else:
             queue = job.queue.index
-            promise = placed.kept_promise(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
+            freeable = placed.freeable_in(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
 
         def may(task: Task) -> bool:
             return task.job.queue is job.queue and (task.job is job) is within
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return Room(framework, job, framework.preemptable, promise, may, why)
+        return Room(framework, job, framework.preemptable, freeable, may, why)
 
     def _take(self, framework: Framework, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""
@@ -125,14 +125,14 @@ class PreemptAction(Action):
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # as Volcano, comparing starts with victims; what these leave is used before more of them go
-        looks = not compares or len(statement) or session.trial.statements or is_promised(framework, task)
+        looks = not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
         vacant = room.vacant(task) if looks else None
         if vacant is not None:
             return statement.pipeline(task, vacant)
-        hopeful = room.hopeful(task)
-        if not hopeful.any() or _waits_for_nominated(session, task, hopeful):
+        resolvable = room.resolvable(task)
+        if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
-        ranked = room.candidates(task).ranked(hopeful)
+        ranked = room.candidates(task).ranked(resolvable)
         if compares:
             ranked = self._compared(session, statement, room, task, ranked)
         save_point = statement.save()
@@ -142,7 +142,7 @@ class PreemptAction(Action):
                     return True
                 statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
                 return False
-            hopeful[node] = False
+            resolvable[node] = False
         return False
 
     def _compared(self, session: Session, statement: Statement, room: Room, task: Task, ranked: list[int]) -> list[int]:
@@ -186,11 +186,11 @@ def _started(task: Task) -> int:
         return _NOT_YET
 
 
-def _waits_for_nominated(session: Session, task: Task, hopeful: npt.NDArray[np.bool_]) -> bool:
-    """Whether what a task preempted on its nominated node is still leaving, and the node may take it then."""
+def _waits_for_nominated(session: Session, task: Task, resolvable: npt.NDArray[np.bool_]) -> bool:
+    """Whether what a task preempted on its nominated node is still releasing, and the node may take it then."""
     node = session.nominated_node(task)
-    if node is None or not hopeful[node]:
+    if node is None or not resolvable[node]:
         return False
     tasks = session.snapshot.tasks
-    leaving = (tasks.node == node) & (tasks.status == TaskStatus.RELEASING) & (tasks.priority < task.priority)
-    return bool(leaving.any())
+    releasing = (tasks.node == node) & (tasks.status == TaskStatus.RELEASING) & (tasks.priority < task.priority)
+    return bool(releasing.any())

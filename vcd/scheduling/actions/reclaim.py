@@ -35,7 +35,7 @@ class ReclaimAction(Action):
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:
-        AllocateAction.keep_promises(framework)
+        AllocateAction.place_nominated(framework)
         for job in jobs_in_turn(framework, lambda queue: framework.overused(queue) is None):
             self._reclaim(framework, job)
 
@@ -56,7 +56,7 @@ class ReclaimAction(Action):
             framework,
             job,
             framework.reclaimable,
-            placed_tasks(session).kept_promise(("other queues", queue.index), lambda: _of_other_queues(session, queue)),
+            placed_tasks(session).freeable_in(("other queues", queue.index), lambda: _of_other_queues(session, queue)),
             may_go,
             f"reclaim for {job.key} of queue {queue.name}",
         )
@@ -68,7 +68,7 @@ class ReclaimAction(Action):
             if framework.pre_predicate(task) is None:
                 kind = room.kind(task)
                 if kind not in nodes or room.moves(task):
-                    nodes[kind] = _in_seeded_order(session, room.hopeful(task))
+                    nodes[kind] = _in_seeded_order(session, room.resolvable(task))
                 self._take(framework, statement, room, task, nodes[kind])
 
         return take

@@ -15,17 +15,17 @@ from vcd.scheduling.session.views import Task
 Waits = list[tuple[Statement, Task]]
 
 
-def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
+def unpipeline_idle(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
     """Make tasks pending again that wait for idle room though their job could go on with it.
 
     ``is_mine`` says which tasks the action places. Where others evicted something, tasks that mind where pods are
-    wait for the next session: who is leaving is in their way until then.
+    wait for the next session: who is releasing is in their way until then.
     """
     session = framework.session
     jobs: dict[int, Waits] = {}
     evicted = [task for statement in session.trial.statements for task in statement.evicted()]
     for statement in session.trial.statements:
-        for task in statement.waiting():
+        for task in statement.pipelined():
             if not is_mine(task) or (evicted and framework.evaluator.moves(task, evicted)):
                 continue
             if session.nodes.has_room(task.node, task.floor):
@@ -34,7 +34,7 @@ def take_back(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
         if not _is_ready_with(framework, jobs[index]):
             continue
         for statement, task in jobs[index]:
-            statement.withdraw(task)
+            statement.unpipeline(task)
             if not len(statement):
                 session.trial.statements.remove(statement)
 
@@ -43,11 +43,11 @@ def _is_ready_with(framework: Framework, waits: Waits) -> bool:
     """Whether a job could be bound if those of its tasks that wait for idle room had it; nothing changes."""
     job = waits[0][1].job
     trial = framework.statement("", job)
-    places = [(statement, task, task.node, statement.withdraw(task)) for statement, task in waits]
+    places = [(statement, task, task.node, statement.unpipeline(task)) for statement, task in waits]
     for _, task, node, _ in places:
         trial.allocate(task, node)
     ready = framework.job_ready(job)
     trial.discard()
     for statement, task, node, position in reversed(places):
-        statement.wait_again(task, node, position)
+        statement.pipeline_again(task, node, position)
     return ready

@@ -60,7 +60,7 @@ class PlacedTasks:
         self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
         self._session = session
         self._immune = immune_rows(session)
-        self._promises: dict[Hashable, Ints] = {}
+        self._freeable: dict[Hashable, Ints] = {}
         self._on_node: dict[int, list[Task]] = {}
         self._staying: dict[int, list[Task]] = {}
         self._seen = len(session.nodes.log)
@@ -92,18 +92,18 @@ class PlacedTasks:
                 found.setdefault(job, []).append(row)
         return found
 
-    def promise(self, chosen: npt.NDArray[np.bool_]) -> Ints:
+    def freeable(self, chosen: npt.NDArray[np.bool_]) -> Ints:
         """What the ``chosen`` of ``rows`` (nodes) would free at most, as (resources, nodes)."""
         session = self._session
         rows, nodes = self.rows[chosen], self.nodes[chosen]
         amounts = session.requests[session.snapshot.tasks.shape[rows]]
         return np.ascontiguousarray(sums_by(nodes, amounts, len(session.nodes)).T)
 
-    def kept_promise(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
-        """The promise of what ``choose`` chooses, made once for each ``scope``; what went since is still in it."""
-        found = self._promises.get(scope)
+    def freeable_in(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
+        """What those that ``choose`` chooses would free, once for each ``scope``; what went since is still in it."""
+        found = self._freeable.get(scope)
         if found is None:
-            found = self._promises[scope] = self.promise(choose())
+            found = self._freeable[scope] = self.freeable(choose())
         return found
 
 
@@ -142,7 +142,9 @@ def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates)
     )
 
 
-def who_goes(task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool = False) -> tuple[list[Task], Victims]:
+def choose_victims(
+    task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool = False
+) -> tuple[list[Task], Victims]:
     """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
     no room comes of it. ``ask`` puts the question to the plugins anew. Where room lacks, no more than make ``enough``
     of it, if that is asked for.
@@ -217,12 +219,12 @@ def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_])
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``ask`` asks the plugins.
 
-    ``promise`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
+    ``freeable`` is the most that tasks of which ``may`` is true would free, by node. Nodes that had nothing for a kind
     of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
     places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(self, framework: Framework, job: Job, ask: Ask, promise: Ints, may: May, why: str) -> None:
+    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Ints, may: May, why: str) -> None:
         self.framework = framework
         self.session = framework.session
         self.job = job
@@ -230,23 +232,23 @@ class Room:
         self._ask = ask
         self._may = may
         self._placed = placed_tasks(framework.session)
-        self._promise = promise
-        self._hopeful: dict[Hashable, npt.NDArray[np.bool_]] = {}
+        self._freeable = freeable
+        self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
         self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
-    def hopeful(self, task: Task) -> npt.NDArray[np.bool_]:
+    def resolvable(self, task: Task) -> npt.NDArray[np.bool_]:
         """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
         tasks of this kind."""
         kind = self.kind(task)
-        mask = self._hopeful.get(kind)
+        mask = self._resolvable.get(kind)
         if mask is None or self.moves(task):
-            mask = self.candidates(task).hopeful()
-            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._promise)
+            mask = self.candidates(task).resolvable()
+            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable)
             if self.framework.allocatable(task.job.queue, task) is not None:
-                mask &= self._promise.any(axis=0)  # the queue has no room: only where somebody goes can it get some
-            self._hopeful[kind] = mask
+                mask &= self._freeable.any(axis=0)  # the queue has no room: only where somebody goes can it get some
+            self._resolvable[kind] = mask
         return mask
 
     def kind(self, task: Task) -> Hashable:
@@ -317,10 +319,10 @@ class Room:
             return None
         room = self.session.nodes.usage.room_of(node)
         ask = partial(self._ask, task, offered)
-        going, _ = who_goes(task, room, ask, enough=True)
+        going, _ = choose_victims(task, room, ask, enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
-            going, _ = who_goes(task, room, ask)
+            going, _ = choose_victims(task, room, ask)
             chosen = self._evict_until_fit(statement, task, node, going)
         return chosen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from vcd.model.status import TaskStatus
-from vcd.scheduling.eviction.promises import promised_jobs
+from vcd.scheduling.eviction.nominations import nominated_jobs
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
@@ -32,7 +32,7 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
     those of the next that ``may_take``, until the session has as many placements as one may make."""
     session = framework.session
     starving = starving_jobs(framework)
-    yield from _promised(framework, starving, may_take)
+    yield from _nominated(framework, starving, may_take)
     waiting = {index: framework.jobs_in_order(jobs) for index, jobs in starving.items()}
     queues: PriorityQueue[Queue] = PriorityQueue(
         framework.queue_key, [session.queue_list[index] for index in sorted(waiting)]
@@ -49,10 +49,12 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
             yield waiting[queue.index].pop()
 
 
-def _promised(framework: Framework, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]) -> Iterator[Job]:
+def _nominated(
+    framework: Framework, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]
+) -> Iterator[Job]:
     """Those that take up the room that was made for them before anybody else can."""
     session = framework.session
-    for job, _ in promised_jobs(framework, [job for jobs in starving.values() for job in jobs]):
+    for job, _ in nominated_jobs(framework, [job for jobs in starving.values() for job in jobs]):
         if may_take(job.queue) and not session.is_full():
             yield job
 

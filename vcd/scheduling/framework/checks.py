@@ -51,7 +51,7 @@ class GuardedPredicate(Predicate):
     def __init__(self, gate: Gate, part: Predicate) -> None:
         fields = {"name": str, "reason": str, "depends": Depends, "unresolvable": bool, "reads": tuple}
         ask: dict[str, Check | None] = {"applies": _truth, "keeps_away": _truth, "kind_of": _kind, "reasons": _reasons}
-        _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, hopeless=_mask)
+        _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, unresolvable_nodes=_mask)
 
 
 class GuardedScore(Score):

@@ -96,7 +96,7 @@ class _Before:
                 expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)
         for statement in (
             *session.trial.statements[self._statements :],
-            *chain.from_iterable(session.trial.kept.values()),
+            *chain.from_iterable(session.trial.pipelined.values()),
         ):
             words = (statement.action, *[operation.reason for operation in statement.operations()])
             if not all(isinstance(each, str) for each in words):

@@ -48,7 +48,7 @@ class Interrupted(BaseException):
     """Raised by a Watch at the gate of a plugin or action that took too long; no plugin that asks it may catch it."""
 
 
-class Nonsense(ValueError):
+class InvalidAnswer(ValueError):
     """An answer that its point does not allow: who gave it where, what was expected, and what came."""
 
     def __init__(self, name: str, point: str, expected: str, given: str) -> None:
@@ -80,7 +80,7 @@ def action_name(name: str) -> str:
 
 def fault(name: str, error: BaseException) -> str:
     """A fault as a plan has it: ``name: error``. Of an error's text it holds nothing that differs from run to run."""
-    return f"{name}: {error.in_words if isinstance(error, Nonsense) else _shown(error)}"
+    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _shown(error)}"
 
 
 def name_in(text: str) -> str:
@@ -127,7 +127,7 @@ class Gate:
     def ask(self, point: str, check: Check | None, asked: tuple[Any, ...], method: Method, *given: Any) -> Any:
         """What ``method`` answers, given ``given``, as ``check`` takes it. ``asked`` is the question for the check.
 
-        Raises Nonsense, and what the method raises; what would end the program is Nonsense, too.
+        Raises InvalidAnswer, and what the method raises; what would end the program is InvalidAnswer, too.
         """
         watch = self.watch
         depth = 0 if watch is None else watch.enter(self.name, point)
@@ -135,16 +135,16 @@ class Gate:
             answer = method(*given)
             return answer if check is None else check(answer, *asked)
         except Unexpected as wrong:
-            raise self._blamed(Nonsense(self.name, point, *wrong.args)) from None
+            raise self._blamed(InvalidAnswer(self.name, point, *wrong.args)) from None
         except (StopIteration, StopAsyncIteration) as error:  # a generator of ours would turn it into another error
-            raise self._blamed(Nonsense(self.name, point, "an answer", _shown(error))) from error
+            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error))) from error
         except (Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
             self._blamed(error)
             raise
         except BaseException as error:
-            raise self._blamed(Nonsense(self.name, point, "an answer", _shown(error))) from error
+            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error))) from error
         finally:
             if watch is not None:
                 watch.leave(depth)

@@ -112,7 +112,7 @@ class Victims:
         """Those that may go together, the first first; they are taken."""
         return [task for task in self.tasks if self.take(task)]
 
-    def keeper(self, task: Task) -> str | None:
+    def protector(self, task: Task) -> str | None:
         """A plugin that keeps a task as things are, the first that was asked; None where it may go."""
         for name, answer in self.answers:
             if not (answer.permits(task) if isinstance(answer, Allowance) else task in answer):

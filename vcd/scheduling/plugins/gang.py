@@ -124,7 +124,7 @@ class GangPlugin(Plugin):
 
     def close(self, session: Session) -> None:
         """Set the conditions of the groups."""
-        leaving = session.releasing_on_nodes()
+        releasing = session.releasing_on_nodes()
         scheduled = (SCHEDULED, "True", "tasks in gang are ready to be scheduled", "")
         for job in session.settle(scheduled):
             if not job.task_count:
@@ -135,7 +135,7 @@ class GangPlugin(Plugin):
                 self._tell_of_sub_groups(session, job, job.partition)
             if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
-            elif not _only_waits_for_leavers(job, int(leaving[job.index])):
+            elif not _only_waits_for_releasing(job, int(releasing[job.index])):
                 message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
                 session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
                 job.note(
@@ -210,11 +210,11 @@ def _missing(job: Job) -> int:
     return job.min_available - job.ready_count
 
 
-def _only_waits_for_leavers(job: Job, leaving: int) -> bool:
-    """Whether the ``leaving`` tasks that are still being deleted fill the gang and nothing else waits."""
+def _only_waits_for_releasing(job: Job, releasing: int) -> bool:
+    """Whether the ``releasing`` tasks that are still being deleted fill the gang and nothing else waits."""
     if job.counts[TaskStatus.PENDING] or job.counts[TaskStatus.PIPELINED]:
         return False
-    return leaving > 0 and sum(job.counts[status] for status in _SCHEDULED) + leaving >= job.min_available
+    return releasing > 0 and sum(job.counts[status] for status in _SCHEDULED) + releasing >= job.min_available
 
 
 def fit_error(job: Job) -> str:

@@ -12,7 +12,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.leaving import asked_since
+from vcd.state.deletion import asked_since
 
 SETTLING = 10
 """Seconds after which a budget's status is taken to show that a pod is being deleted."""
@@ -28,7 +28,7 @@ class PdbPlugin(Plugin):
 
     - is to go by the same question (one that stays takes nothing, whatever its other budgets allow),
     - is evicted in this session, trials included as long as they last,
-    - was evicted before and is not shown as leaving yet, or since less than 10 seconds, which the budget's status may
+    - was evicted before and is not shown as deleted yet, or since less than 10 seconds, which the budget's status may
       not show yet.
 
     Pods in `status.disruptedPods` are counted in it already. A budget without selector, or with an empty one, selects
@@ -47,9 +47,9 @@ class PdbPlugin(Plugin):
         self._budgets = Budgets(session)
         self._evicted: dict[int, tuple[int, ...]] = {}
         if len(self._budgets):
-            self._spend_leaving(session)
+            self._spend_releasing(session)
 
-    def _spend_leaving(self, session: Session) -> None:
+    def _spend_releasing(self, session: Session) -> None:
         """Count pods whose eviction the budgets' statuses may not show yet."""
         tasks = session.snapshot.tasks
         for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE)).tolist():

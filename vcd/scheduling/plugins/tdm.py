@@ -22,7 +22,7 @@ from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.leaving import asked_since
+from vcd.state.deletion import asked_since
 from vcd.state.records import ANY_ZONE, PREEMPTABLE, ZONE, is_preemptable, uses_zones
 
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"

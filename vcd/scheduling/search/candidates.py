@@ -122,7 +122,7 @@ class Evaluator:
             tuple((part.owner, part.name) for part in self.parts if not part.depends & _DYNAMIC),
             *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
         )
-        self.everywhere: Mask = self.nodes.facts.kept(
+        self.everywhere: Mask = self.nodes.facts.cached(
             "everywhere", lambda: _read_only(np.ones(len(self.nodes), np.bool_))
         )
         self.evaluations = 0
@@ -368,14 +368,14 @@ class Candidates:
         result: Mask = self.keys() != _NOWHERE
         return result
 
-    def hopeful(self) -> Mask:
+    def resolvable(self) -> Mask:
         """The nodes that take the task, or would if the right pods were evicted from them."""
         task, usage = self.task, self._evaluator.nodes.usage
         result = self.static.mask.copy()
         for predicate in (*self._used, *self._moving_predicates):
             failed = ~predicate.mask(task, usage)
             if failed.any():
-                result &= ~predicate.hopeless(task, usage, failed)
+                result &= ~predicate.unresolvable_nodes(task, usage, failed)
         return result
 
     def ranked(self, among: Mask) -> list[int]:

@@ -37,7 +37,8 @@ class Depends(enum.Flag):
 
 class Predicate:
     """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help, whatever the pod;
-    where that is so of some nodes or pods only, ``hopeless`` says which.
+    where that is so of some nodes or pods only, ``unresolvable_nodes`` says which (Kubernetes'
+    ``UnschedulableAndUnresolvable``).
 
     ``owner`` is the plugin's name, set when the session collects it.
     """
@@ -86,7 +87,7 @@ class Predicate:
         any selection of rows. Only what makes the task's kind may matter, see ``kind_of``."""
         raise NotImplementedError
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         """Of the ``failed`` nodes those on which no eviction would help. Not asked of predicates that depend on FACTS
         alone: nothing that is evicted changes these."""
         return failed if self.unresolvable else np.zeros_like(failed)

@@ -117,7 +117,7 @@ def domains_of(facts: NodeFacts, key: str) -> Domains:
         codes, values = facts.label(key)
         return Domains(codes, len(values))
 
-    found: Domains = facts.kept(("domains", key), make)
+    found: Domains = facts.cached(("domains", key), make)
     return found
 
 
@@ -135,11 +135,11 @@ class Scope:
 @dataclass(frozen=True)
 class Question:
     """Which pods to count: labels that a selector matches, in namespaces that all scopes hold; pods that are being
-    deleted only with ``leaving``."""
+    deleted only with ``terminating``."""
 
     selector: Selector
     scopes: tuple[Scope, ...]
-    leaving: bool = True
+    terminating: bool = True
 
 
 # --- label sets ---------------------------------------------------------------------------------------------------
@@ -212,18 +212,18 @@ def _chosen(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.
 class Tally:
     """The pods that a question is about, counted by node, and by each division of the nodes that is asked for."""
 
-    __slots__ = ("_by_domain", "_by_row", "_inside", "_leaving", "_sets")
+    __slots__ = ("_by_domain", "_by_row", "_inside", "_sets", "_terminating")
 
-    def __init__(self, nodes: int, inside: Mask, leaving: bool, sets: Mask | None) -> None:
+    def __init__(self, nodes: int, inside: Mask, terminating: bool, sets: Mask | None) -> None:
         self._by_row = Sums(nodes)
         self._by_domain: dict[Domains, Sums] = {}
         self._inside = inside
-        self._leaving = leaving
+        self._terminating = terminating
         self._sets = sets
 
-    def is_about(self, labels: int, namespace: int, leaving: bool) -> bool:
+    def is_about(self, labels: int, namespace: int, terminating: bool) -> bool:
         """Whether it counts a pod; ``labels`` must be among the sets that it is filed under, if it is."""
-        if leaving and not self._leaving:
+        if terminating and not self._terminating:
             return False
         return bool(self._inside[namespace]) and (self._sets is None or bool(self._sets[labels]))
 
@@ -383,7 +383,7 @@ class PodIndex:
         if self._tallies:
             namespace = int(self.tasks.namespace[row])
             for tally in (*self._by_labels.get(labels, ()), *self._wide):
-                if tally.is_about(labels, namespace, bool(self._leaving[row])):
+                if tally.is_about(labels, namespace, bool(self._terminating[row])):
                     tally.add(node, times)
         for held in self._held.values():
             held.move(row, node, times)
@@ -401,10 +401,10 @@ class PodIndex:
             found = self._tallies[question] = self._count(question)
         return found
 
-    def count(self, selector: Selector, scope: Scope, leaving: bool = True) -> Ints:
-        """Placed pods per row of the nodes that a selector matches in a scope; ``leaving`` counts those being
+    def count(self, selector: Selector, scope: Scope, terminating: bool = True) -> Ints:
+        """Placed pods per row of the nodes that a selector matches in a scope; ``terminating`` counts those being
         deleted too. Not to be changed."""
-        return self.tally(Question(selector, (scope,), leaving)).by_node()
+        return self.tally(Question(selector, (scope,), terminating)).by_node()
 
     def _count(self, question: Question) -> Tally:
         sets = self._label_sets.matching(question.selector)
@@ -413,7 +413,7 @@ class PodIndex:
         if len(sets) > _MANY:
             wide = np.zeros(len(self._label_sets.label_sets), np.bool_)
             wide[sets] = True
-        tally = Tally(len(self.session.nodes), inside, question.leaving, wide)
+        tally = Tally(len(self.session.nodes), inside, question.terminating, wide)
         self._count_placed(tally, question, sets, wide)
         self._count_moved(tally, sets if wide is None else None)
         if wide is not None:
@@ -431,15 +431,15 @@ class PodIndex:
             order, ordered = self._rows_by_labels
             rows = _chosen(order, ordered, sets)
         counted = self._inside_of(question.scopes)[tasks.namespace[rows]]
-        if not question.leaving:
-            counted &= ~self._leaving[rows]
+        if not question.terminating:
+            counted &= ~self._terminating[rows]
         tally.add_all(tasks.node[rows[counted]])
 
     def _count_moved(self, tally: Tally, sets: Rows | None) -> None:
         chosen = self._moved if sets is None else [labels for labels in sets.tolist() if labels in self._moved]
         for labels in chosen:
             for (row, node), net in self._moved[labels].items():
-                if tally.is_about(labels, int(self.tasks.namespace[row]), bool(self._leaving[row])):
+                if tally.is_about(labels, int(self.tasks.namespace[row]), bool(self._terminating[row])):
                     tally.add(node, net)
 
     @cached_property
@@ -455,14 +455,14 @@ class PodIndex:
         return order, self.tasks.labels[order]
 
     @cached_property
-    def _leaving(self) -> Mask:
+    def _terminating(self) -> Mask:
         """Pods that are being deleted, by row."""
         tasks = self.tasks
-        leaving: Mask = tasks.status == TaskStatus.RELEASING
+        terminating: Mask = tasks.status == TaskStatus.RELEASING
         for row in np.flatnonzero(tasks.status == TaskStatus.UNKNOWN).tolist():
             pod = tasks.pods[row]
-            leaving[row] = pod is not None and pod.metadata.deletion_timestamp is not None
-        return leaving
+            terminating[row] = pod is not None and pod.metadata.deletion_timestamp is not None
+        return terminating
 
     @cached_property
     def _label_sets(self) -> _LabelSets:

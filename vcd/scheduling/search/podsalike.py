@@ -30,7 +30,7 @@ class PodsAlike:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._services: _Services = session.kept_of("Service", "selectors by namespace", self._by_namespace)
+        self._services: _Services = session.cached_for("Service", "selectors by namespace", self._by_namespace)
         self._owned = any(session.snapshot.others.get(kind) for kind in ("ReplicaSet", "StatefulSet", _CONTROLLER[0]))
         self._found: dict[tuple[str, int, tuple[str, str], str], Selector | None] = {}
 

@@ -126,14 +126,16 @@ class Nodes:
         self.facts: NodeFacts = snapshot.facts
         self.resources = snapshot.resources
         self.column_of = self.facts.column_of
-        allocatable = self.facts.kept("allocatable by resource", lambda: np.ascontiguousarray(self.facts.allocatable.T))
+        allocatable = self.facts.cached(
+            "allocatable by resource", lambda: np.ascontiguousarray(self.facts.allocatable.T)
+        )
         self.opened = Usage(snapshot.usage, allocatable, len(snapshot.resources), None)
         """The usage as the session began."""
         self.usage = Usage(snapshot.usage.copy(), allocatable, len(snapshot.resources), None)
-        self.total: Ints = self.facts.kept("total", lambda: sum_of(self.facts.allocatable))
+        self.total: Ints = self.facts.cached("total", lambda: sum_of(self.facts.allocatable))
         self.log: list[int] = []
         self.awaits_room = bool(self.usage.releasing.any())
-        """Whether some room is being freed or promised; if not, future idle is idle."""
+        """Whether some room is releasing or pipelined; if not, future idle is idle."""
         self._sole: dict[int, tuple[object, int]] = {}
         self._with_room: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
 

@@ -101,8 +101,8 @@ class Session:
         self.job_of_row: Ints = self.jobs.of_row
         self.views = Views(snapshot, self.queue_list)
         self.trial = Trial(self.nodes)
-        self.held: list[Statement] = []
-        """What is kept for sub-jobs that wait for room, and is not bound before they have it."""
+        self.pipelined_sub_jobs: list[Statement] = []
+        """Statements of sub-jobs that wait for room: not bound before they have it."""
         self.classes = EquivalenceClasses(self.jobs)
         self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
 
@@ -136,10 +136,10 @@ class Session:
             found.append(parent)
         return found
 
-    def kept_of(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
+    def cached_for(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
         """What ``make`` computes from the objects of a kind alone, computed once as long as none of them changes."""
         held = self.snapshot.others.get(kind, NO_OBJECTS)
-        kept: S = held.kept(key, make) if isinstance(held, Objects) else make()
+        kept: S = held.cached(key, make) if isinstance(held, Objects) else make()
         return kept
 
     def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
@@ -148,7 +148,7 @@ class Session:
         One that was logged under another declaration, and that this type cannot read, is left out until it is listed
         again. Raises nothing.
         """
-        return self.kept_of(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
+        return self.cached_for(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
 
     def shape_flags(self, of: Callable[[Shape], bool]) -> npt.NDArray[np.bool_]:
         """A bool per shape number."""
@@ -198,11 +198,11 @@ class Session:
     def releasing_on_nodes(self) -> Ints:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
         this session evicted are among them."""
-        leaving: Ints = self.jobs.releasing.copy()
+        releasing: Ints = self.jobs.releasing.copy()
         for job in self.views.jobs():
             if job.touched:
-                leaving[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
-        return leaving
+                releasing[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
+        return releasing
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
@@ -216,11 +216,11 @@ class Session:
         self.more = self.trial.placements >= self.snapshot.settings.placements
         return self.more
 
-    def commit_kept(self, job: Job) -> None:
+    def commit_pipelined(self, job: Job) -> None:
         """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
-        for statement in self.trial.kept.pop(job.index, []):
-            if any(statement is other for other in self.held):
-                statement.keep()
+        for statement in self.trial.pipelined.pop(job.index, []):
+            if any(statement is other for other in self.pipelined_sub_jobs):
+                statement.stay_pipelined()
             else:
                 statement.commit()
 
@@ -232,7 +232,7 @@ class Session:
         """
         self.views.release()
         self.trial.release()
-        self.held.clear()
+        self.pipelined_sub_jobs.clear()
         self._provided.clear()
 
     # --- notes ------------------------------------------------------------------------------------------------------

@@ -50,8 +50,8 @@ class Trial:
 
     ``changes`` counts placements, evictions and their reverses, so that who keeps something can tell whether it still
     holds; ``placements`` what is placed; ``decisions`` how often something was decided that stays: a statement was
-    committed, kept or taken back after that, a group admitted. ``statements`` are committed; ``kept`` those, by job,
-    that are neither committed nor taken back. ``hooks`` takes part in what they do.
+    committed, left pipelined or taken back after that, a group admitted. ``statements`` are committed; ``pipelined``
+    those, by job, that are neither committed nor taken back. ``hooks`` takes part in what they do.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -61,11 +61,11 @@ class Trial:
         self.placements = 0
         self.decisions = 0
         self.statements: list[Statement] = []
-        self.kept: dict[int, list[Statement]] = {}
+        self.pipelined: dict[int, list[Statement]] = {}
 
     def release(self) -> None:
         """Let go of the statements: they refer to each other and to tasks."""
-        self.kept.clear()
+        self.pipelined.clear()
         self.statements.clear()
 
 
@@ -170,19 +170,19 @@ class Statement:
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def waiting(self) -> list[Task]:
+    def pipelined(self) -> list[Task]:
         """Tasks that it lets wait for room."""
         return [done.task for done in self._done if done.verb == "pipeline"]
 
-    def withdraw(self, task: Task) -> int:
+    def unpipeline(self, task: Task) -> int:
         """Take back one task's waiting, whatever was done after it; the position that it had."""
         self._trial.decisions += 1
         position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
         self._reverse(self._done.pop(position))
         return position
 
-    def wait_again(self, task: Task, node: int, position: int) -> None:
-        """Undo a ``withdraw``."""
+    def pipeline_again(self, task: Task, node: int, position: int) -> None:
+        """Undo an ``unpipeline``."""
         self.pipeline(task, node)
         self._done.insert(position, self._done.pop())
 
@@ -202,10 +202,10 @@ class Statement:
             done.annotations = hooks.annotations(done.task, done.node)
         self._trial.statements.append(self)
 
-    def keep(self) -> None:
+    def stay_pipelined(self) -> None:
         """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
         self._trial.decisions += 1
-        self._trial.kept.setdefault(self.job.index, []).append(self)
+        self._trial.pipelined.setdefault(self.job.index, []).append(self)
 
     def operations(self) -> tuple[ev.Operation, ...]:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""

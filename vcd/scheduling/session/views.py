@@ -145,7 +145,6 @@ class Job:
         "failed",
         "failed_roles",
         "has_roles",
-        "hindered",
         "index",
         "is_broken",
         "key",
@@ -159,6 +158,7 @@ class Job:
         "role_minima",
         "role_total",
         "touched",
+        "wants_second_round",
         "why",
     )
 
@@ -184,7 +184,7 @@ class Job:
         self.failed_roles: set[str] = set()
         self.failed: list[Task] = []
         """Tasks that found no node where none of the job's own could be in the way."""
-        self.hindered = False
+        self.wants_second_round = False
         """Whether a task was passed over because of another of the job, or had no room beside it."""
         self.is_broken = False
         """Whether it lacks tasks that it needs without those best-effort ones that no node takes."""
@@ -583,13 +583,13 @@ class Views:
     def deltas(self, number: int) -> Deltas:
         """What a task of a shape adds to its node's usage."""
         shapes = self.snapshot.shape_columns
-        return shapes.kept(number, lambda: Deltas(shapes.requests[number], shapes.scored[number]))
+        return shapes.cached(number, lambda: Deltas(shapes.requests[number], shapes.scored[number]))
 
     @cached_property
     def pending(self) -> PendingRows:
         """The rows of pending tasks."""
         pending = self.snapshot.tasks.status == _S.PENDING
-        return self.columns.kept("pending", lambda: PendingRows(self.columns.of_row, pending))
+        return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending))
 
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""

@@ -115,7 +115,7 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
         annotations=_without(snapshot.annotations, names),
         lifting=_without(snapshot.lifting, names),
         nominated=_without(snapshot.nominated, names),
-        turns=_without(snapshot.turns, names),
+        nomination_turns=_without(snapshot.nomination_turns, names),
     )
 
 

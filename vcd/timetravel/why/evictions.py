@@ -24,7 +24,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound, group_named, group_of
 from vcd.timetravel.why.orders import Precedence, table
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.why.victims import Offer, VictimQuestion, VictimWatcher
+from vcd.timetravel.why.victims import Offer, VictimObserver, VictimQuestion
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
@@ -195,10 +195,10 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     record = history.reader.session(number)
     plan = ev.decode_plan(record.plan)
     stale = dict(record.stale)
-    watcher = VictimWatcher([info.key for info in found])
+    observer = VictimObserver([info.key for info in found])
     failed = ""
     try:
-        history.rerun(number, watchers=(watcher,))
+        history.rerun(number, observers=(observer,))
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
@@ -219,26 +219,26 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
         if failed:
             eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
         else:
-            _work_out(eviction, watcher, made_for)
+            _work_out(eviction, observer, made_for)
         evictions.append(eviction)
     return evictions
 
 
-def _work_out(eviction: Eviction, watcher: VictimWatcher, made_for: dict[str, tuple[int, str]]) -> None:
-    made = watcher.made.get(eviction.pod)
+def _work_out(eviction: Eviction, observer: VictimObserver, made_for: dict[str, tuple[int, str]]) -> None:
+    made = observer.made.get(eviction.pod)
     if made is None:
         eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
         eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
         return
     task, ask = made
     eviction.group, eviction.queue = task.job.key, task.job.queue.name
-    eviction.freed = _without_pods(watcher.session.amounts(task.request.tolist()))
+    eviction.freed = _without_pods(observer.session.amounts(task.request.tolist()))
     if ask is None:
-        wanted_by = " and ".join(watcher.wanted_by.get(eviction.pod, ()))
+        wanted_by = " and ".join(observer.wanted_by.get(eviction.pod, ()))
         because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
         eviction.text = f"evicted by {eviction.action}: {because}"
         return
-    _fill(eviction, ask, watcher.session)
+    _fill(eviction, ask, observer.session)
     eviction.candidates = _candidates(eviction, ask, made_for)
     _choose_next(eviction, ask)
     eviction.text = _sentence(eviction, task, ask)

@@ -189,9 +189,9 @@ def obstacles(
     LogError for a file that cannot be used.
     """
     with LogReader(path) as reader:
-        watcher = _Turns()
-        wait = wait_of(History(reader), kind, name, namespace, session, (watcher,))
-        return _told(wait, watcher, kind)
+        observer = _Turns()
+        wait = wait_of(History(reader), kind, name, namespace, session, (observer,))
+        return _told(wait, observer, kind)
 
 
 def _told(wait: Wait, turns: _Turns, kind: Kind) -> Obstacles:

@@ -65,23 +65,23 @@ def choices(
 
     ``beside`` names, by pod, a node that shall be rated in any case.
     """
-    watcher = _Watcher(frozenset(pods), beside or {})
+    observer = _Observer(frozenset(pods), beside or {})
     run(
         snapshot,
         policy,
         record.now,
         record.seed,
-        watchers=(watcher,),
+        observers=(observer,),
         outside=Remembered(record.asked),
         interrupted=record.interrupted,
     )
-    return watcher.made
+    return observer.made
 
 
-class _Watcher(Plugin):
+class _Observer(Plugin):
     """Sees each choice of a node before it is made and what became of it, and has no opinion."""
 
-    name = "watcher"
+    name = "observer"
 
     def __init__(self, pods: frozenset[str], beside: Mapping[str, str]) -> None:
         super().__init__(parse_arguments((), {}))

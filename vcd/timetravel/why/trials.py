@@ -82,7 +82,7 @@ class Trials:
         job = wait.job
         self._has_pods = job is not None and bool(job.pending())
         held = _places(self._base, wait, "pipeline")
-        self._holds_count = not held  # who has room promised already is let in only when bound
+        self._holds_count = not held  # who is pipelined already is let in only when bound
         self._needed = len(_places(self._base, wait, "bind")) + 1
         if job is not None and not wait.pod:
             columns = wait.session.jobs

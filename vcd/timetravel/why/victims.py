@@ -9,7 +9,7 @@ from typing import Any
 
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
-from vcd.scheduling.eviction.room import EvictionContext, immune_rows, placed_tasks, who_goes
+from vcd.scheduling.eviction.room import EvictionContext, choose_victims, immune_rows, placed_tasks
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
@@ -46,7 +46,7 @@ def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], with
         spared = _kept(leave, plugins, point, tasks)
         if isinstance(asker, Task):
             room = session.nodes.usage.room_of(tasks[0].node)
-            left, leave = who_goes(asker, room, ask)
+            left, leave = choose_victims(asker, room, ask)
         else:
             left = leave.together()
         spared |= _kept(leave, plugins, point, [task for task in leave.tasks if task not in left])
@@ -63,7 +63,7 @@ def _kept(
     itself at the point."""
     kept = {}
     for task in tasks:
-        name = leave.keeper(task)
+        name = leave.protector(task)
         if name is not None:
             said = (getattr(type(plugins[name]), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
             rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
@@ -110,7 +110,7 @@ class VictimQuestion:
     differences: dict[tuple[str, str], Precedence] = field(default_factory=dict)
 
 
-class VictimWatcher(Plugin):
+class VictimObserver(Plugin):
     """Sees who is asked about and who goes, and has no opinion.
 
     After the session ``made`` holds, for each watched pod that is evicted in the end, the pod's task and the question
@@ -118,7 +118,7 @@ class VictimWatcher(Plugin):
     themselves.
     """
 
-    name = "watcher"
+    name = "observer"
 
     def __init__(self, pods: Collection[str]) -> None:
         super().__init__(parse_arguments((), {}))

@@ -41,7 +41,7 @@ class Wait:
 
 
 def wait_of(
-    history: History, kind: Kind, name: str, namespace: str, number: int | None, watchers: tuple[Plugin, ...] = ()
+    history: History, kind: Kind, name: str, namespace: str, number: int | None, observers: tuple[Plugin, ...] = ()
 ) -> Wait:
     """A job or pod, named as ``explain`` names it, at a session in which it waits: at its last one where ``number`` is
     None. Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not
@@ -56,7 +56,7 @@ def wait_of(
         raise NotFound(f"event log {reader.path}: pod {pod} is in no group; only pods of groups are placed by sessions")
     if number is None:
         number = _last_wait(reader, oldest, group, pod)
-    record, session = history.rerun(number, watchers=watchers)
+    record, session = history.rerun(number, observers=observers)
     plan = plan_of(session)
     reasons = _reasons(session, plan, group)
     if not reasons or _is_bound(plan, pod):

@@ -347,7 +347,7 @@ class CapacityPlugin(Plugin):
         amounts = task.amounts
         for account in self._accounts[task.job.queue.index].chain:
             account.allocated = [have - amount for have, amount in zip(account.allocated, amounts, strict=True)]
-        self._places.taken_back(task)
+        self._places.deallocated(task)
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 

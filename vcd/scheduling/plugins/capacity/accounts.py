@@ -192,7 +192,7 @@ class Reservations:
             self._holding.remove(task.row)
             self._change(task, -1)
 
-    def taken_back(self, task: Task) -> None:
+    def deallocated(self, task: Task) -> None:
         """A task whose placement is undone holds its quota again."""
         if task.row in self._known and task.status == _PENDING:
             self.reserve(task)

@@ -20,8 +20,8 @@ from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
-from vcd.scheduling.plugins.capacity_card.leaving import QuotaFreed
 from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_in_words
+from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Predicate, Score
@@ -235,12 +235,12 @@ class CapacityCardPlugin(Plugin):
         if not leaves:
             self._rests.change(task.job, request, sign)
         if leaves:
-            account.basic_leaving[0] -= sign * request.basic[0]
-            account.basic_leaving[1] -= sign * request.basic[1]
+            account.basic_releasing[0] -= sign * request.basic[0]
+            account.basic_releasing[1] -= sign * request.basic[1]
         for card, amount in self._accounts.charged(request, row) if request.asks else ():
             account.allocated[card] = account.allocated.get(card, 0) + sign * amount
             if leaves:
-                account.leaving[card] = account.leaving.get(card, 0) - sign * amount
+                account.releasing[card] = account.releasing.get(card, 0) - sign * amount
             moved = (task.job.index, card)
             self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
@@ -267,8 +267,8 @@ class CapacityCardPlugin(Plugin):
             yield from _queue_gauges(queue, self._queues[queue.index])
         for card, total in self._cards.total.items():
             yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
-            leaving = sum(account.leaving.get(card, 0) for account in self._queues)
-            yield Gauge("vcd_cards_leaving", (("card", card),), leaving / MILLI)
+            releasing = sum(account.releasing.get(card, 0) for account in self._queues)
+            yield Gauge("vcd_cards_leaving", (("card", card),), releasing / MILLI)
         for resource, nodes in self._cards.nameless.items():
             yield Gauge("vcd_card_nodes_unidentified", (("resource", resource),), float(nodes.sum()))
         yield from self._service_gauges()

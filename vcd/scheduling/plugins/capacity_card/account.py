@@ -19,26 +19,26 @@ _SHOWN = 3
 class Account:
     """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
     cpu (thousandths) and memory (bytes) as pairs. ``capability`` is None where the queue states none; ``limit`` is that
-    pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``leaving`` is
-    what pods hold beside ``allocated`` that are being deleted or evicted."""
+    pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``releasing``
+    is what pods hold beside ``allocated`` that are being deleted or evicted."""
 
     __slots__ = (
         "allocated",
         "basic_allocated",
         "basic_elastic",
         "basic_inqueue",
-        "basic_leaving",
+        "basic_releasing",
         "basic_request",
         "capability",
         "deserved",
         "elastic",
         "guarantee",
         "inqueue",
-        "leaving",
         "limit",
         "name",
         "problem",
         "quota",
+        "releasing",
         "request",
     )
 
@@ -58,12 +58,12 @@ class Account:
         self.deserved = [record.deserved.get(name, 0) for name in BASIC]
         self.limit = [0, 0]
         self.allocated: dict[str, int] = {}
-        self.leaving: dict[str, int] = {}
+        self.releasing: dict[str, int] = {}
         self.elastic: dict[str, int] = {}
         self.inqueue: dict[Names, int] = {}
         self.request: dict[Names, int] = {}
         self.basic_allocated = [0, 0]
-        self.basic_leaving = [0, 0]
+        self.basic_releasing = [0, 0]
         self.basic_elastic = [0, 0]
         self.basic_inqueue = [0, 0]
         self.basic_request = [0, 0]
@@ -81,18 +81,20 @@ class Account:
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
 
     def waits_for_card(self, card: str, amount: int) -> bool:
-        """Whether so much of a card's quota is there only once who is leaving has gone."""
-        leaving = self.leaving.get(card, 0)
-        return leaving > 0 and self.left(card) - leaving < amount
+        """Whether so much of a card's quota is there only once who is releasing has gone."""
+        releasing = self.releasing.get(card, 0)
+        return releasing > 0 and self.left(card) - releasing < amount
 
-    def leaves(self) -> bool:
-        """Whether pods are leaving that hold some of this."""
-        return any(self.basic_leaving) or any(self.leaving.values())
+    def is_releasing(self) -> bool:
+        """Whether pods are releasing that hold some of this."""
+        return any(self.basic_releasing) or any(self.releasing.values())
 
     def waits_for_basic(self, asked: Iterable[int]) -> bool:
-        """Whether cpu or memory is there only once who is leaving has gone."""
-        rows = zip(asked, self.basic_allocated, self.basic_leaving, self.limit, strict=True)
-        return any(min(amount, leaving) > 0 and have + leaving + amount > may for amount, have, leaving, may in rows)
+        """Whether cpu or memory is there only once who is releasing has gone."""
+        rows = zip(asked, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
+        return any(
+            min(amount, releasing) > 0 and have + releasing + amount > may for amount, have, releasing, may in rows
+        )
 
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not

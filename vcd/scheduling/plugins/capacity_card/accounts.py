@@ -57,7 +57,7 @@ class Accounts:
         self._hold_cards()
         self._queue_cards(of_jobs)
         self._fill_basic()
-        self._hold_leaving()
+        self._hold_releasing()
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -193,18 +193,18 @@ class Accounts:
             if ask.resource == resource and ask.named:
                 self.held.append(Held(who, self._queue_of(who), ask.names[0], ask.amount))
 
-    def _hold_leaving(self) -> None:
+    def _hold_releasing(self) -> None:
         """What pods hold that are being deleted and still on a node."""
         session, tasks = self._session, self._session.snapshot.tasks
-        leaving = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
-        for row in np.flatnonzero(leaving).tolist():
+        releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
+        for row in np.flatnonzero(releasing).tolist():
             request = self._request_of_row(row)
             account = self.queues[session.queue_of_row[row]]
-            account.basic_leaving = [
-                have + more for have, more in zip(account.basic_leaving, request.basic, strict=True)
+            account.basic_releasing = [
+                have + more for have, more in zip(account.basic_releasing, request.basic, strict=True)
             ]
             for card, amount in self.charged(request, int(tasks.node[row])):
-                account.leaving[card] = account.leaving.get(card, 0) + amount
+                account.releasing[card] = account.releasing.get(card, 0) + amount
 
     def _queue_cards(self, asks_cards: npt.NDArray[np.bool_]) -> None:
         """Requests and reservations of cards: who is admitted keeps what its minimum, by its pods or its annotation,

@@ -175,5 +175,5 @@ def _is_share(resource: str) -> bool:
 
 def cards_of(facts: NodeFacts) -> NodeCards:
     """The cards of the nodes, told anew when a node changes."""
-    cards: NodeCards = facts.kept("cards of nodes", lambda: NodeCards(facts))
+    cards: NodeCards = facts.cached("cards of nodes", lambda: NodeCards(facts))
     return cards

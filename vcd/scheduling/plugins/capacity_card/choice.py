@@ -87,7 +87,7 @@ class CardModel(Predicate):
         assert result is not None  # it applies to what asks for cards only
         return at_rows(result, usage)
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         """No eviction turns a card into another; one may bring quota back."""
         possible = np.ones_like(failed)
         for ask in self._request_of(task).asks:

@@ -13,7 +13,7 @@ from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, Names
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.session.session import Session
-from vcd.state.groups import waiting_in_vain
+from vcd.state.groups import scheduling_gated
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, sums_before, sums_by, times
 
@@ -84,7 +84,7 @@ class Waiting:
             shape = snapshot.shapes[number]
             assert shape is not None
             self.kinds.append(request_of(shape, known[own_text], known[group_text]))
-        gated = waiting_in_vain(session.snapshot, rows) | session.nodes.facts.too_large(session.requests)[shapes]
+        gated = scheduling_gated(session.snapshot, rows) | session.nodes.facts.too_large(session.requests)[shapes]
         width = max(1, len(coded))
         pairs, self.count = np.unique((jobs * width + kinds) * 2 + gated, return_counts=True)
         rest_, flags = np.divmod(pairs, 2)

@@ -34,7 +34,7 @@ _NO_NPUS = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, a
 
 @dataclass(slots=True)
 class _Holding:
-    """What a placed pod has of its node's cards, and what it counts in its queue. ``leaving``: it is going away, and
+    """What a placed pod has of its node's cards, and what it counts in its queue. ``releasing``: it is going away, and
     counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
     device plugin has not handed it its cards yet."""
 
@@ -44,7 +44,7 @@ class _Holding:
     queue: int
     memory: int
     cores: int
-    leaving: bool = False
+    releasing: bool = False
     waiting: bool = False
     time: int | None = None
 
@@ -181,9 +181,9 @@ class DeviceSharePlugin(Plugin):
     def _read_cards(self, session: Session) -> Cards:
         facts, config = session.nodes.facts, self._config
         if self._kind == "VGPU":
-            cards: Cards = facts.kept(("vgpu cards", config), lambda: vgpu.vgpu_cards(facts.nodes, config))
+            cards: Cards = facts.cached(("vgpu cards", config), lambda: vgpu.vgpu_cards(facts.nodes, config))
         else:
-            cards = facts.kept("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
+            cards = facts.cached("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
         return cards
 
     def _read_asks(self, session: Session, asking: Mask) -> None:
@@ -200,8 +200,8 @@ class DeviceSharePlugin(Plugin):
         tasks = session.snapshot.tasks
         placed = tasks.placed & asking[tasks.shape]
         rows = np.flatnonzero(placed)
-        leaving = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
-        columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], leaving)
+        releasing = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
+        columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], releasing)
         shares = []
         for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
             held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
@@ -210,9 +210,9 @@ class DeviceSharePlugin(Plugin):
                 self._handing.add(node, held.time)
             if self.limits and not goes:
                 self._count(held, 1)
-        self._sharing.fill(shares, leaving.tolist())
+        self._sharing.fill(shares, releasing.tolist())
 
-    def _holding_of(self, row: int, node: int, number: int, queue: int, leaving: bool) -> _Holding:
+    def _holding_of(self, row: int, node: int, number: int, queue: int, releasing: bool) -> _Holding:
         """What a placed pod has; of cards that nobody knows it counts what it asks for."""
         snapshot = self._session.snapshot
         pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
@@ -230,7 +230,7 @@ class DeviceSharePlugin(Plugin):
             memory, cores = asked.memory, asked.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
         time = self._handing.time_of(annotations, pod.status.phase) if pieces else None
-        return _Holding(node, pieces, marks, queue, memory, cores, leaving, time=time)
+        return _Holding(node, pieces, marks, queue, memory, cores, releasing, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
         """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
@@ -401,20 +401,20 @@ class DeviceSharePlugin(Plugin):
         del self._holdings[task.row]
         if held.time is not None:
             self._handing.remove(row, held.time)
-        later = 0 if held.leaving else -1
+        later = 0 if held.releasing else -1
         self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
-        if not held.leaving:
+        if not held.releasing:
             self._count(held, -1)
 
     def _leave(self, held: _Holding) -> None:
-        if not held.leaving:
-            held.leaving = True
+        if not held.releasing:
+            held.releasing = True
             self._sharing.change(held.row, held.pieces, held.marks, later=-1)
             self._count(held, -1)
 
     def _return(self, held: _Holding) -> None:
-        if held.leaving:
-            held.leaving = False
+        if held.releasing:
+            held.releasing = False
             self._sharing.change(held.row, held.pieces, held.marks, later=1)
             self._count(held, 1)
 

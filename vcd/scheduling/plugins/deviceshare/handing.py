@@ -34,7 +34,7 @@ class Handing:
         self._oldest, self._latest = self.now - span, self.now + span
         self._times: dict[int, list[int]] = {}
         lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
-        locks: dict[int, int] = facts.kept(("locks", lock), lambda: _locks(facts.nodes, lock))
+        locks: dict[int, int] = facts.cached(("locks", lock), lambda: _locks(facts.nodes, lock))
         self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
 
     def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:

@@ -55,7 +55,7 @@ class SharedCards(Predicate):
             result &= at_rows(fitting.memory, usage) <= left
         return result
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         return failed & ~at_rows(self._fittings.of(task).possible, usage)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
@@ -109,7 +109,7 @@ class OneAtATime(Predicate):
         waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
         return np.full(len(usage.rows), not waits)
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         return failed & at_rows(self._handing.busy(len(self._fittings.cards)), usage)
 
 

@@ -95,11 +95,11 @@ class Sharing:
         self.log: list[int] = []
         self.unsettled: dict[int, None] = {}
 
-    def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]], leaving: Sequence[bool]) -> None:
+    def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]], releasing: Sequence[bool]) -> None:
         """What placed pods have: row, shares, marks; and whether they are going away."""
         self.now.fill(shares)
-        self.later.fill([share for share, goes in zip(shares, leaving, strict=True) if not goes])
-        self.unsettled.update((share[0], None) for share, goes in zip(shares, leaving, strict=True) if goes)
+        self.later.fill([share for share, goes in zip(shares, releasing, strict=True) if not goes])
+        self.unsettled.update((share[0], None) for share, goes in zip(shares, releasing, strict=True) if goes)
 
     def change(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], now: int = 0, later: int = 0) -> None:
         """Shares come (1) or go (-1), on either side."""

@@ -218,7 +218,7 @@ class ExtenderPlugin(Plugin):
         verb = self._active_verb("jobEnqueued")
         if verb:
             self._extender.tell(verb, {"job": self._wire.job(job)}, Nothing)
-            self._progress.anew()
+            self._progress.forget()
 
     def overused(self, queue: Queue) -> Refusal | None:
         """The verb queueOverused."""
@@ -265,7 +265,7 @@ class ExtenderPlugin(Plugin):
         if not verb or not self._is_managed(task.shape):
             return ""
         said = self._extender.tell(verb, {"task": self._wire.task(task)}, EventAnswer)
-        self._progress.anew()
+        self._progress.forget()
         if said.error:
             return "" if self._ignorable else said.error
         return said.answer.error_message

@@ -22,7 +22,7 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
-"""Volcano's codes of a predicate's answer; only the last one leaves hope that evictions help."""
+"""Volcano's codes of a predicate's answer; only the last one can be resolved by evictions."""
 LARGEST_POINTS = 1e9
 """More points than this, either way, count as this many: sums of points stay exact."""
 NUMBERS = (
@@ -59,7 +59,7 @@ class Progress:
         self._changes += 1
         self.changed[row] = self._changes
 
-    def anew(self) -> None:
+    def forget(self) -> None:
         """What was said about any node need not hold any more, nor what tables made of it."""
         self._changes += 1
         self.changed[:] = self._changes
@@ -73,7 +73,7 @@ class _Verdicts:
     def __init__(self, count: int) -> None:
         self.as_of: Ints = np.full(count, -1, np.int64)
         self.passed: Mask = np.ones(count, np.bool_)
-        self.hopeless: Mask = np.zeros(count, np.bool_)
+        self.unresolvable: Mask = np.zeros(count, np.bool_)
         self.reasons: dict[int, str] = {}
 
 
@@ -135,13 +135,13 @@ class ExtenderPredicate(Predicate):
                 reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
             verdicts.as_of[row] = self._progress.changed[row]
             verdicts.passed[row] = not reason
-            verdicts.hopeless[row] = code != UNSCHEDULABLE
+            verdicts.unresolvable[row] = code != UNSCHEDULABLE
             verdicts.reasons[row] = reason
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         verdicts = self._known(task)
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
-        return failed & (verdicts.hopeless[rows] | ~self._fresh(verdicts, rows))
+        return failed & (verdicts.unresolvable[rows] | ~self._fresh(verdicts, rows))
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         known, out = self._known(task).reasons, self._extender.out

@@ -170,8 +170,8 @@ class NumaAwarePlugin(Plugin):
         """Per node what its Numatopology says, or why it says nothing; read again only when the object changed."""
         objects = session.snapshot.others.get("Numatopology", {})
         facts = session.nodes.facts
-        read: dict[str, tuple[Numatopology, NodeTopology | str]] = facts.kept("numa topologies", dict)
-        layouts: dict[Any, Any] = facts.kept("numa layouts", dict)
+        read: dict[str, tuple[Numatopology, NodeTopology | str]] = facts.cached("numa topologies", dict)
+        layouts: dict[Any, Any] = facts.cached("numa layouts", dict)
         found: list[NodeTopology | str] = []
         for name in facts.names:
             obj = objects.get(name)

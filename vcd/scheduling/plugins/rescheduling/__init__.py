@@ -40,7 +40,7 @@ class ReschedulingPlugin(Plugin):
     ``volcano.sh/preemptable: "true"``; lowPriorityFirst, shortLifeTimeFirst, bigObjectFirst (largest part of a node)
     and moreReplicasFirst put others in front, in the order of the list. Without lowNodeUtilization nobody goes.
 
-    Usage is that of the last sample (percent of capacity) less what is leaving. Nodes without one that is at most five
+    Usage is the last sample's (percent of capacity) less what is releasing. Nodes without one that is at most five
     minutes old are unknown: neither idle nor busy. Rounds follow recorded time alone: one is due in the first
     twentieth (1 s to 30 s) of each interval counted from the epoch, and is over once it evicted something: in the same
     interval none follows. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.

@@ -97,8 +97,8 @@ class Rebalance:
             if sample is None or not all(capacity):
                 continue
             self._capacity[row] = capacity
-            leaving = [int(releasing[column, row]) for column in self._columns]
-            parts = zip((sample.cpu, sample.memory), leaving, capacity, strict=True)
+            freed = [int(releasing[column, row]) for column in self._columns]
+            parts = zip((sample.cpu, sample.memory), freed, capacity, strict=True)
             self._used[row] = [percent - 100 * gone / has for percent, gone, has in parts]
         self.low = [row for row in self._used if self._is_low(row)]
         self.high = [row for row in self._used if self._is_high(row)]

@@ -89,11 +89,11 @@ class _Relations:
                 table.setdefault(name, {}).update(dict.fromkeys(others))
                 self.priority[name] = max(self.priority.get(name, 0), alone if len(names) == 1 else together)
 
-    def liking(self, role: str, other: str) -> int:
+    def affinity_between(self, role: str, other: str) -> int:
         """1 where a role likes another, -1 where it shuns it, 0 for neither or both."""
         return (other in self.likes.get(role, ())) - (other in self.shuns.get(role, ()))
 
-    def shunning(self, role: str) -> list[str]:
+    def roles_against(self, role: str) -> list[str]:
         """The roles that shun a role."""
         return [other for other, shuns in self.shuns.items() if role in shuns]
 
@@ -174,8 +174,8 @@ class _Filling:
 
     def __init__(self, relations: _Relations, tasks: int) -> None:
         self._code_of = {role: code for code, role in enumerate(relations.priority)}
-        self._liking = np.array(
-            [[relations.liking(role, other) for other in self._code_of] for role in self._code_of], np.int64
+        self._affinity = np.array(
+            [[relations.affinity_between(role, other) for other in self._code_of] for role in self._code_of], np.int64
         ).reshape(len(self._code_of), len(self._code_of))
         self._counts = np.zeros((tasks, len(self._code_of)), np.int64)
         self._loads = np.zeros(tasks)
@@ -192,11 +192,11 @@ class _Filling:
         shuns all."""
         if not self._buckets:
             return None
-        liking = self._counts[: self._buckets] @ self._liking[self._code_of[role]]
-        most = liking.max()
+        affinity = self._counts[: self._buckets] @ self._affinity[self._code_of[role]]
+        most = affinity.max()
         if most < 0:
             return None
-        alike = np.flatnonzero(liking == most)
+        alike = np.flatnonzero(affinity == most)
         return int(alike[self._loads[alike].argmin()])
 
 
@@ -263,7 +263,7 @@ class JobTopology:
 
     def _count(self, row: int, node: int, change: int) -> None:
         role = self._role_of.get(row)
-        for other in () if role is None else self._relations.shunning(role):
+        for other in () if role is None else self._relations.roles_against(role):
             shunned = self._shunned.setdefault(other, {})
             shunned[node] = shunned.get(node, 0) + change
 

@@ -241,5 +241,5 @@ def _capacity(session: Session) -> Floats:
                     result[part, row] = values[name]
         return result
 
-    found: Floats = facts.kept("usage capacity", read)
+    found: Floats = facts.cached("usage capacity", read)
     return found

@@ -73,7 +73,7 @@ class NodeUnschedulable(Predicate):
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
-        self._open: Mask = facts.kept(
+        self._open: Mask = facts.cached(
             "schedulable", lambda: np.array([not node.spec.unschedulable for node in facts.nodes], np.bool_)
         )
         self._cordoned = not self._open.all()

@@ -78,7 +78,7 @@ def _constraint(
     index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: Domains
 ) -> Constraint:
     # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
-    question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), leaving=False)
+    question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
     return Constraint(
         topology=raw.topology_key,
         skew=raw.max_skew,
@@ -107,7 +107,7 @@ def _counted(facts: NodeFacts, spec: PodSpec, raw: TopologySpreadConstraint, key
             counts &= facts.untolerated(spec.tolerations, HARD_EFFECTS) == 0
         return Domains(np.where(counts, everywhere.codes, -1), everywhere.size)
 
-    found: Domains = facts.kept(("spread", raw.topology_key, keys, by_labels, by_taints), make)
+    found: Domains = facts.cached(("spread", raw.topology_key, keys, by_labels, by_taints), make)
     return found
 
 

@@ -32,7 +32,7 @@ class TestedPredicate(Predicate):
             passed &= at_rows(test, usage)
         return passed
 
-    def hopeless(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         """Nodes that fail a test for the lasting reason, be it not the first that they fail."""
         result = np.zeros_like(failed)
         for reason, test in self.tests(task):

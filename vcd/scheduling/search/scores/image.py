@@ -41,7 +41,7 @@ class ImageLocality(Score):
         super().__init__(weight)
         facts = session.nodes.facts
         self._count = len(facts)
-        self._images: dict[str, _Held] = facts.kept("images", lambda: _held_images(facts))
+        self._images: dict[str, _Held] = facts.cached("images", lambda: _held_images(facts))
 
     def applies(self, task: Task) -> bool:
         return bool(self._images) and any(name in self._images for name in _wanted(task.shape.spec))

@@ -58,7 +58,7 @@ class _OfRoom(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
-        room: _Room = facts.kept("listed cpu and memory", lambda: _room_of(facts))
+        room: _Room = facts.cached("listed cpu and memory", lambda: _room_of(facts))
         self._amounts, self._complete, self._allocatable = room
 
     def node_columns(self) -> Columns:

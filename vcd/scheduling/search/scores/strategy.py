@@ -46,7 +46,7 @@ class Rating:
     def __init__(self, session: Session, factor: int, strategies: Mapping[str, Strategy]) -> None:
         self._factor = MAXIMUM * factor
         facts = session.nodes.facts
-        whole: npt.NDArray[np.float64] = facts.kept(
+        whole: npt.NDArray[np.float64] = facts.cached(
             "allocatable as floats", lambda: np.ascontiguousarray(facts.allocatable.T).astype(np.float64)
         )
         self._parts = [

@@ -108,7 +108,7 @@ def test_all_of_a_job_that_room_was_made_for_come_first_not_its_minimum_alone() 
     "place, why",
     [("n9", "there is no such node"), ("n2", "it does not take the pod"), ("n3", "it has no room, and gets none")],
 )
-def test_a_nomination_that_cannot_be_kept_gives_no_precedence(place: str, why: str) -> None:
+def test_a_nomination_to_a_node_that_does_not_take_the_pod_gives_no_precedence(place: str, why: str) -> None:
     plan = decided(
         node("n1", cpu=2),
         node("n2", cpu=2, unschedulable=True),

@@ -1,7 +1,7 @@
 """Quota that pods still hold which are being deleted: nobody is bound on it before they are gone.
 
-A node's room is given away only when it is free; so is a queue's. What is leaving may be waited for (pipelined), as
-room that is being freed on a node is.
+A node's room is given away only when it is free; so is a queue's. What is releasing may be waited for (pipelined), as
+room that is releasing on a node is.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class QuotaFreed(Predicate):
         self._request_of = request_of
 
     def applies(self, task: Task) -> bool:
-        """Where something is leaving the queue, and the pod asks for anything that counts."""
-        if not self._accounts[task.job.queue.index].leaves():
+        """Where something of the queue's is releasing, and the pod asks for anything that counts."""
+        if not self._accounts[task.job.queue.index].is_releasing():
             return False
         request = self._request_of(task)
         return bool(request.asks) or any(request.basic)

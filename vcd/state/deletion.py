@@ -11,7 +11,7 @@ _GRACE = 30
 
 
 def asked_since(pod: Pod, now: int) -> int:
-    """When a leaving pod was asked to go, in nanoseconds since the epoch.
+    """When a pod that is being deleted was asked to go, in nanoseconds since the epoch.
 
     The API server writes that time plus the grace period. ``now`` where it shows nothing that can be read: the
     eviction has been decided, and the pod does not say so yet.

@@ -124,8 +124,8 @@ def test_nor_does_one_that_the_api_server_shows_only_later(actions: str, when: s
     assert world.evicted == ["default/low-0"]
 
 
-def test_who_was_promised_room_beside_another_keeps_his_promise() -> None:
-    """Two promises on one node, of different sessions, both of which its room will keep."""
+def test_who_was_nominated_beside_another_stays_so() -> None:
+    """Two nominations to one node, of different sessions, for both of which it has room."""
     world = Leaving(
         node("n0", cpu=4),
         job("old", 4, members=0, on=["n0"] * 4, cpu=1),
@@ -202,7 +202,7 @@ def test_who_cannot_have_his_room_yet_is_told_so_once(actions: str) -> None:
     assert told == [("queue", "queue has no room within its capability", ("default/mine-1",))]
 
 
-# --- what is no promise -----------------------------------------------------------------------------------------------
+# --- what is no nomination --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_nominated_best_effort_pod_does_not_put_its_job_before_others(actions:
     assert "mine-0" not in world.placed()
 
 
-def test_who_lost_his_room_to_another_promise_has_no_precedence_for_what_else_there_is() -> None:
+def test_who_lost_his_room_to_another_nomination_has_no_precedence_for_what_else_there_is() -> None:
     """Two old nominations to n0, which takes one of them; the other's job comes where it belongs."""
     world = Leaving(
         node("n0", cpu=2),
