@@ -798,9 +798,9 @@ def test_a_session_row_without_interruptions_is_as_it_was() -> None:
     assert ev.decode_event(ev.encode_event(named)) == named
 
 
-def test_a_pod_that_no_plugin_failed_on_is_placed(offer: Callable[..., type[Plugin]]) -> None:
+def test_pods_that_no_plugin_failed_on_are_placed(offer: Callable[..., type[Plugin]]) -> None:
     offer(task_order=says(None))
-    snapshot = snapshot_of(node("n"), pod("p", cpu=1))
+    snapshot = snapshot_of(node("n"), gang("g", 2, cpu=1))
     plan = decide(snapshot, read_policy(WITH), NOW_NS, 0)
-    assert [op.key for s in plan.statements for op in s.operations] == ["default/p"]
+    assert [op.key for s in plan.statements for op in s.operations] == ["default/g-0", "default/g-1"]
     assert plan.faults == ("odd: expected a key: a number, a text, or a tuple of these at task_order, got None",)

@@ -41,6 +41,7 @@ def test_what_no_flag_turns_off() -> None:
         "bind_annotations",
         "job_valid",
         "on_allocate",
+        "on_allocate_together",
         "on_deallocate",
         "unified_evictable",
         "victim_queue_order",
