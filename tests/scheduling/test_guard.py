@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tests.dsl import NOW_NS, flat, gang, node, open_session, pod, queue
+from tests.dsl import NOW_NS, flat, gang, node, open_session, queue
 from tests.plugins.opened import job_of, task_of
 from vcd.api import read_policy
 from vcd.model import events as ev
