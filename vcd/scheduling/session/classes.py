@@ -27,6 +27,8 @@ _ALONE = 0
 _MARKS = (TASK_SPEC, PREEMPTABLE)
 """Annotations and labels that matter whatever plugins there are."""
 _MIXED = -1
+_FEW = 10
+"""Up to so many pods are looked at one by one, more of them column by column."""
 _MOST = 100_000
 """How many kinds of jobs are remembered before they are numbered anew."""
 
@@ -93,8 +95,11 @@ class _Kinds:
         tasks = jobs.tasks
         pods = [tasks.pod(row) for row in rows]
         for column in _telling(tasks, jobs.shapes[tasks.shape[rows[0]]]):
-            values = column[rows]
-            if (values != values[0]).any():
+            if len(rows) <= _FEW:
+                differ = len({int(column[row]) for row in rows}) > 1
+            else:
+                differ = bool(np.diff(column[rows]).any())
+            if differ:
                 return False
         first = pods[0].metadata
         marks, maker = self._marks_of(first), set_of(pods[0])

@@ -9,7 +9,7 @@ Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -36,6 +36,8 @@ _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
 """The counts of these statuses, out of the counts of all."""
+_FEW = 10
+"""Up to so many rows are read one by one, more of them column by column."""
 _SHOWN_PODS = 3
 """How many pods a reason names."""
 
@@ -570,7 +572,12 @@ class Views:
         made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
         new = [row for row in rows if row not in made]
         columns = (tasks.shape, tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
-        for row, number, *values in zip(new, *[column[new].tolist() for column in columns], strict=True):
+        found: Iterable[Sequence[int]] = (
+            zip(*[column[new].tolist() for column in columns], strict=True)
+            if len(new) > _FEW
+            else [[int(column[row]) for column in columns] for row in new]
+        )
+        for row, (number, *values) in zip(new, found, strict=True):
             key, shape = tasks.keys[row], shapes[number]
             assert key is not None and shape is not None
             made[row] = Task(tasks, job, row, key, shape, self.deltas(number), *values)
