@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -18,7 +20,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.views import Job
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.orders import Factor, OrderExplanation, Precedence, explain_order
+from vcd.timetravel.why.orders import Factor, OrderedJob, OrderExplanation, Precedence, explain_order
 
 SMALLER = "smaller share (0.5 against 1), says proportion"
 
@@ -171,6 +173,20 @@ async def test_a_deadline_is_shown_as_a_time(tmp_path: Path) -> None:
     assert soonest.before_next == Precedence("earlier deadline (2026-01-01T00:01:10.000Z against none)", "sla")
 
 
+async def first_of_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_order: Callable[[Plugin, Job], Any]
+) -> OrderedJob:
+    """What comes first of jobs a and b, where one plugin alone orders them."""
+    kind = type("Mine", (Plugin,), {"name": "mine", "job_order": job_order})
+    monkeypatch.setattr(registry, "plugins", lambda: MappingProxyType({"mine": kind}))
+    log = tmp_path / "order.log"
+    async with scheduler(log, conf("mine", actions="allocate")) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.gang("a", 1, cpu=8), dsl.gang("b", 1, cpu=8))
+        await made.cycle()
+    first, _ = explain_order(log).jobs["default"]
+    return first
+
+
 @pytest.mark.parametrize("labels", [(), (SHARE, SHARE)], ids=["none", "for another key"])
 async def test_a_plugin_without_labels_for_its_keys_is_shown_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, labels: tuple[Label, ...]
@@ -179,13 +195,7 @@ async def test_a_plugin_without_labels_for_its_keys_is_shown_all_the_same(
     def job_order(self: Plugin, job: Job) -> tuple[bool, float, str]:
         return job.name != "b", 0.25, job.name
 
-    kind = type("Mine", (Plugin,), {"name": "mine", "job_order": job_order})
-    monkeypatch.setattr(registry, "plugins", lambda: MappingProxyType({"mine": kind}))
-    log = tmp_path / "order.log"
-    async with scheduler(log, conf("mine", actions="allocate")) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.gang("a", 1, cpu=8), dsl.gang("b", 1, cpu=8))
-        await made.cycle()
-    first, _ = explain_order(log).jobs["default"]
+    first = await first_of_two(tmp_path, monkeypatch, job_order)
     assert (first.key, first.factors) == ("default/b", [Factor("mine", {"mine": "False/0.25/b"})])
     assert first.before_next == Precedence("first (False/0.25/b against True/0.25/a)", "mine")
 
@@ -195,13 +205,7 @@ async def test_a_label_that_fails_leaves_the_value_as_it_is(tmp_path: Path, monk
     def job_order(self: Plugin, job: Job) -> str:
         return "day" if job.name == "b" else "night"
 
-    kind = type("Mine", (Plugin,), {"name": "mine", "job_order": job_order})
-    monkeypatch.setattr(registry, "plugins", lambda: MappingProxyType({"mine": kind}))
-    log = tmp_path / "order.log"
-    async with scheduler(log, conf("mine", actions="allocate")) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.gang("a", 1, cpu=8), dsl.gang("b", 1, cpu=8))
-        await made.cycle()
-    first, _ = explain_order(log).jobs["default"]
+    first = await first_of_two(tmp_path, monkeypatch, job_order)
     assert first.before_next == Precedence("early (by day against night)", "mine")
 
 

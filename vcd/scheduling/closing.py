@@ -28,7 +28,7 @@ from vcd.scheduling.session.alike import (
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import GroupColumns, Rows
-from vcd.state.sums import Ints, bounded, sums_by
+from vcd.state.sums import Ints, bounded, changed, sums_by
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
@@ -160,8 +160,13 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     if moved:
         indices, count = [job.index for job in moved], len(session.queue_list)
         now = np.array([job.allocated for job in moved], np.int64)
-        before = sums_by(jobs.queue[indices], jobs.allocated[indices], count)
-        sums = sums - before + sums_by(jobs.queue[indices], now, count)
+        queues, before = jobs.queue[indices], jobs.allocated[indices]
+        found = changed(sums, sums_by(queues, before, count), sums_by(queues, now, count))
+        if found is None:
+            allocated = jobs.allocated.copy()
+            allocated[indices] = now
+            found = sums_by(jobs.queue, allocated, count)
+        sums = found
     sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
         shown = queue.record.queue.status.allocated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
 _NOWHERE = -1
+_FEW = 10
+"""Up to so many rows are read one by one, more of them column by column."""
 _ALIVE = np.array([status not in TERMINATED_STATUSES for status in TaskStatus])
 GONE = -2
 """The row of a node that pods name and that is not there."""
@@ -42,6 +44,13 @@ class Objects(dict[str, Object]):
 
 
 NO_OBJECTS = Objects({})
+
+
+def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[int]) -> list[tuple[int, ...]]:
+    """What some rows have in columns: few are read one by one, more column by column, which is faster."""
+    if len(rows) <= _FEW:
+        return [tuple([int(column[row]) for column in columns]) for row in rows]
+    return list(zip(*[column[rows].tolist() for column in columns], strict=True))
 
 
 @dataclass(frozen=True)

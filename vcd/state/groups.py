@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
-from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
-from vcd.state.sums import Ints, sums_by
+from vcd.state.sums import Ints, changed, sums_by
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.intp]
@@ -231,9 +230,10 @@ class GroupColumns:
         """Take over sums, less those of some groups as they were before, and with those of some as they are now."""
         ranked = np.array_equal(self.priorities, before.priorities)
         for (of, by), sums in before._sums.items():
-            if (ranked or by is By.QUEUE) and sums.max(initial=0) < LARGEST_SUM:  # of more nothing can be taken
-                changed = sums - before._summed(of, by, then) + self._summed(of, by, now)
-                self._sums[of, by] = np.minimum(changed, LARGEST_SUM)
+            if ranked or by is By.QUEUE:
+                carried = changed(sums, before._summed(of, by, then), self._summed(of, by, now))
+                if carried is not None:
+                    self._sums[of, by] = carried
 
     def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Rows]:
         """Take over what was, with rows for new groups and none for those that are gone: the new row of each old one,

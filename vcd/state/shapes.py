@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ class ShapeColumns:
         self._kept: dict[int, Any] = {}
         self._fill(range(len(shapes)))
 
-    def with_changes(self, shapes: Sequence[Shape | None], numbers: Iterable[int]) -> ShapeColumns:
+    def with_changes(self, shapes: Sequence[Shape | None], numbers: Collection[int]) -> ShapeColumns:
         """These columns, with the shapes that some numbers stand for now."""
         result = object.__new__(ShapeColumns)
         result.resources, result._shapes = self.resources, shapes
@@ -39,8 +39,9 @@ class ShapeColumns:
         result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
         result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in self._flags.items()}
-        numbers = frozenset(numbers)
-        result._kept = {number: made for number, made in self._kept.items() if number not in numbers}
+        result._kept = dict(self._kept)
+        for number in numbers:
+            result._kept.pop(number, None)
         result._fill(numbers)
         return result
 

@@ -7,6 +7,7 @@ to each other, and are still within int64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import numpy as np
@@ -49,6 +50,16 @@ def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
     first = np.searchsorted(keys, keys)
     high, low = (np.cumsum(half) - half for half in (amounts >> _HALF, amounts & _LOW))
     return _joined(high - high[first], low - low[first])
+
+
+def plus(have: Sequence[int], more: Sequence[int], times: int) -> list[int]:
+    """Amounts with others added that many times, or taken away."""
+    return [amount + times * added for amount, added in zip(have, more, strict=True)]
+
+
+def changed(sums: Ints, less: Ints, more: Ints) -> Ints | None:
+    """Sums after some of what was summed up, ``less``, became ``more``; None where they are beyond what can be told."""
+    return None if sums.max(initial=0) >= LARGEST_SUM else np.minimum(sums - less + more, LARGEST_SUM)
 
 
 def times(amounts: Ints, counts: Ints) -> Ints:

@@ -181,7 +181,8 @@ def _truth(answer: Any, *asked: Any) -> bool:
 
 
 def _count(answer: Any, *asked: Any) -> int:
-    return answer if isinstance(answer, int) and not isinstance(answer, bool) else expected("a whole number", answer)
+    counts = isinstance(answer, int | np.integer) and not isinstance(answer, bool) and answer >= 0
+    return int(answer) if counts else expected("a whole number, 0 or more", answer)
 
 
 vote, truth, count = _plain(_vote), _plain(_truth), _plain(_count)

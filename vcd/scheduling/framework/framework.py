@@ -145,7 +145,7 @@ class Framework(Points):
         return (
             taking_part["allocatable"] == taking_part["allocatable_together"]
             and taking_part["on_allocate"] == taking_part["on_allocate_together"]
-            and not any(plugin.minds_placements for plugin in taking_part["pre_predicate"])
+            and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
             and not taking_part["best_node"]
         )
 

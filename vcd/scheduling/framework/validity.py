@@ -34,10 +34,10 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Refusal] | None:
     if not missing:
         return refused
     for task in missing:
-        job.moved(task, TaskStatus.UNKNOWN)
+        job.moved((task,), TaskStatus.UNKNOWN)
     refused = framework.job_valid(job)
     for task in missing:
-        job.moved(task, TaskStatus.PENDING)
+        job.moved((task,), TaskStatus.PENDING)
     job.is_broken = refused is not None
     return refused
 

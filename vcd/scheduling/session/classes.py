@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import ObjectMeta
 from vcd.model.status import TaskStatus
-from vcd.state.content import TaskColumns
+from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import PREEMPTABLE, TASK_SPEC, Shape, set_of
 from vcd.state.snapshot import Snapshot
@@ -27,8 +27,6 @@ _ALONE = 0
 _MARKS = (TASK_SPEC, PREEMPTABLE)
 """Annotations and labels that matter whatever plugins there are."""
 _MIXED = -1
-_FEW = 10
-"""Up to so many pods are looked at one by one, more of them column by column."""
 _MOST = 100_000
 """How many kinds of jobs are remembered before they are numbered anew."""
 
@@ -85,8 +83,7 @@ class _Kinds:
         spec = shape.spec
         if spec.scheduling_gates or spec.volumes:
             return None
-        values = [int(column[row]) for column in _telling(tasks, shape)]
-        return (*values, set_of(pod), self._marks_of(pod.metadata))
+        return (*values_of(_telling(tasks, shape), [row])[0], set_of(pod), self._marks_of(pod.metadata))
 
     def _are_alike(self, jobs: GroupColumns, rows: list[int]) -> bool:
         """Whether pods of one job have the same ``_key_of_pod``."""
@@ -94,13 +91,9 @@ class _Kinds:
             return True
         tasks = jobs.tasks
         pods = [tasks.pod(row) for row in rows]
-        for column in _telling(tasks, jobs.shapes[tasks.shape[rows[0]]]):
-            if len(rows) <= _FEW:
-                differ = len({int(column[row]) for row in rows}) > 1
-            else:
-                differ = bool(np.diff(column[rows]).any())
-            if differ:
-                return False
+        telling = _telling(tasks, jobs.shapes[tasks.shape[rows[0]]])
+        if len(set(values_of(telling, rows))) > 1:
+            return False
         first = pods[0].metadata
         marks, maker = self._marks_of(first), set_of(pods[0])
         for pod in pods[1:]:

@@ -52,8 +52,7 @@ class Session:
     """What actions and plugins work on.
 
     ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
-    (``vcd.scheduling.session.outside``). ``changes`` counts placements, evictions and their reverses, so that who
-    keeps something can tell whether it still holds.
+    (``vcd.scheduling.session.outside``).
     """
 
     def __init__(

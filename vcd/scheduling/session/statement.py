@@ -94,7 +94,7 @@ class Statement:
             [_Done("bind", task, node, _PENDING, task.node, "") for task, node in zip(tasks, nodes, strict=True)]
         )
         trial.nodes.change_together(nodes, first.deltas.allocate, first.shape)
-        self.job.moved_together(tasks, _ALLOCATED)
+        self.job.moved(tasks, _ALLOCATED)
         for task, node in zip(tasks, nodes, strict=True):
             task.node = node
         trial.changes += len(tasks)
@@ -112,7 +112,7 @@ class Statement:
             trial.nodes.change(node, task.deltas.allocate, task.shape, 1)
         else:
             trial.nodes.change(node, task.deltas.pipeline, None, 1)
-        task.job.moved(task, status)
+        task.job.moved((task,), status)
         task.node = node
         trial.changes += 1
         trial.placements += 1
@@ -128,7 +128,7 @@ class Statement:
         self._done.append(_Done("evict", task, task.node, task.status, task.node, reason))
         trial = self._trial
         trial.nodes.change(task.node, task.deltas.evict, None, 1)
-        task.job.moved(task, _RELEASING)
+        task.job.moved((task,), _RELEASING)
         trial.changes += 1
         trial.hooks.deallocated(task, task.node)
 
@@ -152,7 +152,7 @@ class Statement:
         trial.changes += 1
         if done.verb == "evict":
             trial.nodes.change(done.node, task.deltas.evict, None, -1)
-            task.job.moved(task, done.status_before)
+            task.job.moved((task,), done.status_before)
             trial.hooks.allocated(task, done.node)
             return
         if done.verb == "bind":
@@ -160,7 +160,7 @@ class Statement:
         else:
             trial.nodes.change(done.node, task.deltas.pipeline, None, -1)
         trial.placements -= 1
-        task.job.moved(task, done.status_before)
+        task.job.moved((task,), done.status_before)
         task.node = done.node_before
         trial.hooks.deallocated(task, done.node)
 
@@ -196,7 +196,7 @@ class Statement:
         hooks = self._trial.hooks
         bound = [done for done in self._done if done.verb == "bind" and done.task.status == _ALLOCATED]
         if bound:
-            self.job.moved_together([done.task for done in bound], _BINDING)
+            self.job.moved([done.task for done in bound], _BINDING)
         for done in bound:
             done.volumes = hooks.volumes(done.task, done.node)
             done.annotations = hooks.annotations(done.task, done.node)

@@ -9,7 +9,7 @@ Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
 
@@ -24,11 +24,11 @@ from vcd.scheduling.session.nodes import Deltas
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.subgroups import SubGroups, index_of_value
-from vcd.state.content import TaskColumns
+from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import Rows
 from vcd.state.records import GroupRecord, Shape, is_preemptable, task_role
 from vcd.state.snapshot import Snapshot
-from vcd.state.sums import Ints
+from vcd.state.sums import Ints, plus
 
 _S = TaskStatus
 _PENDING, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.PIPELINED)
@@ -36,8 +36,6 @@ _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
 """The counts of these statuses, out of the counts of all."""
-_FEW = 10
-"""Up to so many rows are read one by one, more of them column by column."""
 _SHOWN_PODS = 3
 """How many pods a reason names."""
 
@@ -320,44 +318,24 @@ class Job:
             self._tasks = self._views.tasks_of(self, self._views.task_rows(self.index))
         return self._tasks
 
-    def moved(self, task: Task, status: int) -> None:
-        """A task of this job changes its status: counts and sums follow."""
-        before = task.status
-        self.counts[before] -= 1
-        self.counts[status] += 1
-        if task.best_effort:
-            self.best_effort_pending += (status == _S.PENDING) - (before == _S.PENDING)
-        gains = (status in _ALLOCATED) - (before in _ALLOCATED)
-        if gains:
-            allocated = self.allocated
-            for column, amount in enumerate(task.amounts):
-                allocated[column] += gains * amount
-        if self._roles is not None:
-            counts = self._roles[task.role]
-            counts[before] -= 1
-            counts[status] += 1
-            if task.best_effort:
-                counts[STATUSES] += (status == _S.PENDING) - (before == _S.PENDING)
-        if self._partition is not None:
-            self._partition.of(task).moved(task, before, status)
-        task.status = status
-        self.touched = True
-        self._views.moves.append(task)
-
-    def moved_together(self, tasks: Sequence[Task], status: int) -> None:
-        """``moved`` of several tasks of one status; where they begin to hold something, they are alike."""
+    def moved(self, tasks: Sequence[Task], status: int) -> None:
+        """Tasks of this job, all of one status, get another: counts and sums follow. More than one are alike in what
+        they ask for, unless they hold it before and after."""
         first, count = tasks[0], len(tasks)
         before = first.status
         self.counts[before] -= count
         self.counts[status] += count
-        gains = ((status in _ALLOCATED) - (before in _ALLOCATED)) * count
+        waits = ((status == _S.PENDING) - (before == _S.PENDING)) * first.best_effort
+        self.best_effort_pending += waits * count
+        gains = (status in _ALLOCATED) - (before in _ALLOCATED)
         if gains:
-            self.allocated = [have + gains * amount for have, amount in zip(self.allocated, first.amounts, strict=True)]
+            self.allocated = plus(self.allocated, first.amounts, gains * count)
         for task in tasks:
             if self._roles is not None:
                 counts = self._roles[task.role]
                 counts[before] -= 1
                 counts[status] += 1
+                counts[STATUSES] += waits
             if self._partition is not None:
                 self._partition.of(task).moved(task, before, status)
             task.status = status
@@ -572,12 +550,7 @@ class Views:
         made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
         new = [row for row in rows if row not in made]
         columns = (tasks.shape, tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
-        found: Iterable[Sequence[int]] = (
-            zip(*[column[new].tolist() for column in columns], strict=True)
-            if len(new) > _FEW
-            else [[int(column[row]) for column in columns] for row in new]
-        )
-        for row, (number, *values) in zip(new, found, strict=True):
+        for row, (number, *values) in zip(new, values_of(columns, new), strict=True):
             key, shape = tasks.keys[row], shapes[number]
             assert key is not None and shape is not None
             made[row] = Task(tasks, job, row, key, shape, self.deltas(number), *values)

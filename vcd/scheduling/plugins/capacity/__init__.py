@@ -31,6 +31,7 @@ from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE
+from vcd.state.sums import plus
 
 ANCESTOR_RECLAIM_LEVEL = Argument(
     "ancestorReclaimLevel",
@@ -327,27 +328,23 @@ class CapacityPlugin(Plugin):
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue and its ancestors hold more."""
-        amounts = task.amounts
-        for account in self._accounts[task.job.queue.index].chain:
-            account.allocated = [have + amount for have, amount in zip(account.allocated, amounts, strict=True)]
+        self._add(task, 1)
         self._places.placed(task)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
         """The queue and its ancestors hold more."""
-        first, times = tasks[0], len(tasks)
-        for account in self._accounts[first.job.queue.index].chain:
-            account.allocated = [
-                have + times * amount for have, amount in zip(account.allocated, first.amounts, strict=True)
-            ]
+        self._add(tasks[0], len(tasks))
         for task in tasks:
             self._places.placed(task)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue and its ancestors hold less."""
-        amounts = task.amounts
-        for account in self._accounts[task.job.queue.index].chain:
-            account.allocated = [have - amount for have, amount in zip(account.allocated, amounts, strict=True)]
+        self._add(task, -1)
         self._places.deallocated(task)
+
+    def _add(self, task: Task, times: int) -> None:
+        for account in self._accounts[task.job.queue.index].chain:
+            account.allocated = plus(account.allocated, task.amounts, times)
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 

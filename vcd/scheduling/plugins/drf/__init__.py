@@ -14,6 +14,7 @@ from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.sums import plus
 
 SHARE_DELTA = 0.000001
 """Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
@@ -101,7 +102,7 @@ class DrfPlugin(Plugin):
 
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:
         """Tasks whose jobs keep no less than the preemptor's job would get."""
-        return _LargerShares(self, self.share(_plus(self.held(preemptor.job), preemptor.amounts, 1)))
+        return _LargerShares(self, self.share(plus(self.held(preemptor.job), preemptor.amounts, 1)))
 
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance | None:
         """By the hierarchy, where it is on: tasks whose queue would still come after the reclaimer's."""
@@ -130,7 +131,7 @@ class DrfPlugin(Plugin):
     def _add(self, task: Task, times: int) -> None:
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
-        self._held[index] = _plus(held, task.amounts, times)
+        self._held[index] = plus(held, task.amounts, times)
         if self._hierarchy is not None:
             self._hierarchy.moved(task, times)
 
@@ -145,7 +146,7 @@ class _LargerShares(Allowance):
 
     def _without(self, task: Task) -> list[int]:
         left = self._left.get(task.job.index)
-        return _plus(self._drf.held(task.job) if left is None else left, task.amounts, -1)
+        return plus(self._drf.held(task.job) if left is None else left, task.amounts, -1)
 
     def permits(self, task: Task) -> bool:
         theirs = self._drf.share(self._without(task))
@@ -153,7 +154,3 @@ class _LargerShares(Allowance):
 
     def spend(self, task: Task) -> None:
         self._left[task.job.index] = self._without(task)
-
-
-def _plus(amounts: list[int], request: tuple[int, ...], times: int) -> list[int]:
-    return [amount + times * more for amount, more in zip(amounts, request, strict=True)]
