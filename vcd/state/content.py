@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +72,19 @@ class TaskColumns:
 
     def pod(self, row: int) -> Pod:
         """The pod of a row that is not free."""
-        pod = self.pods[row]
-        assert pod is not None
-        return pod
+        return cast(Pod, self.pods[row])
+
+    def pods_of(self, rows: Iterable[int]) -> list[Pod]:
+        """The pods of rows that are not free."""
+        return cast(list[Pod], self.pods.at(rows))
+
+    def keys_of(self, rows: Iterable[int]) -> list[str]:
+        """The keys of rows that are not free."""
+        return cast(list[str], self.keys.at(rows))
+
+    def in_order(self, rows: Sequence[int]) -> list[int]:
+        """Rows that are not free in order of key."""
+        return [row for _, row in sorted(zip(self.keys_of(rows), rows, strict=True))]
 
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:

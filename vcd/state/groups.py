@@ -198,12 +198,9 @@ class GroupColumns:
         place[indices] = np.arange(len(indices))
         of_row = place[self.of_row]
         found: list[list[int]] = [[] for _ in range(len(indices))]
-        keys = self.tasks.keys
         for row in np.flatnonzero(of_row >= 0).tolist():
             found[of_row[row]].append(row)
-        for rows in found:
-            rows.sort(key=lambda row: keys[row] or "")
-        return found
+        return [self.tasks.in_order(rows) for rows in found]
 
     def mean_minimum(self, index: int | slice | Rows) -> Ints:
         """What a pod of the minimum asks for on average, rounded up."""

@@ -97,6 +97,11 @@ class Pages(Generic[T]):
     def __getitem__(self, place: int) -> T:
         return self._pages[place >> _BITS][place & _PAGE - 1]
 
+    def at(self, places: Iterable[int]) -> list[T]:
+        """What is at some places."""
+        pages = self._pages
+        return [pages[place >> _BITS][place & _PAGE - 1] for place in places]
+
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self._pages)
 

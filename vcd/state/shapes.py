@@ -56,12 +56,12 @@ class ShapeColumns:
             for of, flags in self._flags.items():
                 flags[number] = shape is not None and of(shape)
 
-    def cached(self, number: int, make: Callable[[], T]) -> T:
-        """What ``make`` computes of one shape's row, computed once."""
-        if number not in self._kept:
-            self._kept[number] = make()
-        found: T = self._kept[number]
-        return found
+    def cached(self, numbers: Sequence[int], make: Callable[[list[int]], Iterable[T]]) -> list[T]:
+        """What ``make`` computes of some shapes' rows, computed once of each."""
+        new = list(dict.fromkeys([number for number in numbers if number not in self._kept]))
+        if new:
+            self._kept.update(zip(new, make(new), strict=True))
+        return [self._kept[number] for number in numbers]
 
     def flags(self, of: Callable[[Shape], bool]) -> Flags:
         """What a function of a module says of each shape; asked again only about new shapes."""

@@ -324,7 +324,7 @@ def _place_until_ready(
             continue
         if is_held(session, task, task.gated):
             continue
-        if task.role and task.role in unit.failed_roles:
+        if unit.failed_roles and task.role and task.role in unit.failed_roles:
             continue
         if not place(framework, statement, task):
             task.job.wants_second_round = True

@@ -109,7 +109,8 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Tasks of one job, the first to be placed first."""
-        return ordered_tasks(self.task_order, tasks)
+        alike = bool(tasks) and self.session.classes.has_pods_alike(tasks[0].job.index)
+        return ordered_tasks((lambda task: ()) if alike else self.task_order, tasks)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:
         """Of tasks that would go of themselves those that no plugin protects, if all of them go."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -52,30 +53,28 @@ class Binpack(Score):
         return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        score, over = np.zeros(len(usage)), np.zeros(len(usage), np.bool_)
-        weights = 0
-        for part in self._parts:
-            request = task.amounts[part.column]
-            if not request:
+        allocatable, used = usage.float_allocatable, usage.float_used
+        asked = [part for part in self._parts if task.amounts[part.column]]
+        parts, beyond = [], []
+        for column, weight, everywhere in asked:
+            if not weight:
                 continue
-            weights += part.weight
-            if part.weight:
-                capacity = usage.allocatable[part.column].astype(np.float64)
-                used = (usage.used[part.column] + request).astype(np.float64)
-                if part.everywhere:
-                    over |= used > capacity
-                    if part.weight != 1:
-                        used *= part.weight
-                    used /= capacity
-                    score += used
-                else:
-                    there = capacity != 0
-                    over |= (used > capacity) & there
-                    score += np.divide(used * part.weight, capacity, out=np.zeros(len(usage)), where=there)
-        if weights > 0:
-            score /= float(weights)
+            capacity, part = allocatable[column], used[column] + task.amounts[column]
+            over = part > capacity
+            if weight != 1:
+                part *= weight
+            if everywhere:
+                part /= capacity
+            else:
+                there = capacity != 0
+                over &= there
+                part = np.divide(part, capacity, out=np.zeros(len(usage)), where=there)
+            parts.append(part)
+            beyond.append(over)
+        score: Scores = functools.reduce(np.add, parts)
+        score /= float(sum(part.weight for part in asked))
         score *= self._factor
-        np.putmask(score, over, 0.0)
+        np.putmask(score, functools.reduce(np.logical_or, beyond), 0.0)
         return score
 
 

@@ -16,6 +16,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vcd.scheduling.search.nodesalike import NodesAlike
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores, tells_kinds
@@ -28,8 +29,6 @@ from vcd.state.records import Shape
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
 _NOWHERE = np.iinfo(np.int64).min
-_LOWEST = -1 << 61
-"""Keys of nodes that pass are not below."""
 _NOW = 61
 """The bit of the key of a node whose idle room takes the task: such nodes come before those that will have room."""
 _HAS_ROOM = 1 << _NOW - 1
@@ -43,10 +42,27 @@ _DYNAMIC = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
 _SPARED = object()
 """The kind of tasks to which a part does not apply."""
 
+_NEVER, _ONCE = -2, -1
+"""Where in the log of the groups a table is that never asked for them, and one that did once."""
+
 Part = Predicate | Score
+_ByGroup = tuple[npt.NDArray[Any], ...]
 Kinds = tuple[Hashable, ...]
 _Stamp = tuple[int, int]
 StaticKey = tuple[Shape, str | None, Kinds]
+
+
+class _Key(NamedTuple):
+    """What the tasks of one table have in common."""
+
+    static: StaticKey
+    namespace: str
+    applying: tuple[int, ...]
+    """Which moving parts apply: that can change when a pod with terms of its own is placed."""
+    labels: int | None
+    job: str | None
+    used: Kinds
+    moving: Kinds
 
 
 def fixed_point(points: Scores, weight: float) -> Scores:
@@ -67,7 +83,8 @@ class _Static:
 class _Moving(NamedTuple):
     """The moving parts that apply to some tasks: those that tell kinds apart, and whether labels and job do."""
 
-    parts: tuple[Part, ...]
+    predicates: tuple[Predicate, ...]
+    scores: tuple[Score, ...]
     telling: tuple[Part, ...]
     by_labels: bool
     by_job: bool
@@ -103,7 +120,7 @@ class Evaluator:
         self.parts: tuple[Part, ...] = (*predicates, *scores)
         self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
         self._of_applying: dict[tuple[int, ...], _Moving] = {}
-        self._last: tuple[Task | None, int, tuple[Kinds, tuple[Part, ...]]] = (None, 0, ((), ()))
+        self._last: tuple[Task | None, int, tuple[_Key, _Moving]] | None = None
         telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
         self._fixed_telling = tuple(part for part in telling if not part.depends)
         self._used_telling = tuple(part for part in telling if part.depends)
@@ -134,9 +151,9 @@ class Evaluator:
         key, moving = self._sorted(task)
         table = self.memory.tables.get(key)
         if table is None:
-            table = self.memory.tables[key] = Candidates(self, task, moving)
+            table = self.memory.tables[key] = Candidates(self, task, key.static, moving)
         elif table.session is not self.session:
-            table.reopen(self, task, moving)
+            table.reopen(self, task, key.static, moving)
         self.memory.used(key, table)
         return table
 
@@ -144,35 +161,36 @@ class Evaluator:
         """What tasks have in common that find the same nodes, as things are now: they share a table."""
         return self._sorted(task)[0]
 
-    def _sorted(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
+    def _sorted(self, task: Task) -> tuple[_Key, _Moving]:
         """The key of a task's table, and the moving parts that apply to the task: known until something moves."""
-        known, changes, found = self._last
-        if known is not task or changes != self.session.trial.changes:
-            found = self._sort(task)
-            self._last = task, self.session.trial.changes, found
-        return found
+        last, changes = self._last, self.session.trial.changes
+        if last is None or last[0] is not task or last[1] != changes:
+            last = self._last = task, changes, self._sort(task)
+        return last[2]
 
-    def _sort(self, task: Task) -> tuple[Kinds, tuple[Part, ...]]:
+    def _sort(self, task: Task) -> tuple[_Key, _Moving]:
         applying = tuple([index for index, part in enumerate(self._moving) if part.applies(task)])
         moving = self._of_applying.get(applying)
         if moving is None:
             moving = self._of_applying[applying] = self._those_of(applying)
-        key = (
+        key = _Key(
             self.static_key(task),
             task.namespace,
-            applying,  # which parts apply can change when a pod with terms of its own is placed
+            applying,
             task.labels if moving.by_labels else None,
             task.job.key if moving.by_job else None,
             _kinds(self._used_telling, task),
             tuple([part.kind_of(task) for part in moving.telling]) if moving.telling else (),
         )
-        return key, moving.parts
+        return key, moving
 
     def _those_of(self, applying: tuple[int, ...]) -> _Moving:
         parts = tuple(self._moving[index] for index in applying)
         telling = tuple(part for part in parts if tells_kinds(part))
         by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
-        return _Moving(parts, telling, by_labels, by_job)
+        predicates = tuple(part for part in parts if isinstance(part, Predicate))
+        scores = tuple(part for part in parts if isinstance(part, Score) and part.weight)
+        return _Moving(predicates, scores, telling, by_labels, by_job)
 
     def tells_labels(self, namespace: str) -> bool:
         """Whether to some part pods of a namespace that differ in labels alone may not be alike."""
@@ -180,7 +198,7 @@ class Evaluator:
 
     def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
         """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
-        if any(isinstance(part, Predicate) for part in self._sorted(task)[1]):
+        if self._sorted(task)[1].predicates:
             return True
         return bool(evicted) and any(
             isinstance(part, Predicate) and part.keeps_away(task, evicted) for part in self._moving
@@ -247,55 +265,40 @@ class Evaluator:
 
         ``points`` are in fixed point, and overwritten.
         """
-        keys = self._untied(now, points)
-        keys += self.ties if rows is None else self.ties[rows]
-        np.putmask(keys, ~mask, _NOWHERE)
-        return keys
-
-    def untied(self, mask: Mask, now: Mask, points: Scores) -> Ints:
-        """Keys without the seeded order, which ``add_ties`` adds."""
-        keys = self._untied(now, points)
-        np.putmask(keys, ~mask, _NOWHERE)
-        return keys
-
-    def _untied(self, now: Mask, points: Scores) -> Ints:
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
         keys = points.astype(np.int64)
         keys <<= self.bits
         if now.any():
             keys += now.astype(np.int64) << _NOW
-        return keys
-
-    def add_ties(self, keys: Ints, rows: Rows | None) -> None:
-        """Complete the keys of all nodes or some."""
         keys += self.ties if rows is None else self.ties[rows]
-        np.putmask(keys, keys < _LOWEST, _NOWHERE)
+        np.putmask(keys, ~mask, _NOWHERE)
+        return keys
 
 
 class Candidates:
     """The nodes for one kind of tasks, with keys by which the best is the largest."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
-        self.reopen(evaluator, task, moving)
+    def __init__(self, evaluator: Evaluator, task: Task, static: StaticKey, moving: _Moving) -> None:
+        self.reopen(evaluator, task, static, moving)
 
-    def reopen(self, evaluator: Evaluator, task: Task, moving: tuple[Part, ...]) -> None:
+    def reopen(self, evaluator: Evaluator, task: Task, static: StaticKey, moving: _Moving) -> None:
         """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
         before = getattr(self, "static", None)
         if before is None:
-            self._grouped_at = -1
-            self._by_group: tuple[Any, ...] = ()
+            self._grouped_at = _NEVER
+            self._by_group: _ByGroup = ()
         self.session = evaluator.session
         self._evaluator = evaluator
         self.task = task
-        self.static_key = evaluator.static_key(task)
-        self.static = evaluator.static(task, self.static_key)
-        self._moving_predicates = tuple(part for part in moving if isinstance(part, Predicate))
-        self._moving_scores = tuple(part for part in moving if isinstance(part, Score) and part.weight)
+        self.static_key = static
+        self.static = evaluator.static(task, static)
+        self._moving_predicates, self._moving_scores = moving.predicates, moving.scores
         self._levels: list[Ints] = []
-        self._used = tuple(predicate for predicate in evaluator.usage_predicates if predicate.applies(task))
-        self._rated = tuple(score for score in evaluator.usage_scores if score.applies(task))
-        self._simple = not (moving or self.static.normalised or any(score.normalised for score in self._rated))
+        self._used = [predicate for predicate in evaluator.usage_predicates if predicate.applies(task)]
+        self._rated = [score for score in evaluator.usage_scores if score.applies(task)]
+        compared = self.static.normalised or [score for score in self._rated if score.normalised]
+        self._simple = not (moving.predicates or moving.scores or compared)
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
@@ -307,6 +310,10 @@ class Candidates:
 
     def best(self) -> int | None:
         """The row of the best node, None when none passes."""
+        if self._simple and self._position < 0 and self._grouped_at == _NEVER:
+            row = self._best_of_groups()
+            if row is not None:
+                return row
         self._catch_up()
         if self._simple:
             return self._highest(self._keys)
@@ -314,6 +321,27 @@ class Candidates:
         if self._best_at != stamp:
             self._best, self._best_at = self._best_combined(), stamp
         return self._best
+
+    def _best_of_groups(self) -> int | None:
+        """The best row, from what is known of the nodes' groups alone; None where facts may decide."""
+        if self.static.points is not None:
+            return None
+        passed, now, points = self._groups()
+        now = now & passed
+        highest, groups = self._most(points, now if now.any() else passed)
+        of = self._evaluator.alike.of
+        rows = np.flatnonzero(groups[of] & self.static.mask)
+        return self._first(rows) if highest is not None and len(rows) else None
+
+    def _most(self, points: Scores, rated: Mask) -> tuple[float | None, Mask]:
+        """The most points among those rated, None where there are none or they are out of bounds, and who has them."""
+        among = np.where(rated, points, -np.inf)
+        highest = among.max(initial=-np.inf)
+        return highest if abs(highest) <= self._evaluator.limit else None, among == highest
+
+    def _first(self, rows: Rows) -> int:
+        """The first of some rows in the seeded order."""
+        return int(rows[self._evaluator.ties[rows].argmax()])
 
     def _stamp(self) -> _Stamp:
         """Changes when keys that are combined may."""
@@ -444,7 +472,7 @@ class Candidates:
                 self._keys = keys
             else:  # a table that failed everywhere costs no column
                 self._keys = evaluator.memory.nowhere
-                self._grouped_at, self._by_group = -1, ()
+                self._grouped_at, self._by_group = _NEVER, ()
         elif self._by_group:
             self._put(rows, self._keys_by_group(rows))
         else:
@@ -453,30 +481,23 @@ class Candidates:
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
         """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
-        evaluator, static = self._evaluator, self.static
         columns = self._groups()
-        of = evaluator.alike.of if rows is None else evaluator.alike.of[rows]
-        if static.points is not None:
-            passed, now, points = (column[of] for column in columns)
-            return self._keyed(passed, now, points, rows)
-        keys: Ints = columns[0][of]
-        if static.mask is not evaluator.everywhere:
-            np.putmask(keys, ~(static.mask if rows is None else static.mask[rows]), _NOWHERE)
-        evaluator.add_ties(keys, rows)
-        return keys
+        of = self._evaluator.alike.of if rows is None else self._evaluator.alike.of[rows]
+        passed, now, points = (column[of] for column in columns)
+        return self._keyed(passed, now, points, rows)
 
-    def _groups(self) -> tuple[Any, ...]:
-        """What room and usage say, by group of nodes: who passes, who has room now, and the points; where facts add
-        none to these, the keys that follow."""
+    def _groups(self) -> _ByGroup:
+        """What room and usage say, by group of nodes: who passes, who has room now, and the points."""
         alike = self._evaluator.alike
         alike.catch_up()
         start, end = self._grouped_at, len(alike.log)
+        if start == _NEVER:
+            self._grouped_at = _ONCE  # many a table is asked no more: nothing is kept for it
+            return self._by_usage(alike.usage())
         if start != end:
             self._grouped_at = end
-            numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
-            found: tuple[Any, ...] = self._by_usage(alike.usage(numbers))
-            if self._simple and self.static.points is None:
-                found = (self._evaluator.untied(*found),)
+            numbers = None if start == _ONCE else np.array(sorted(set(alike.log[start:end])), np.intp)
+            found = self._by_usage(alike.usage(numbers))
             if numbers is None:
                 self._by_group = tuple(np.empty(len(alike.of), column.dtype) for column in found)
             for column, new in zip(self._by_group, found, strict=True):
@@ -560,12 +581,10 @@ class Candidates:
         """The best row by points, without the keys of all."""
         evaluator = self._evaluator
         passed, now, points, rated = self._combine()
-        among = np.where(rated, points, -np.inf)
-        highest = among.max(initial=-np.inf)
-        if not abs(highest) <= evaluator.limit:  # none, or some are bounded
+        highest, best = self._most(points, rated)
+        if highest is None:
             return self._highest(evaluator.key_of(passed, now, points, None))
-        rows = np.flatnonzero(among == highest)
-        return int(rows[evaluator.ties[rows].argmax()])
+        return self._first(np.flatnonzero(best))
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
         """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""

@@ -12,6 +12,8 @@ import numpy.typing as npt
 from vcd.scheduling.search.parts import Predicate, Rows, Score
 from vcd.scheduling.session.nodes import Nodes, Usage
 
+_NO_ROOM = -1
+
 
 class NodesAlike:
     """The groups, kept up to date by the log of the nodes; the number of a group without nodes goes to a new one.
@@ -42,14 +44,18 @@ class NodesAlike:
         self._rows = np.zeros(len(nodes), np.intp)  # there are at most as many groups as nodes
         self._rows[: len(self._keys)] = np.unique(self.of, return_index=True)[1]
         whole = nodes.usage
-        self._usage, self._allocatable = whole.matrix[:, self._rows], whole.allocatable[:, self._rows]
+        # taken in C order, since what reads them goes through one resource after the other
+        self._usage, self._allocatable = (np.take(of, self._rows, axis=1) for of in (whole.matrix, whole.allocatable))
+        self._floats = self._usage.astype(np.float64), self._allocatable.astype(np.float64)
 
     def usage(self, numbers: Rows | None = None) -> Usage:
         """The usage of some groups, or all, each as of one of its nodes."""
         if self._each_alone:
             return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
         at = slice(len(self._keys)) if numbers is None else numbers
-        return Usage(self._usage[:, at], self._allocatable[:, at], len(self._allocatable), self._rows[at])
+        usage, allocatable = self._floats
+        floats = usage[:, at], allocatable[:, at]
+        return Usage(self._usage[:, at], self._allocatable[:, at], len(self._allocatable), self._rows[at], floats)
 
     def catch_up(self) -> None:
         """Find the groups of the nodes that have changed."""
@@ -69,11 +75,13 @@ class NodesAlike:
         if not self._sizes[left]:
             del self._numbers[self._keys[left]]
             self._unused.append(left)
+            self._usage[:, left] = _NO_ROOM  # so that a group without nodes is not found to be the best
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._number(key)
-            self._usage[:, number], self._rows[number] = column, row
-            self._allocatable[:, number] = self.nodes.usage.allocatable[:, row]
+            allocatable = self.nodes.usage.allocatable[:, row]
+            self._usage[:, number], self._allocatable[:, number], self._rows[number] = column, allocatable, row
+            self._floats[0][:, number], self._floats[1][:, number] = column, allocatable
             self.log.append(number)
         self._sizes[number] += 1
         self.of[row] = number

@@ -82,9 +82,10 @@ def has_required_anti_affinity(shape: Shape) -> bool:
 def has_preferred_terms(shape: Shape) -> bool:
     """Whether pods of a shape prefer to be near others, or away from them."""
     affinity = shape.spec.affinity
-    return affinity is not None and any(
-        source is not None and source.preferred for source in (affinity.pod_affinity, affinity.pod_anti_affinity)
-    )
+    if affinity is None:
+        return False
+    near, away = affinity.pod_affinity, affinity.pod_anti_affinity
+    return bool((near is not None and near.preferred) or (away is not None and away.preferred))
 
 
 class HeldTerms(Held[Term]):

@@ -90,7 +90,7 @@ class _Kinds:
         if len(rows) < 2:
             return True
         tasks = jobs.tasks
-        pods = [tasks.pod(row) for row in rows]
+        pods = tasks.pods_of(rows)
         telling = _telling(tasks, jobs.shapes[tasks.shape[rows[0]]])
         if len(set(values_of(telling, rows))) > 1:
             return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Usage:
@@ -19,16 +22,25 @@ class Usage:
     ``idle`` is allocatable less used; ``used`` counts placed and releasing tasks, ``releasing`` those going away,
     ``pipelined`` those that wait for room; ``scored`` is cpu and memory as scores count them (pipelined included),
     ``pods`` the number of pods, pipelined included (both
-    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all.
+    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all. ``floats`` are
+    ``matrix`` and ``allocatable`` as float64, where somebody keeps them.
     """
 
-    __slots__ = ("_r", "allocatable", "matrix", "rows")
+    __slots__ = ("_floats", "_r", "allocatable", "matrix", "rows")
 
-    def __init__(self, matrix: Ints, allocatable: Ints, resources: int, rows: npt.NDArray[np.intp] | None) -> None:
+    def __init__(
+        self,
+        matrix: Ints,
+        allocatable: Ints,
+        resources: int,
+        rows: npt.NDArray[np.intp] | None,
+        floats: tuple[Floats, Floats] | None = None,
+    ) -> None:
         self.matrix = matrix
         self.allocatable = allocatable
         self.rows = rows
         self._r = resources
+        self._floats = floats
 
     @property
     def idle(self) -> Ints:
@@ -70,13 +82,29 @@ class Usage:
         return self.matrix[4 * self._r : 4 * self._r + 2]
 
     @property
+    def float_used(self) -> Floats:
+        """``used`` as float64, not to be written."""
+        return self.used.astype(np.float64) if self._floats is None else self._floats[0][self._r : 2 * self._r]
+
+    @property
+    def float_scored(self) -> Floats:
+        """``scored`` as float64, not to be written."""
+        first = 4 * self._r
+        return self.scored.astype(np.float64) if self._floats is None else self._floats[0][first : first + 2]
+
+    @property
+    def float_allocatable(self) -> Floats:
+        """``allocatable`` as float64, not to be written."""
+        return self.allocatable.astype(np.float64) if self._floats is None else self._floats[1]
+
+    @property
     def pods(self) -> Ints:
         row: Ints = self.matrix[4 * self._r + 2]
         return row
 
     def take(self, rows: npt.NDArray[np.intp]) -> Usage:
         """The usage of some rows."""
-        return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, rows)
+        return Usage(self.matrix.take(rows, axis=1), self.allocatable.take(rows, axis=1), self._r, rows)
 
     def one(self, row: int) -> Usage:
         """The usage of one row, to be read before it changes."""
@@ -94,17 +122,33 @@ class Usage:
 class Deltas:
     """How a task of one shape changes its node's column of the usage matrix, by what is done with it."""
 
-    __slots__ = ("allocate", "amounts", "evict", "floor", "pipeline", "request")
-
-    def __init__(self, request: Ints, scored: Ints) -> None:
-        zero = np.zeros_like(request)
-        tail = np.append(scored, 1)
+    def __init__(self, request: Ints, floor: Ints, amounts: tuple[int, ...], allocate: Ints) -> None:
         self.request = request
-        self.floor = room_needed(request)
-        self.amounts = tuple(request.tolist())
-        self.allocate = np.concatenate([-request, request, zero, zero, tail])
-        self.pipeline = np.concatenate([zero, zero, zero, request, tail])
-        self.evict = np.concatenate([zero, zero, request, zero, -tail])
+        self.floor = floor
+        self.amounts = amounts
+        self.allocate = allocate
+
+    @classmethod
+    def of_each(cls, requests: Ints, scored: Ints) -> list[Deltas]:
+        """Those of some shapes, given in rows."""
+        zero, one = np.zeros_like(requests), np.ones((len(requests), 1), np.int64)
+        allocate = np.hstack([-requests, requests, zero, zero, scored, one])
+        amounts = map(tuple, requests.tolist())
+        return list(map(cls, requests, room_needed(requests), amounts, allocate))
+
+    @cached_property
+    def pipeline(self) -> Ints:
+        zero = np.zeros_like(self.request)
+        return np.concatenate([zero, zero, zero, self.request, self._tail])
+
+    @cached_property
+    def evict(self) -> Ints:
+        zero = np.zeros_like(self.request)
+        return np.concatenate([zero, zero, self.request, zero, -self._tail])
+
+    @property
+    def _tail(self) -> Ints:
+        return self.allocate[4 * len(self.request) :]
 
 
 _UNASKED = int(np.iinfo(np.int64).min)
@@ -193,13 +237,14 @@ class Nodes:
 
 
 def room_needed(request: Ints) -> Ints:
-    """The least room that takes a request: cpu and memory always count, other resources where they are asked for.
+    """The least room that takes a request, or each of several in rows: cpu and memory always count, other resources
+    where they are asked for.
 
     So a node that is over in cpu takes nothing, one that is over in GPUs takes pods without GPU (Volcano
     ``Resource.LessEqual``).
     """
     floor = np.where(request > 0, request, _UNASKED)
-    floor[:2] = request[:2]
+    floor[..., :2] = request[..., :2]
     return floor
 
 

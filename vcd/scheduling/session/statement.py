@@ -198,7 +198,8 @@ class Statement:
         if bound:
             self.job.moved([done.task for done in bound], _BINDING)
         for done in bound:
-            done.volumes = hooks.volumes(done.task, done.node)
+            if done.task.shape.spec.volumes:
+                done.volumes = hooks.volumes(done.task, done.node)
             done.annotations = hooks.annotations(done.task, done.node)
         self._trial.statements.append(self)
 
@@ -210,18 +211,18 @@ class Statement:
     def operations(self) -> tuple[ev.Operation, ...]:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
         names = self._trial.nodes.facts.names
-        return tuple(
-            ev.Operation(
-                done.verb,
-                done.task.key,
-                done.task.uid,
-                names[done.node],
-                done.reason,
-                done.volumes,
-                done.annotations or {},
-            )
+        leaving = [
+            (done, done.task)
             for done in self._done
             if done.verb == "evict"
             or (done.verb == "bind" and done.task.status == _BINDING)
             or (done.verb == "pipeline" and done.task.status == _PIPELINED)
+        ]
+        return tuple(
+            [
+                ev.Operation(
+                    done.verb, task.key, task.uid, names[done.node], done.reason, done.volumes, done.annotations or {}
+                )
+                for done, task in leaving
+            ]
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -116,7 +117,7 @@ class Task:
 
     @property
     def uid(self) -> str:
-        return self.pod.metadata.uid
+        return self._columns.pod(self.row).metadata.uid
 
     @property
     def role(self) -> str:
@@ -550,20 +551,20 @@ class Views:
         made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
         new = [row for row in rows if row not in made]
         columns = (tasks.shape, tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
-        for row, (number, *values) in zip(new, values_of(columns, new), strict=True):
-            key, shape = tasks.keys[row], shapes[number]
-            assert key is not None and shape is not None
-            made[row] = Task(tasks, job, row, key, shape, self.deltas(number), *values)
+        found = values_of(columns, new)
+        deltas = self._deltas([number for number, *_ in found])
+        for row, key, (number, *values), delta in zip(new, tasks.keys_of(new), found, deltas, strict=True):
+            made[row] = Task(tasks, job, row, key, cast(Shape, shapes[number]), delta, *values)
         return [made[row] for row in rows]
 
     def jobs(self) -> list[Job]:
         """Those that someone asked for, in order of key."""
         return [self._jobs[index] for index in sorted(self._jobs)]
 
-    def deltas(self, number: int) -> Deltas:
-        """What a task of a shape adds to its node's usage."""
+    def _deltas(self, numbers: list[int]) -> list[Deltas]:
+        """What tasks of some shapes add to their nodes' usage."""
         shapes = self.snapshot.shape_columns
-        return shapes.cached(number, lambda: Deltas(shapes.requests[number], shapes.scored[number]))
+        return shapes.cached(numbers, lambda new: Deltas.of_each(shapes.requests[new], shapes.scored[new]))
 
     @cached_property
     def pending(self) -> PendingRows:
@@ -573,15 +574,11 @@ class Views:
 
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""
-        return self._in_order(self.pending.of(job))
+        return self.snapshot.tasks.in_order(self.pending.of(job))
 
     def task_rows(self, job: int) -> list[int]:
         """Rows of all tasks of a job, in order of key."""
-        return self._in_order(self.columns.rows_of(job))
-
-    def _in_order(self, rows: list[int]) -> list[int]:
-        keys = self.snapshot.tasks.keys
-        return sorted(rows, key=lambda row: keys[row] or "")
+        return self.snapshot.tasks.in_order(self.columns.rows_of(job))
 
     def release(self) -> None:
         """Let go of all of them: they refer to each other."""

@@ -26,8 +26,9 @@ from vcd.state.records import Shape
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
     """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
-    highest = np.where(feasible, raw, 0.0).max(initial=0.0)
-    if not highest:
+    first = raw.argmax()
+    highest = raw[first] if feasible[first] else np.where(feasible, raw, 0.0).max(initial=0.0)
+    if highest <= 0.0:
         return None
     result: Scores = np.floor(raw * 100.0 / highest)
     return result

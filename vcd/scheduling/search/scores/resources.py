@@ -68,7 +68,7 @@ class _OfRoom(Score):
         """Cpu and memory of the rows, shape (2, rows)."""
         if usage.rows is None:
             return self._amounts
-        return usage.allocatable[:2].astype(np.float64) if self._allocatable else self._amounts[:, usage.rows]
+        return usage.float_allocatable[:2] if self._allocatable else self._amounts[:, usage.rows]
 
 
 class _MeanPercentage(_OfRoom):
@@ -118,11 +118,10 @@ class LeastRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
+        free = room - usage.float_scored
         cpu, memory = self.own(task.shape)
-        free = usage.scored.astype(np.float64)
-        free[0] += cpu
-        free[1] += memory
-        np.subtract(room, free, out=free)
+        free[0] -= cpu
+        free[1] -= memory
         np.maximum(free, 0.0, out=free)
         return self.mean(free, room)
 
@@ -137,7 +136,7 @@ class MostRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        full = usage.scored.astype(np.float64)
+        full = usage.float_scored.copy()
         cpu, memory = self.own(task.shape)
         full[0] += cpu
         full[1] += memory
@@ -175,19 +174,18 @@ class BalancedResource(_OfRoom):
             used += task.request[[0, 1, gpu], None]
             return _improvement(_evenness(_deviation(used, room)), before)
         if self._complete:
-            without = used
-            used = np.empty((2, *without.shape))
-            used[0] = without
-            np.add(without, task.request[:2, None], out=used[1])
-            before, after = _evenness(_deviation_of_two(used, room))
+            both = np.empty((2, *used.shape))
+            both[0] = used
+            for column, more in enumerate(task.amounts[:2]):
+                np.add(used[column], more, out=both[1, column])
+            before, after = _evenness(_deviation_of_two(both, room))
             return _improvement(after, before)
         before = _evenness(_deviation(used, room))
-        used += task.request[:2, None]
-        return _improvement(_evenness(_deviation(used, room)), before)
+        return _improvement(_evenness(_deviation(used + task.request[:2, None], room)), before)
 
     def _used(self, usage: Usage) -> Floats:
-        both = usage.used[:2] + usage.pipelined[:2] if self._nodes.awaits_room else usage.used[:2]
-        return both.astype(np.float64)
+        used = usage.float_used[:2]
+        return used + usage.pipelined[:2] if self._nodes.awaits_room else used
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.amounts[self._gpu])
