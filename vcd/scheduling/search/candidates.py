@@ -34,7 +34,7 @@ _NOW = 61
 _HAS_ROOM = 1 << _NOW - 1
 """Keys of nodes that have that bit are above."""
 _FEW = 50
-"""Up to this many touched nodes are looked up one by one, more are computed as one column."""
+"""Up to this many nodes are looked up one by one, more are computed as one column."""
 _COLUMNS = 500_000
 """How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
 _FEWEST_TABLES = 32
@@ -298,7 +298,7 @@ class Candidates:
         self._used = [predicate for predicate in evaluator.usage_predicates if predicate.applies(task)]
         self._rated = [score for score in evaluator.usage_scores if score.applies(task)]
         compared = self.static.normalised or [score for score in self._rated if score.normalised]
-        self._simple = not (moving.predicates or moving.scores or compared)
+        self.is_simple = not (moving.predicates or moving.scores or compared)
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
@@ -310,12 +310,12 @@ class Candidates:
 
     def best(self) -> int | None:
         """The row of the best node, None when none passes."""
-        if self._simple and self._position < 0 and self._grouped_at == _NEVER:
+        if self.is_simple and self._position < 0 and self._grouped_at == _NEVER:
             row = self._best_of_groups()
             if row is not None:
                 return row
         self._catch_up()
-        if self._simple:
+        if self.is_simple:
             return self._highest(self._keys)
         stamp = self._stamp()
         if self._best_at != stamp:
@@ -326,7 +326,7 @@ class Candidates:
         """The best row, from what is known of the nodes' groups alone; None where facts may decide."""
         if self.static.points is not None:
             return None
-        passed, now, points = self._groups()
+        passed, now, points = self._groups(kept=False)
         now = now & passed
         highest, groups = self._most(points, now if now.any() else passed)
         of = self._evaluator.alike.of
@@ -357,9 +357,9 @@ class Candidates:
     def best_in_turn(self, count: int) -> list[int]:
         """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now.
 
-        None where what a placement changes is more than the node's own key.
+        None where what a placement changes may be more than the node's own key.
         """
-        if not self._simple:
+        if not (self.is_simple or self._stands_still(count)):
             return []
         keys = self.keys()
         first = np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
@@ -367,15 +367,23 @@ class Candidates:
         heapify(heap)
         after = _Afterwards(self, self._evaluator.nodes, first)
         found: list[int] = []
-        while heap and len(found) < count:
+        while heap:
             row = heap[0][1]
             found.append(row)
+            if len(found) == count:
+                break
             key = after.one_more(row)
             if key > _HAS_ROOM:
                 heapreplace(heap, (-key, row))
             else:
                 heappop(heap)
         return found
+
+    def _stands_still(self, count: int) -> bool:
+        """Whether all that is not the node's own stays as it is while so many tasks are placed."""
+        if self.static.normalised or self._moving_scores or any(score.normalised for score in self._rated):
+            return False
+        return all(predicate.stands_still(self.task, count) for predicate in self._moving_predicates)
 
     def passes(self, row: int) -> bool:
         """Whether one node takes the task, now or when room is freed."""
@@ -384,10 +392,10 @@ class Candidates:
     def keys(self) -> Ints:
         """The current keys of all nodes; the smallest int64 marks those that do not pass."""
         self._catch_up()
-        if not self._simple:
+        if not self.is_simple:
             stamp = self._stamp()
             if self._keys_at != stamp:
-                passed, now, points, _ = self._combine()
+                passed, now, points, _ = self._combine(kept=True)
                 self._keys, self._keys_at = self._evaluator.key_of(passed, now, points, None), stamp
         return self._keys
 
@@ -439,7 +447,7 @@ class Candidates:
         if start == end:
             return
         self._position = end
-        if not self._simple:
+        if not self.is_simple:
             return  # its keys are combined when they are asked for
         if start < 0:
             self._renew(None)
@@ -481,22 +489,32 @@ class Candidates:
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
         """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
-        columns = self._groups()
-        of = self._evaluator.alike.of if rows is None else self._evaluator.alike.of[rows]
+        columns, of = self._groups(), self._evaluator.alike.of
+        return self._keys_in(columns, of if rows is None else of[rows], rows)
+
+    def _keys_in(self, columns: _ByGroup, of: Rows, rows: Rows | None) -> Ints:
+        """The keys of all nodes or some, were each in the group that ``of`` names."""
         passed, now, points = (column[of] for column in columns)
         return self._keyed(passed, now, points, rows)
 
-    def _groups(self) -> _ByGroup:
-        """What room and usage say, by group of nodes: who passes, who has room now, and the points."""
+    def key_as_alike(self, row: int, count: int) -> int | None:
+        """The key of a node that passes with ``count`` more tasks of this shape, where some node is just so now."""
+        columns = self._groups()
+        group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
+        return None if group is None else int(self._keys_in(columns, np.array([group]), np.array([row]))[0])
+
+    def _groups(self, kept: bool = True) -> _ByGroup:
+        """What room and usage say, by group of nodes: who passes, who has room now, and the points. The first time it
+        need not be ``kept``: many a table is asked no more."""
         alike = self._evaluator.alike
         alike.catch_up()
         start, end = self._grouped_at, len(alike.log)
-        if start == _NEVER:
-            self._grouped_at = _ONCE  # many a table is asked no more: nothing is kept for it
+        if start == _NEVER and not kept:
+            self._grouped_at = _ONCE
             return self._by_usage(alike.usage())
         if start != end:
             self._grouped_at = end
-            numbers = None if start == _ONCE else np.array(sorted(set(alike.log[start:end])), np.intp)
+            numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
             found = self._by_usage(alike.usage(numbers))
             if numbers is None:
                 self._by_group = tuple(np.empty(len(alike.of), column.dtype) for column in found)
@@ -515,7 +533,7 @@ class Candidates:
     def is_light(self) -> bool:
         """Whether it holds no columns of its own, since no node passes."""
         return (
-            self._simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
+            self.is_simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
         )
 
     def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
@@ -561,11 +579,11 @@ class Candidates:
             levels.append(self.keys_of(usage, None))
         return levels[count]
 
-    def _combine(self) -> tuple[Mask, Mask, Scores, Mask]:
+    def _combine(self, kept: bool) -> tuple[Mask, Mask, Scores, Mask]:
         """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
         set of nodes that are rated, which comes last."""
         task, usage = self.task, self._evaluator.nodes.usage
-        passes, has_room, rating = self._groups()
+        passes, has_room, rating = self._groups(kept)
         evaluator = self._evaluator
         of = evaluator.alike.of
         passed, points = self._with_facts(passes[of], rating[of], None)
@@ -580,7 +598,7 @@ class Candidates:
     def _best_combined(self) -> int | None:
         """The best row by points, without the keys of all."""
         evaluator = self._evaluator
-        passed, now, points, rated = self._combine()
+        passed, now, points, rated = self._combine(kept=False)
         highest, best = self._most(points, rated)
         if highest is None:
             return self._highest(evaluator.key_of(passed, now, points, None))
@@ -640,15 +658,19 @@ class _Afterwards:
         self._keys: list[dict[int, int]] = []
 
     def one_more(self, row: int) -> int:
-        """The key of a node that gets one more."""
+        """The key of a node that passes and gets one more."""
         added = self._added[row] = self._added.get(row, 0) + 1
-        sole = self._nodes.sole(row, self._table.task.shape)
+        table = self._table
+        sole = self._nodes.sole(row, table.task.shape) if table.is_simple else None
         if sole is not None:
-            return int(self._table.level(sole + added)[row])
+            return int(table.level(sole + added)[row])
+        key = table.key_as_alike(row, added) if len(self._rows) <= _FEW else None
+        if key is not None:
+            return key
         while len(self._keys) < added:
-            usage = self._nodes.usage.take(self._rows).plus(self._table.task.deltas.allocate, len(self._keys) + 1)
-            keys = self._table.keys_of(usage, self._rows)
-            self._keys.append(dict(zip(self._rows.tolist(), keys.tolist(), strict=True)))
+            usage = self._nodes.usage.take(self._rows).plus(table.task.deltas.allocate, len(self._keys) + 1)
+            keys = table.keys_of(usage, self._rows).tolist()
+            self._keys.append(dict(zip(self._rows.tolist(), keys, strict=True)))
         return self._keys[added - 1][row]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.search.parts import Predicate, Rows, Score
-from vcd.scheduling.session.nodes import Nodes, Usage
+from vcd.scheduling.session.nodes import Ints, Nodes, Usage
 
 _NO_ROOM = -1
 
@@ -56,6 +56,12 @@ class NodesAlike:
         usage, allocatable = self._floats
         floats = usage[:, at], allocatable[:, at]
         return Usage(self._usage[:, at], self._allocatable[:, at], len(self._allocatable), self._rows[at], floats)
+
+    def after(self, row: int, more: Ints) -> int | None:
+        """The group of nodes that are as one would be with so much more usage; None where there is none."""
+        if self._each_alone:
+            return None
+        return self._numbers.get((self._codes[row], (self.nodes.usage.matrix[:, row] + more).tobytes()))
 
     def catch_up(self) -> None:
         """Find the groups of the nodes that have changed."""

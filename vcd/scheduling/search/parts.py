@@ -57,6 +57,11 @@ class Predicate:
         """Whether the task can fail it at all; False spares the test."""
         return True
 
+    def stands_still(self, task: Task, count: int) -> bool:
+        """Whether it says the same of each node while ``count`` tasks like one are placed, wherever they go: then they
+        may be placed at once. Only asked where it depends on more than FACTS and USAGE."""
+        return False
+
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
         """Whether it may keep the task from nodes because of others that this session evicts: they are in the way
         until they are gone."""

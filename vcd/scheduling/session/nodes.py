@@ -155,6 +155,8 @@ _UNASKED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not asked for: every room reaches it."""
 _MASKS = 256
 """For how many floors the nodes with room are kept up to date."""
+_FEW = 16
+"""Up to this many rows are changed one by one, which is faster."""
 _MIXED = object()
 """Marks a node whose changes in this session are more than placements of one shape."""
 
@@ -224,7 +226,11 @@ class Nodes:
         counts: dict[int, int] = {}
         for row in rows:
             counts[row] = counts.get(row, 0) + 1
-        self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
+        if len(counts) > _FEW:
+            self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
+        else:
+            for row, times in counts.items():
+                self.usage.matrix[:, row] += delta * times
         for row, times in counts.items():
             before, count = self._sole.get(row, (shape, 0))
             self._sole[row] = (before, count + times) if before is shape else (_MIXED, 0)
