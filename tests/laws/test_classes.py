@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ import pytest
 
 from tests.dsl import ONE_TIER, Manifest, flat, gang, group, node, pod, queue
 from tests.laws.answering import Answering
-from tests.reference.carded import carded_case
+from tests.reference.carded import CARD_RESOURCES, carded_case
 from tests.reference.clusters import RandomCase, random_case
 from tests.reference.crowded import crowded_case
 from tests.reference.ganging import gang_case
@@ -24,6 +25,7 @@ from tests.reference.reclaiming import reclaim_case
 from tests.reference.wider import wide_case
 from vcd.model import events as ev
 from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.plugins.capacity_card.annotations import QUOTA
 from vcd.state.records import Settings
 
 _GROUP = "scheduling.k8s.io/group-name"
@@ -37,10 +39,32 @@ tiers:
   - name: predicates
 """
 
+
+def _with_room(seed: int) -> RandomCase:
+    """A case of cards whose nodes and quotas have room for many of its gangs, most of which have pods all alike."""
+    case, rng = carded_case(seed), random.Random(seed)
+    for one in case.objects:
+        if one["kind"] == "PodGroup" and _waits(case.objects, one) and rng.random() < 0.7:
+            first, *others = _pods(case.objects, one)
+            for other in others:
+                other["spec"] = first["spec"]
+                other["metadata"] |= {name: first["metadata"].get(name, {}) for name in ("annotations", "labels")}
+        if one["kind"] == "Node":
+            listed = one["status"]["allocatable"]
+            listed |= {name: str(8 * int(listed[name])) for name in CARD_RESOURCES if name in listed}
+            listed |= {"cpu": "64", "memory": "256Gi", "pods": "110"}
+            one["status"]["capacity"] = dict(listed)
+        marks = one["metadata"].get("annotations") or {}
+        if QUOTA in marks:
+            marks[QUOTA] = json.dumps({card: 2 * count for card, count in json.loads(marks[QUOTA]).items()})
+    return case
+
+
 CASES: dict[str, Callable[[int], RandomCase]] = {
     "placing": random_case,
     "quotas": wide_case,
     "cards": carded_case,
+    "cards with room": _with_room,
     "crowds": crowded_case,
     "gangs": gang_case,
     "numa": machine_case,

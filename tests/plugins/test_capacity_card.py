@@ -953,6 +953,48 @@ def test_tasks_together_may_take_what_the_quota_leaves() -> None:
     assert "requested <3>, total would be <3>, but capability is <2>" in refused.reason
 
 
+def alike(cards: str, count: int) -> tuple[bool, bool]:
+    """Whether so many of a gang's pods, which name cards and ask for one cpu, may be placed at once: in a queue of two
+    A and four B with four cpus, by its quotas and by what they leave to choose."""
+    nodes = [carded("a", A), carded("b", B)]
+    session = opened(card_queue("q", {A: 2, B: 4}, capability={"cpu": 4}), nodes, users("g", 5, cards, cpu=1))
+    task, plugin = task_of(session, "g-0"), plugin_of(session, CapacityCardPlugin)
+    model = next(part for part in plugin.predicates() if part.name == "CardModel")
+    assert framework_of(session).many_at_once
+    return plugin.allocatable_together(queue_of(session, "q"), task, count), model.stands_still(task, count)
+
+
+def test_alike_pods_are_placed_at_once_as_far_as_each_has_the_choice_that_the_first_has() -> None:
+    assert alike(A, 2) == (True, True)
+    assert alike(A, 3) == (False, False)
+    assert alike(B, 4) == (True, True)
+    assert alike(f"{B}|{A}", 2) == (True, True)
+    assert alike(f"{B}|{A}", 3) == (False, False)  # two may have taken all of A: for the third it would be B
+
+
+def test_alike_pods_are_placed_at_once_as_far_as_cpu_goes() -> None:
+    assert alike(B, 5) == (False, False)
+    assert alike(f"NVIDIA-X|{B}", 4) == (True, True)
+    session = opened(card_queue("q", {A: 9}, capability={"cpu": 4}), carded("a", A), users("g", 5, A, cpu=1))
+    plugin, task = plugin_of(session, CapacityCardPlugin), task_of(session, "g-0")
+    assert [plugin.allocatable_together(queue_of(session, "q"), task, count) for count in (4, 5)] == [True, False]
+
+
+def test_where_nobody_is_refused_for_cards_each_still_has_to_have_the_same_choice() -> None:
+    text = card_conf().replace("name: capacity-card", "name: capacity-card\n    enabledAllocatable: false")
+    plans = [
+        planned(
+            card_queue("q", {A: 1, B: 3}),
+            carded("a", A),
+            carded("b", B),
+            users("g", 4, f"{A}|{B}", members=4),
+            conf=conf,
+        )
+        for conf in (text, card_conf())
+    ]
+    assert [sorted(plan.binds.values()) for plan in plans] == [["a", "b", "b", "b"]] * 2
+
+
 # --- gauges -----------------------------------------------------------------------------------------------------------
 
 

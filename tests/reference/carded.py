@@ -11,6 +11,7 @@ from tests.reference.clusters import GPU, Maker, Manifest, RandomCase
 MODELS = ("H200", "H800", "RTX")
 NPU = "huawei.com/npu"
 MIG, SHARED = "nvidia.com/mig-1g.18gb", "nvidia.com/gpu.shared"
+CARD_RESOURCES = (GPU, NPU, MIG, SHARED)
 SLICES = ("H200/mig-1g.18gb-mixed", "H800/mig-1g.18gb-mixed")
 SHARES = ("H200/mps-80g*1/2", "H800/mps-80g*1/2")
 QUEUE_NAME = "volcano.sh/queue-name"
@@ -146,13 +147,13 @@ class CardMaker(Maker):
                     marks[self.pick((QUEUE_NAME, f"scheduling.{QUEUE_NAME}"))] = queues[name]
 
     def make_gang(self, name: str) -> None:
-        """A gang that needs all of its pods, of which some have the choice between two cards and some have not."""
+        """A gang that needs all of its pods, of which some or all have the choice between two cards."""
         size, two = self.random.randint(2, 4), self.random.sample(self.models, 2)
         spec = {"minMember": size, "queue": self.pick(("default", "q0"))}
         meta = {"name": name, "namespace": "default", "creationTimestamp": self.time()}
         phase = {"phase": self.pick(("Pending", "Inqueue"))}
         self.add("scheduling.volcano.sh/v1beta1", "PodGroup", meta, spec=spec, status=phase)
-        choosy = self.random.randint(1, size - 1)
+        choosy = self.pick((size, self.random.randint(1, size - 1)))
         for index in range(size):
             names = "|".join(two) if index < choosy else self.pick((two[0], two[0], two[1]))
             requests = {"cpu": "100m", GPU: "1"}

@@ -30,6 +30,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem, Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.sums import plus
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
@@ -92,6 +93,7 @@ class CapacityCardPlugin(Plugin):
 
     name = "capacity-card"
     treats_alike = True
+    minds_placements = False
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
@@ -161,6 +163,13 @@ class CapacityCardPlugin(Plugin):
         refused = self._queues[queue.index].refuses(self._open_to_nameless(request))
         return refused and (request.missing or refused)
 
+    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
+        """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
+        if self.allocatable(queue, task) is not None:
+            return False
+        request, account = self._request(task), self._queues[queue.index]
+        return account.has_basic_for(request, count) and account.keeps_choice(request, count)
+
     def _open_to_nameless(self, request: CardRequest) -> CardRequest:
         """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
         quota."""
@@ -220,29 +229,33 @@ class CapacityCardPlugin(Plugin):
 
     def on_allocate(self, task: Task, row: int) -> None:
         """The queue holds more."""
-        self._charge(task, row, 1)
+        self._charge(task, [row], 1)
+
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """The queue holds more."""
+        self._charge(tasks[0], rows, 1)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """The queue holds less."""
-        self._charge(task, row, -1)
+        self._charge(task, [row], -1)
 
-    def _charge(self, task: Task, row: int, sign: int) -> None:
+    def _charge(self, task: Task, rows: list[int], sign: int) -> None:
+        """As many tasks like one come to nodes (1), or go (-1)."""
         account = self._queues[task.job.queue.index]
         request = self._request(task)
         leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
-        account.basic_allocated[0] += sign * request.basic[0]
-        account.basic_allocated[1] += sign * request.basic[1]
-        if not leaves:
-            self._rests.change(task.job, request, sign)
+        account.basic_allocated = plus(account.basic_allocated, request.basic, sign * len(rows))
         if leaves:
-            account.basic_releasing[0] -= sign * request.basic[0]
-            account.basic_releasing[1] -= sign * request.basic[1]
-        for card, amount in self._accounts.charged(request, row) if request.asks else ():
-            account.allocated[card] = account.allocated.get(card, 0) + sign * amount
-            if leaves:
-                account.releasing[card] = account.releasing.get(card, 0) - sign * amount
-            moved = (task.job.index, card)
-            self._moved[moved] = self._moved.get(moved, 0) + sign * amount
+            account.basic_releasing = plus(account.basic_releasing, request.basic, -sign * len(rows))
+        else:
+            self._rests.change(task.job, request, sign * len(rows))
+        for row in rows if request.asks else ():
+            for card, amount in self._accounts.charged(request, row):
+                account.allocated[card] = account.allocated.get(card, 0) + sign * amount
+                if leaves:
+                    account.releasing[card] = account.releasing.get(card, 0) - sign * amount
+                moved = (task.job.index, card)
+                self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterator[QueueLimit]:

@@ -99,8 +99,8 @@ class Account:
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
         deserved."""
-        known = {**dict.fromkeys(self.allocated, 0), **self.quota}
-        cards = [_part(self.allocated.get(card, 0), quota) for card, quota in known.items()]
+        quota = self.quota
+        cards = [_part(have, quota.get(card, 0)) for card, have in self.allocated.items()]
         return max(cards + [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)])
 
     # --- gates --------------------------------------------------------------------------------------------------------
@@ -117,6 +117,19 @@ class Account:
             if not ask.named:
                 refusal = Refusal(f"{refusal.reason}; to ask for one card, name it in {CARD_NAME}", refusal.detail)
         return refusal
+
+    def has_basic_for(self, request: CardRequest, count: int) -> bool:
+        """Whether cpu and memory suffice for so many pods that ask for this."""
+        return self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated) is None
+
+    def keeps_choice(self, request: CardRequest, count: int) -> bool:
+        """Whether so many pods that ask for this, one after the other, find quota left of the same cards, whichever
+        cards those before them took."""
+        taken: dict[str, int] = {}
+        for ask in request.asks:
+            for card in ask.names:
+                taken[card] = taken.get(card, 0) + ask.amount * (count - 1)
+        return not any(0 <= self.left(card) - ask.amount < taken[card] for ask in request.asks for card in ask.names)
 
     def _short_of(self, names: Names, amount: int) -> Refusal:
         texts = [

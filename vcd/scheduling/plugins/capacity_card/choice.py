@@ -75,6 +75,11 @@ class CardModel(Predicate):
             return None, named
         return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
 
+    def stands_still(self, task: Task, count: int) -> bool:
+        """Where all find quota left of the same cards, and none has to leave cards to the rest of its job."""
+        account = self._accounts[task.job.queue.index]
+        return account.keeps_choice(self._request_of(task), count) and not self._rests.minds(task.job)
+
     def mask(self, task: Task, usage: Usage) -> Mask:
         account = self._accounts[task.job.queue.index]
         result: Mask | None = None

@@ -15,16 +15,17 @@ class GangRests:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._any = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
         self._rests: dict[int, dict[Names, int] | None] = {}
+        several = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
+        self._jobs = frozenset(waiting.with_several_ways() if several else ())
 
     def minds(self, job: Job) -> bool:
         """Whether a pod's choice of card can cost another pod of its job the only one that it names."""
-        return self._any and self._of(job.index) is not None
+        return self._of(job.index) is not None
 
     def change(self, job: Job, request: CardRequest, sign: int) -> None:
         """A pending pod gets a place (1), or gives it back (-1)."""
-        rest = self._of(job.index) if self._any else None
+        rest = self._of(job.index)
         if rest is not None:
             for ask in request.asks:
                 rest[ask.names] = rest.get(ask.names, 0) - sign * ask.amount
@@ -32,7 +33,7 @@ class GangRests:
     def keeping(self, job: Job, account: Account, ask: Ask, cards: Names) -> Names:
         """Those of ``cards`` with which the rest of a gang that needs all of its pods still fits; all of them where
         none does, or where it needs fewer."""
-        rest = self._of(job.index) if self._any else None
+        rest = self._of(job.index)
         if rest is None or job.min_available < job.valid_count:
             return cards
         demands = {names: amount for names, amount in rest.items() if amount > 0}
@@ -40,14 +41,14 @@ class GangRests:
         return tuple([card for card in cards if _fits(account, demands, card, ask.amount)]) or cards
 
     def _of(self, job: int) -> dict[Names, int] | None:
+        if job not in self._jobs:
+            return None  # one way to name cards is not in another's way
         if job not in self._rests:
             self._rests[job] = self._overlapping(job)
         return self._rests[job]
 
     def _overlapping(self, job: int) -> dict[Names, int] | None:
         entries, waiting = self._waiting.of_job(job), self._waiting
-        if entries.stop - entries.start < 2 and len(waiting.asked) < 2:
-            return None  # one way to name cards is not in another's way
         sums: dict[Names, int] = {}
         for resource, amounts in waiting.asked.items():
             names = waiting.names[resource]

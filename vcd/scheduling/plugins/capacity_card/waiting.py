@@ -58,6 +58,12 @@ class Waiting:
         first, last = np.searchsorted(self.job, [job, job + 1]).tolist()
         return slice(first, last)
 
+    def with_several_ways(self) -> list[int]:
+        """Jobs whose pods name cards in more than one way, or may do so of several resources."""
+        jobs, entries = np.unique(self.job, return_counts=True)
+        found: list[int] = jobs[(entries > 1) | (len(self.asked) > 1)].tolist()
+        return found
+
     def of_jobs(self) -> Iterator[tuple[int, Names, int]]:
         """Job, names and amount of all that is asked for."""
         for resource, amounts in self.asked.items():
