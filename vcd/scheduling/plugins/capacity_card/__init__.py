@@ -165,19 +165,22 @@ class CapacityCardPlugin(Plugin):
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
-        if self.allocatable(queue, task) is not None:
-            return False
         request, account = self._request(task), self._queues[queue.index]
-        return account.has_basic_for(request, count) and account.keeps_choice(request, count)
+        return (
+            account.has_basic_for(request, count)
+            and account.keeps_choice(request, count)
+            and self.allocatable(queue, task) is None
+        )
 
     def _open_to_nameless(self, request: CardRequest) -> CardRequest:
         """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
         quota."""
-        nameless = self._cards.nameless
-        if all(ask.named or not nameless[ask.resource].any() for ask in request.asks):
-            return request
-        asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource].any())
-        return CardRequest(asks, request.basic)
+        nameless = self._cards.has_nameless
+        for ask in request.asks:
+            if not ask.named and nameless[ask.resource]:
+                asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource])
+                return CardRequest(asks, request.basic)
+        return request
 
     def pre_predicate(self, task: Task) -> Refusal | None:
         """Why no node can serve what a pod says of its cards."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
-from vcd.scheduling.plugins.capacity_card.requests import CardRequest, insufficient, insufficient_cards
+from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest, insufficient, insufficient_cards
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
 
@@ -80,6 +80,13 @@ class Account:
         """What of a card's quota is not used."""
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
 
+    def affords(self, ask: Ask) -> bool:
+        """Whether quota is left of one of the cards that would do."""
+        for card in ask.names:  # noqa: SIM110 - asked for every pod
+            if self.left(card) >= ask.amount:
+                return True
+        return False
+
     def waits_for_card(self, card: str, amount: int) -> bool:
         """Whether so much of a card's quota is there only once who is releasing has gone."""
         releasing = self.releasing.get(card, 0)
@@ -99,9 +106,8 @@ class Account:
     def share(self) -> float:
         """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
         deserved."""
-        quota = self.quota
-        cards = [_part(have, quota.get(card, 0)) for card, have in self.allocated.items()]
-        return max(cards + [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)])
+        parts = [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)]
+        return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.allocated.items()])
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
@@ -111,7 +117,7 @@ class Account:
         for ask in request.asks:
             if refusal is not None:
                 return refusal
-            if any(self.left(card) >= ask.amount for card in ask.names):
+            if self.affords(ask):
                 continue
             refusal = self.problem or self._short_of(ask.names, ask.amount)
             if not ask.named:
@@ -129,7 +135,11 @@ class Account:
         for ask in request.asks:
             for card in ask.names:
                 taken[card] = taken.get(card, 0) + ask.amount * (count - 1)
-        return not any(0 <= self.left(card) - ask.amount < taken[card] for ask in request.asks for card in ask.names)
+        for ask in request.asks:
+            for card in ask.names:
+                if 0 <= self.left(card) - ask.amount < taken[card]:
+                    return False
+        return True
 
     def _short_of(self, names: Names, amount: int) -> Refusal:
         texts = [

@@ -104,6 +104,7 @@ class NodeCards:
         self._masks: dict[tuple[str, tuple[str, ...], bool], Mask] = {}
         for resource in self.resources:
             self._fill(resource, found, facts.allocatable[:, column_of[resource]])
+        self.has_nameless = {resource: bool(nodes.any()) for resource, nodes in self.nameless.items()}
         self.lists = {resource: codes.tolist() for resource, codes in self.codes.items()}
 
     @staticmethod

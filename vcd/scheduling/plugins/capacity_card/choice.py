@@ -53,8 +53,10 @@ class CardModel(Predicate):
 
     def applies(self, task: Task) -> bool:
         """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""
-        asks = self._request_of(task).asks
-        return any(not ask.named or len(ask.names) > 1 or self._may_stray(task, ask) for ask in asks)
+        for ask in self._request_of(task).asks:
+            if not ask.named or len(ask.names) > 1 or self._may_stray(task, ask):
+                return True
+        return False
 
     def _may_stray(self, task: Task, ask: Ask) -> bool:
         evaluator = framework_of(self._session).evaluator

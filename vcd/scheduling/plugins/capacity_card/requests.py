@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vcd.model.quantity import format_milli
 from vcd.model.requests import LARGEST_SUM, format_sum
@@ -29,18 +29,19 @@ class Ask:
 class CardRequest:
     """What a pod asks for: cards, cpu and memory as its queue counts them, and why it can have none, if so.
 
-    ``missing`` says that no node has any of the named cards: there is nothing of them, no more.
+    ``missing`` says that no node has any of the named cards: there is nothing of them, no more. ``preference`` is what
+    makes one card better than another: names, if there are several.
     """
 
     asks: tuple[Ask, ...]
     basic: tuple[int, int]
     refusal: Refusal | None = None
     missing: Refusal | None = None
+    preference: Ask | None = field(init=False)
 
-    @property
-    def preference(self) -> Ask | None:
-        """What makes one card better than another: names, if there are several."""
-        return next((ask for ask in self.asks if ask.named and len(ask.names) > 1), None)
+    def __post_init__(self) -> None:
+        several = (ask for ask in self.asks if ask.named and len(ask.names) > 1)
+        object.__setattr__(self, "preference", next(several, None))
 
 
 def card_request(

@@ -110,7 +110,7 @@ class Waiting:
         """What counts as demand: nothing of a pod that can have nothing, or that a nameless node may serve."""
         if request.refusal is None:
             for ask in request.asks:
-                if ask.named or not self._cards.nameless[ask.resource].any():
+                if ask.named or not self._cards.has_nameless[ask.resource]:
                     yield ask.resource, (ask.names, ask.amount)
 
     def _of_minimum(self, column: int, of_pod: Ints, without: Mask) -> Ints:
