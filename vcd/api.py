@@ -17,13 +17,14 @@ from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
 from vcd.scheduling.framework.registry import RegistryError, describe_policy
 from vcd.timetravel import logfile, planning
 from vcd.timetravel.figures import QueueFigures
+from vcd.timetravel.history import opened
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import up_to_date
-from vcd.timetravel.overview import Glance, NodeUse, Overview, Watched, overview
+from vcd.timetravel.overview import Glance, NodeUse, Overview, glances, overview
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.planning import PlanResult
 from vcd.timetravel.replay import Difference, Replayed, replay
-from vcd.timetravel.timeline import Ends, SessionLine, ends, opened, session_lines
+from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
 from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, read_edits
 from vcd.timetravel.whatif.fill import Filling, fill
@@ -70,7 +71,6 @@ __all__ = [
     "Submission",
     "Sweep",
     "Variant",
-    "Watched",
     "__version__",
     "describe_policy",
     "ends",
@@ -80,6 +80,7 @@ __all__ = [
     "explain_queue",
     "explain_session",
     "fill",
+    "glances",
     "html_report",
     "logfile",
     "moment",

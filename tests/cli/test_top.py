@@ -126,10 +126,11 @@ async def test_frames_follow_a_log_that_is_written_until_ctrl_c(tmp_path: Path) 
             await made.cycle()
 
         def watch() -> None:
-            with api.Watched(tmp_path / "log") as watched:
+            with api.opened(tmp_path / "log") as history:
+                glances = api.glances(history)
 
                 def look() -> RenderableType:
-                    glance = watched.look()
+                    glance = next(glances)
                     seen.append(glance.session)
                     return frame("log", glance, made.clock.now)
 

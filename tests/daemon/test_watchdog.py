@@ -40,6 +40,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.placement import choices
 
 CONF = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n"
@@ -594,21 +595,24 @@ async def test_gauges_are_asked_for_in_the_thread_that_decides(monkeypatch: pyte
     assert threads[0] != threading.get_ident()
 
 
-async def test_who_explains_a_session_does_not_ask_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
+async def test_who_explains_a_session_does_not_ask_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[int] = []
 
     class Counted(SlowToOpen):
         def open(self, session: Session) -> None:
-            opened.append(1)
+            asked.append(1)
             super().open(session)
 
     offered(monkeypatch, slow=Counted)
     replica = await with_a_gang(Replica())
     await replica.cycle.once(1)
-    (record,) = replica.log.sessions
-    made = choices(replica.snapshot(record), replica.policy, record, {"default/g-0"})
+    policy = ev.PolicyLoaded(replica.policy.digest, replica.policy.text, {})
+    async with EventLog.open(tmp_path / "log") as log:
+        await log.append([*replica.log.appended, policy])
+    with opened(tmp_path / "log") as history:
+        made = choices(history, 1, {"default/g-0"})
     assert made["default/g-0"].node == "n"
-    assert opened == [1]
+    assert asked == [1]
 
 
 async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
+from vcd.timetravel.history import opened as history_of
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.replay import replay
 from vcd.timetravel.why.placement import choices
@@ -868,13 +869,17 @@ def test_another_answer_in_the_record_shows() -> None:
     assert decide(snapshot, policy, NOW_NS, 0, outside=Recorded(changed)).statements == ()
 
 
-def test_why_a_node_was_chosen_is_told_from_the_record() -> None:
+async def test_why_a_node_was_chosen_is_told_from_the_record(tmp_path: Path) -> None:
     answers = {"predicate": refusing("n0"), "prioritize": {"nodeScore": {"n1": 3, "n2": 7}}}
-    snapshot, policy = snapshot_of([*NODES, *one()]), read_policy(conf_of(answers, {}))
-    recorder = Recorder(Server(answers))
-    plan = decide(snapshot, policy, NOW_NS, 0, outside=recorder)
-    row = ev.SessionDecided(1, 1, policy.digest, NOW_NS, 0, 1, {}, ev.encode_plan(plan), asked=recorder.asked)
-    choice = choices(snapshot, policy, row, ["default/g-0"])["default/g-0"]
+    policy, recorder, state = read_policy(conf_of(answers, {})), Recorder(Server(answers)), ClusterState()
+    async with EventLog.open(tmp_path / "log", clock=lambda: NOW_NS) as log:
+        keeper = Keeper(log, state)
+        await keeper.put([ev.PolicyLoaded(policy.digest, policy.text), *puts(*default_queues([]), *NODES, *one())])
+        head, plan = state.sequence, decide(SnapshotMaker(state).snapshot(), policy, NOW_NS, 0, outside=recorder)
+        data = ev.encode_plan(plan)
+        await keeper.put([ev.SessionDecided(1, head, policy.digest, NOW_NS, 0, 1, {}, data, asked=recorder.asked)])
+    with history_of(tmp_path / "log") as history:
+        choice = choices(history, 1, ["default/g-0"])["default/g-0"]
     assert (choice.node, choice.refused) == ("n2", {"not here": 1})
     assert [(rated.node, rated.scores) for rated in choice.best] == [("n2", {"extender": 7}), ("n1", {"extender": 3})]
 

@@ -13,7 +13,7 @@ from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.timetravel import logfile
-from vcd.timetravel.history import History
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import Explanation, NotFound, explain
 from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.sentences import reasons
@@ -189,13 +189,11 @@ async def test_the_choice_sees_what_the_session_placed_before(tmp_path: Path) ->
 
 
 def test_running_a_session_again_places_every_pod_where_its_plan_does(busy: Path) -> None:
-    with LogReader(busy) as reader:
-        history = History(reader)
-        for info in reader.sessions():
-            snapshot, record = history.snapshot(info), reader.session(info.number)
-            statements = ev.decode_plan(record.plan).statements
-            binds = {one.key: one.node for act in statements for one in act.operations if one.verb == "bind"}
-            made = choices(snapshot, history.policy(record), record, binds)
+    with opened(busy) as history:
+        for info in history.reader.sessions():
+            plan = ev.decode_plan(history.reader.session(info.number).plan)
+            binds = {one.key: one.node for one in plan.operations("bind")}
+            made = choices(history, info.number, binds)
             assert {key: choice.node for key, choice in made.items()} == binds
 
 

@@ -47,13 +47,14 @@ def top(event_log: Path, interval: float, once: bool, output: str) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH_OF_A_PIPE)
-    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log, api.Watched(log) as watched:
+    with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log, api.opened(log) as history:
+        glances = api.glances(history)
         if output == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(watched.look())).decode())
+            click.echo(msgspec.json.format(msgspec.json.encode(next(glances))).decode())
         elif once or not console.is_terminal:
-            console.print(frame(event_log.name, watched.look(), time.time_ns()))
+            console.print(frame(event_log.name, next(glances), time.time_ns()))
         else:
-            live(console, lambda: frame(event_log.name, watched.look(), time.time_ns()), lambda: time.sleep(interval))
+            live(console, lambda: frame(event_log.name, next(glances), time.time_ns()), lambda: time.sleep(interval))
 
 
 def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[], None]) -> None:

@@ -49,7 +49,8 @@ def view(event_log: Path, where: tuple[str, int]) -> None:
     machine's own.
     """
     with api.up_to_date(event_log, lambda note: click.echo(note, err=True)) as log:
-        api.ends(log)  # a file that cannot be used is told before anything is served
+        with api.opened(log) as history:
+            api.ends(history)  # a file that cannot be used is told before anything is served
         try:
             asyncio.run(_serve(log, where))
         except ViewError as error:

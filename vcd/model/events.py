@@ -6,7 +6,7 @@ and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 import msgspec
@@ -213,6 +213,12 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     rounds: tuple[str, ...] = ()
     """Plugins that act in rounds, and evicted something in this session."""
 
+    def operations(self, verb: Verb, group: str | None = None) -> Iterator[Operation]:
+        """The operations of one kind, of all statements or of those for a group, in order."""
+        for statement in self.statements:
+            if group in (None, statement.group):
+                yield from (operation for operation in statement.operations if operation.verb == verb)
+
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A question that a session asked the world outside: its digest, and the answer or the error in words."""
@@ -245,6 +251,13 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     interrupted: tuple[str, ...] = ()
     """Plugins and actions that took too long, in it or not long before, as ``name: what happened``. The session was
     decided without them from its beginning, and so is a replay; they are among the plan's faults, too."""
+
+    def accepted(self) -> Plan:
+        """The plan without the statements that no longer held. Raises msgspec.MsgspecError for one that cannot be
+        read."""
+        plan, stale = decode_plan(self.plan), dict(self.stale)
+        kept = tuple(statement for number, statement in enumerate(plan.statements) if number not in stale)
+        return msgspec.structs.replace(plan, statements=kept)
 
 
 class OperationDone(_Event, frozen=True, tag="outcome"):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, Self
 
 import msgspec
 
-from vcd.eventlog import LogError, LogReader, SessionInfo
-from vcd.model.events import SessionDecided
+from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
+from vcd.eventlog.reader import is_decision
+from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.plugin import Plugin
@@ -19,8 +23,23 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 
+def opened(path: str | Path) -> History:
+    """The history of a log file. Raises LogError for one that cannot be used."""
+    return History(LogReader(path))
+
+
+class Listener(Protocol):
+    """Who is told a history."""
+
+    def catch_up(self, state: ClusterState, time: int) -> None:
+        """Learn what a state holds: before the first event, and where another replica's log goes on."""
+
+    def see(self, logged: Logged) -> None:
+        """Listen to one event."""
+
+
 class History:
-    """The state of a log at one event after the other.
+    """The state of a log at one event after the other; a context manager, which closes the file.
 
     Going forward folds only what lies between; going back, or into the history of another replica in an imported
     log, begins anew at the latest checkpoint. Every method raises LogError for what the file does not hold or this
@@ -34,6 +53,12 @@ class History:
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+
     def state(self, sequence: int, *, jump: bool = False) -> ClusterState:
         """The state after ``sequence``; it changes with the next call.
 
@@ -45,6 +70,34 @@ class History:
         self._fold(state, sequence)
         return state
 
+    def oldest(self) -> ClusterState:
+        """The state that the log begins with; it changes with the next call."""
+        first = self.reader.oldest()
+        return self.state(first, jump=True) if first else ClusterState()
+
+    def tell(self, listener: Listener, after: int, until: int | None) -> None:
+        """Tell the events after one number and up to another (None: all), less those by which an imported log rebuilds
+        a state."""
+        segments, behind = self.reader.segments(), True
+        for logged in self.reader.read(after, until):
+            if not is_decision(segments, logged.sequence):
+                behind = True
+                continue
+            if behind:
+                listener.catch_up(self.state(logged.sequence - 1, jump=True), logged.time)
+                behind = False
+            try:
+                listener.see(logged)
+            except msgspec.MsgspecError as error:
+                raise LogError(
+                    f"event log {self.reader.path}: this version cannot read event {logged.sequence}: {error}"
+                ) from error
+
+    def decided(self, type: str, after: int = 0, until: int | None = None) -> Iterator[Logged]:
+        """The sessions or outcomes of this history, less those by which an imported log rebuilds a state."""
+        segments, found = self.reader.segments(), self.reader.find(type=type, after=after, until=until)
+        return (logged for logged in found if is_decision(segments, logged.sequence))
+
     def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
         """What a session was decided from: the state after its head, whatever was logged until its own row."""
         state = self.state(info.head, jump=jump)
@@ -53,26 +106,28 @@ class History:
         return self._maker.snapshot()
 
     def rerun(
-        self, number: int, *, jump: bool = True, observers: Sequence[Plugin] = ()
-    ) -> tuple[SessionDecided, Session]:
+        self, number: int, *, jump: bool = True, observers: Sequence[Plugin] = (), actions: bool = True
+    ) -> tuple[ev.SessionDecided, Session]:
         """A session decided again, as it stands after its last action; ``observers`` are asked before all plugins.
 
-        What the world outside answered is answered from the record, whatever is asked of it beside.
+        What the world outside answered is answered from the record, whatever is asked of it beside. Without
+        ``actions`` it stands as it began, and plugins that failed later in it are left out already.
         """
         record = self.reader.session(number)
         (info,) = self.reader.sessions(number, number)
+        snapshot, policy = self.snapshot(info, jump=jump), self.policy(record)
         session = run(
-            self.snapshot(info, jump=jump),
-            self.policy(record),
+            snapshot,
+            policy if actions else dataclasses.replace(policy, actions=()),
             record.now,
             record.seed,
             observers=observers,
             outside=Remembered(record.asked),
-            interrupted=record.interrupted,
+            interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )
         return record, session
 
-    def policy(self, record: SessionDecided) -> Policy:
+    def policy(self, record: ev.SessionDecided) -> Policy:
         """The configuration that a session was decided by."""
         known = self._policies.get(record.policy)
         if known is None:
@@ -85,7 +140,7 @@ class History:
                 ) from error
         return known
 
-    def _policy_text(self, record: SessionDecided) -> str:
+    def _policy_text(self, record: ev.SessionDecided) -> str:
         loaded = None if self._state is None else self._state.policy
         if loaded is not None and loaded.digest == record.policy:
             return loaded.text

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
-from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
 from vcd.model.objects import Node
 from vcd.model.status import STATUSES, TaskStatus
@@ -81,50 +79,20 @@ class Glance(msgspec.Struct, frozen=True):
     overview: Overview | None
 
 
-class Watched:
-    """A log that is looked at again and again, also while it is written; a context manager. Raises LogError."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._reader = LogReader(path)
-        self._history = History(self._reader)
-        self._last: Overview | None = None
-
-    def __enter__(self) -> Watched:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._reader.close()
-
-    def look(self) -> Glance:
-        """The log as it is now. Raises LogError."""
-        reader = self._reader
+def glances(history: History) -> Iterator[Glance]:
+    """A log as it is each time that it is looked at, also while it is written; without end. Raises LogError."""
+    reader, last = history.reader, None
+    while True:
         recent = list(reader.sessions(max(1, reader.last_session() - _RECENT)))
-        if recent and (self._last is None or self._last.session != recent[-1].number):
-            self._last = overview(self._history, recent[-1].number)
+        if recent and (last is None or last.session != recent[-1].number):
+            last = overview(history, recent[-1].number)
         span = recent[-1].time - recent[0].time if recent else 0
         rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
-        return Glance(reader.head(), reader.last_time(), recent[-1].number if recent else 0, rate, self._last)
+        yield Glance(reader.head(), reader.last_time(), recent[-1].number if recent else 0, rate, last)
 
 
-def overview(log: str | Path | LogReader | History, session: int | None = None) -> Overview:
-    """The cluster at a session of a log, by default at its last one.
-
-    A History is asked by who wants several: it folds only what is new. Raises LogError when the file cannot be used,
-    or has no such session.
-    """
-    if isinstance(log, History):
-        return _overview(log, session)
-    if isinstance(log, LogReader):
-        return _overview(History(log), session)
-    with LogReader(log) as reader:
-        return _overview(History(reader), session)
-
-
-def _overview(history: History, number: int | None) -> Overview:
-    if number is None:
-        number = history.reader.last_session()
-        if not number:
-            raise LogError(f"event log {history.reader.path}: it has no sessions")
+def overview(history: History, number: int) -> Overview:
+    """The cluster at a session. Raises LogError when the log has no such session."""
     record, session = history.rerun(number)
     status = _statuses(session)
     there = [row for row, key in enumerate(session.snapshot.tasks.keys) if key is not None]
@@ -216,11 +184,8 @@ def _since(record: GroupRecord, pods: int, oldest: int) -> int | None:
 
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
     """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
-    told: dict[str, list[ev.Waiting]] = {}
-    for waiting in plan.waiting:
-        told.setdefault(waiting.group, []).append(waiting)
-    known = {**session.snapshot.waiting, **told}
-    return {group: "; ".join(_in_words(one) for one in whys if one.gate) for group, whys in known.items()}
+    known = ev.waits_after(session.snapshot.waiting, plan.waiting)
+    return {group: "; ".join(map(_in_words, whys)) for group, whys in known.items()}
 
 
 def _in_words(waiting: ev.Waiting) -> str:

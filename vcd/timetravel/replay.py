@@ -12,15 +12,13 @@ from typing import Any
 
 import msgspec
 
-from vcd.eventlog import LogError, LogReader, SessionInfo
+from vcd.eventlog import LogError, SessionInfo
 from vcd.model import events as ev
 from vcd.model.words import counted
 from vcd.scheduling.decide import decide, versions
-from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
-from vcd.state.snapshot import Snapshot
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, opened
 from vcd.timetravel.parallel import Failed, Lost, Part, in_order
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import rates_in_words
@@ -30,6 +28,8 @@ LEAST = 50
 """How many sessions a process is begun for."""
 PARTS = 4
 """Into how many parts the sessions of one process are cut."""
+_Pair = tuple[str, Any, Any]
+"""Where two plans differ, and what each has there; None where it has nothing."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -82,14 +82,14 @@ def replay(
     first one, ``advanced`` is called as each of them is decided, in any order. Raises LogError when the file cannot
     be used, has no such session, or holds what this version cannot read.
     """
-    with LogReader(path) as reader:
-        infos = list(reader.sessions(first, last))
+    with opened(path) as history:
+        infos = list(history.reader.sessions(first, last))
         if not infos:
             raise LogError(f"event log {path}: {_no_session(first, last)}")
         total(len(infos))
-        parts = _parts(infos, [info.sequence for info in reader.checkpoints()], jobs)
+        parts = _parts(infos, [info.sequence for info in history.reader.checkpoints()], jobs)
         if jobs == 1 or len(parts) == 1:
-            for replayed in _replayed_part(History(reader), memory, (infos[0].number, infos[-1].number)):
+            for replayed in _replayed_part(history, memory, (infos[0].number, infos[-1].number)):
                 advanced()
                 yield replayed
             return
@@ -123,8 +123,8 @@ def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) 
 @contextmanager
 def _replaying(path: str | Path, memory: bool) -> Iterator[Callable[[Part], Iterator[Replayed]]]:
     """The work of one process."""
-    with LogReader(path) as reader:
-        yield partial(_replayed_part, History(reader), memory)
+    with opened(path) as history:
+        yield partial(_replayed_part, history, memory)
 
 
 def _replayed_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:
@@ -146,7 +146,7 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     snapshot = history.snapshot(info)
     record = history.reader.session(info.number)
     policy = history.policy(record)
-    difference: Difference | None
+    difference: Difference | None = None
     outside = Recorded(record.asked)
     try:
         plan = decide(
@@ -155,11 +155,9 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     except Exception as error:  # noqa: BLE001 - whatever deciding raises now, then it made a plan
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
-        difference = None if ev.encode_plan(plan) == record.plan else first_difference(record.plan, plan)
-        if difference is not None and (elsewhere := _bind_elsewhere(record.plan, plan)):
-            why = _rated(snapshot, policy, record, *elsewhere)
-            difference = msgspec.structs.replace(difference, why=why)
-        if difference is None and (departure := outside.departure()):
+        if ev.encode_plan(plan) != record.plan:
+            difference = first_difference(record.plan, plan, partial(_rated, history, info.number))
+        elif departure := outside.departure():
             difference = Difference(*departure)
     return Replayed(
         session=info.number,
@@ -182,64 +180,57 @@ def _moved(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, st
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
-def first_difference(recorded: bytes, plan: ev.Plan) -> Difference:
-    """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order."""
+def first_difference(
+    recorded: bytes, plan: ev.Plan, rated: Callable[[str, str, str], tuple[str, ...]] = lambda *_: ()
+) -> Difference:
+    """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order.
+
+    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now.
+    """
     try:
         before = ev.decode_plan(recorded)
     except msgspec.MsgspecError as error:
         return Difference(
             "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
         )
-    for found in (
-        _in_statements(before.statements, plan.statements),
-        _in_list("group status", before.groups, plan.groups, status_in_words),
-        _in_list("queue usage", before.queues, plan.queues, usage_in_words),
-        _in_list("reason to wait", before.waiting, plan.waiting, waiting_in_words),
-        _in_list("fault", before.faults, plan.faults, str),
-        _in_list("work left", (before.more,), (plan.more,), str),
-    ):
-        if found is not None:
-            return found
-    return Difference(
-        "the encoded plan", f"{len(recorded)} bytes", f"{len(ev.encode_plan(plan))} bytes that say the same"
-    )
+    found = next(_differing(before, plan), None)
+    if found is None:
+        return Difference(
+            "the encoded plan", f"{len(recorded)} bytes", f"{len(ev.encode_plan(plan))} bytes that say the same"
+        )
+    where, then, now = found
+    why: tuple[str, ...] = ()
+    if isinstance(then, ev.Operation) and isinstance(now, ev.Operation):
+        same = (then.verb, then.key) == (now.verb, now.key) == ("bind", now.key)
+        why = rated(then.key, then.node, now.node) if same and then.node != now.node else ()
+    return Difference(where, _in_words(then), _in_words(now), why)
 
 
-def _in_statements(recorded: Sequence[ev.Statement], replayed: Sequence[ev.Statement]) -> Difference | None:
-    for number, (before, after) in enumerate(zip_longest(recorded, replayed)):
+def _differing(recorded: ev.Plan, replayed: ev.Plan) -> Iterator[_Pair]:
+    """What differs, in order."""
+    for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
         where = f"statement {number}"
         if before is None or after is None or (before.group, before.action) != (after.group, after.action):
-            return Difference(where, _statement_in_words(before), _statement_in_words(after))
-        where = f"{where} ({before.action} for {before.group})"
-        found = _in_list(f"{where}, operation", before.operations, after.operations, operation_in_words)
-        if found is not None:
-            return found
-    return None
+            yield where, before, after
+        else:
+            name = f"{where} ({before.action} for {before.group}), operation"
+            yield from _in_lists(name, before.operations, after.operations)
+    yield from _in_lists("group status", recorded.groups, replayed.groups)
+    yield from _in_lists("queue usage", recorded.queues, replayed.queues)
+    yield from _in_lists("reason to wait", recorded.waiting, replayed.waiting)
+    yield from _in_lists("fault", recorded.faults, replayed.faults)
+    yield from _in_lists("work left", (recorded.more,), (replayed.more,))
 
 
-def _bind_elsewhere(recorded: bytes, plan: ev.Plan) -> tuple[str, str, str] | None:
-    """The pod, and its node then and now, where plans depart from each other with a bind to another node."""
-    try:
-        before = ev.decode_plan(recorded)
-    except msgspec.MsgspecError:
-        return None  # the difference says so
-    for then, now in zip(before.statements, plan.statements, strict=False):
-        if (then.group, then.action) != (now.group, now.action):
-            return None
-        for old, new in zip(then.operations, now.operations, strict=False):
-            if old != new:
-                moved = (old.verb, old.key) == ("bind", new.key) and new.verb == "bind" and old.node != new.node
-                return (old.key, old.node, new.node) if moved else None
-        if then != now:
-            return None
-    return None
+def _in_lists(name: str, recorded: Sequence[Any], replayed: Sequence[Any]) -> Iterator[_Pair]:
+    for number, (before, after) in enumerate(zip_longest(recorded, replayed)):
+        if before != after:
+            yield f"{name} {number}", before, after
 
 
-def _rated(
-    snapshot: Snapshot, policy: Policy, record: ev.SessionDecided, pod: str, then: str, now: str
-) -> tuple[str, ...]:
+def _rated(history: History, session: int, pod: str, then: str, now: str) -> tuple[str, ...]:
     """How a pod's two nodes rate now, score by score; what they rated then is in no log."""
-    choice = choices(snapshot, policy, record, [pod], {pod: then}).get(pod)
+    choice = choices(history, session, [pod], {pod: then}).get(pod)
     if choice is None or choice.node != now:
         return (f"asked closer, {pod} goes to {'no node' if choice is None else choice.node}: a plugin is not pure",)
     if choice.nominated:
@@ -247,24 +238,25 @@ def _rated(
     rated = tuple(f"{one.node} rates {rates_in_words(one)} now" for one in choice.best if one.node == now)
     if choice.beside is not None:
         return (*rated, f"{then} rates {rates_in_words(choice.beside)} now")
-    if then not in snapshot.facts.row_of:
+    if then not in history.state(history.reader.session(session).head).nodes:
         return (*rated, f"no node {then} was there")
     refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
     return (*rated, f"{then} does not take {pod} now ({refused})")
 
 
-def _statement_in_words(statement: ev.Statement | None) -> str:
-    if statement is None:
-        return "nothing"
+def _in_words(part: Any) -> str:
+    return "nothing" if part is None else _WORDS.get(type(part), str)(part)
+
+
+def _statement_in_words(statement: ev.Statement) -> str:
     first = f", first {operation_in_words(statement.operations[0])}" if statement.operations else ""
     return f"{statement.action} for {statement.group} with {len(statement.operations)} operations{first}"
 
 
-def _in_list(
-    name: str, recorded: Sequence[Any], replayed: Sequence[Any], in_words: Callable[[Any], str]
-) -> Difference | None:
-    for number, (before, after) in enumerate(zip_longest(recorded, replayed)):
-        if before != after:
-            then, now = ("nothing" if one is None else in_words(one) for one in (before, after))
-            return Difference(f"{name} {number}", then, now)
-    return None
+_WORDS: dict[type[Any], Callable[[Any], str]] = {
+    ev.Statement: _statement_in_words,
+    ev.Operation: operation_in_words,
+    ev.GroupStatus: status_in_words,
+    ev.QueueUsage: usage_in_words,
+    ev.Waiting: waiting_in_words,
+}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
@@ -41,20 +40,9 @@ class SessionLine(msgspec.Struct, frozen=True, array_like=True):
     faults: int
 
 
-def opened(path: str | Path) -> History:
-    """The history of a log, for who asks it many things; it stays open. Raises LogError."""
-    return History(LogReader(path))
-
-
-def ends(log: str | Path | History) -> Ends:
+def ends(history: History) -> Ends:
     """Where the log begins and ends now. Raises LogError."""
-    if not isinstance(log, History):
-        with LogReader(log) as reader:
-            return _ends(reader)
-    return _ends(log.reader)
-
-
-def _ends(reader: LogReader) -> Ends:
+    reader = history.reader
     first = next((info.number for info in reader.sessions(limit=1)), 0)
     return Ends(reader.head(), reader.last_time() // _MILLISECOND, first, reader.last_session() if first else 0)
 
@@ -70,12 +58,10 @@ def _line(reader: LogReader, info: SessionInfo) -> SessionLine:
         # the row itself is asked for, not the session by its number, which would look the row up once more
         (record,) = (logged.event for logged in reader.read(info.sequence - 1, info.sequence))
         assert isinstance(record, ev.SessionDecided)
-        plan = ev.decode_plan(record.plan)
+        plan = record.accepted()
     except msgspec.MsgspecError as error:
         raise LogError(f"event log {reader.path}: this version cannot read session {info.number}: {error}") from error
-    stale = {index for index, _ in record.stale}
-    kept = (statement for index, statement in enumerate(plan.statements) if index not in stale)
-    verbs = Counter(operation.verb for statement in kept for operation in statement.operations)
+    verbs = Counter(operation.verb for statement in plan.statements for operation in statement.operations)
     return SessionLine(
         number=info.number,
         time=record.now // _MILLISECOND,
@@ -84,6 +70,6 @@ def _line(reader: LogReader, info: SessionInfo) -> SessionLine:
         held=verbs["pipeline"],
         admitted=sum(group.phase in _ADMITTED and group.was in ("", "Pending") for group in plan.groups),
         waiting=len({waiting.group for waiting in plan.waiting}),
-        stale=len(stale),
+        stale=len(record.stale),
         faults=len(plan.faults),
     )

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.words import counted
-from vcd.timetravel.history import History
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
@@ -35,7 +34,7 @@ _SHOWN = 5
 
 
 class Counterfactual(msgspec.Struct, frozen=True):
-    """The smallest change that would have let a job, or a pod, in at a session; None where no change alone does.
+    """The smallest change that would have let a job in at a session; None where no change alone does.
 
     ``time`` is the session's (RFC 3339), ``waits`` its reasons in words; ``decisions`` counts all that were tried.
     ``kinds`` are the kinds of change that were looked at; ``notes`` say what limits the answer.
@@ -109,34 +108,31 @@ def smallest_change(
     name: str,
     namespace: str = "default",
     session: int | None = None,
-    kind: Kind = "job",
     kinds: Sequence[What] = KINDS,
     most_decisions: int = MOST_DECISIONS,
 ) -> Counterfactual:
-    """The smallest change that would have let a job or pod in, at a session of a log, by default the last one in which
-    it waited.
+    """The smallest change that would have let a job in, at a session of a log, by default the last one in which it
+    waited.
 
     One change of: a quota of its queue or one above, one node's room, its priority, one running job gone; in this
     order the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
     after ``most_decisions``, and says so. Names are those that ``explain`` takes. Raises NotFound where nothing has
     the name or it does not wait there, and LogError for a file that cannot be used.
     """
-    with LogReader(path) as reader:
-        history = History(reader)
-        wait = wait_of(history, kind, name, namespace, session)
+    with opened(path) as history:
+        wait = wait_of(history, name, namespace, session)
         search = Search(wait, history.policy(wait.record), most_decisions)
         found = search.run(kinds)
-    pods = 0 if wait.job is None else len(wait.job.pending())
     return Counterfactual(
-        kind,
-        wait.pod or wait.group,
+        "job",
+        wait.group,
         list(kinds),
         wait.record.session,
         moment(wait.record.now),
         waits_in_words(wait.reasons),
         None if found is None else found.change,
         None if found is None else search.trials.effect(found.snapshot),
-        1 if wait.pod else pods,
+        0 if wait.job is None else len(wait.job.pending()),
         search.tried,
         search.trials.decisions,
         _notes(wait, search, found),

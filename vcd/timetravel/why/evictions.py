@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog import LogError, Logged
 from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
@@ -20,8 +20,8 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import NotFound, group_named, group_of
+from vcd.timetravel.history import History, opened
+from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.orders import Precedence, table
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.victims import Offer, VictimObserver, VictimQuestion
@@ -140,14 +140,10 @@ def explain_eviction(path: str | Path, name: str, namespace: str = "default") ->
     ``name`` may be ``namespace/name``; a job is named as in ``explain``. Raises NotFound where there is neither, and
     LogError for a file that cannot be used.
     """
-    if "/" in name:
-        namespace, _, name = name.partition("/")
-    with LogReader(path) as reader:
-        history = History(reader)
-        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
-        kind, key, group = _subject(reader, oldest, namespace, name)
-        pods = [key] if kind == "pod" else _evicted_pods(reader, oldest, group)
-        found = [info for pod in pods for info in reader.operations_of(pod) if info.verb == "evict"]
+    with opened(path) as history:
+        kind, key, group = named(history, None, name, namespace)
+        pods = [key] if kind == "pod" else _evicted_pods(history, group)
+        found = [info for pod in pods for info in history.reader.operations_of(pod) if info.verb == "evict"]
         found.sort(key=lambda info: (info.session, info.statement, info.operation))
         later = _Later(history, group, found)
         evictions: list[Eviction] = []
@@ -155,36 +151,18 @@ def explain_eviction(path: str | Path, name: str, namespace: str = "default") ->
             evictions += _of_session(history, number, list(of_session))
         for eviction, after in zip(evictions, later.follow(), strict=True):
             _tell_aftermath(eviction, after)
-        return EvictionExplanation(kind, key, moment(reader.last_time()), evictions)
+        return EvictionExplanation(kind, key, moment(history.reader.last_time()), evictions)
 
 
-# --- who is meant -----------------------------------------------------------------------------------------------------
-
-
-def _subject(
-    reader: LogReader, oldest: ClusterState, namespace: str, name: str
-) -> tuple[Literal["job", "pod"], str, str]:
-    """What a name means, as kind, key and the group's key: a pod first, else a job."""
-    key = f"{namespace}/{name}"
-    if key in oldest.tasks.row_of or next(reader.object_history("Pod", key), None) is not None:
-        return "pod", key, group_of(reader, oldest, key)
-    try:
-        group = group_named(reader, oldest, namespace, name)
-    except NotFound as error:
-        raise NotFound(f"{error}; no pod {key} either") from error
-    return "job", group, group
-
-
-def _evicted_pods(reader: LogReader, oldest: ClusterState, group: str) -> list[str]:
+def _evicted_pods(history: History, group: str) -> list[str]:
     """The keys of a group's pods that sessions decided to evict."""
     namespace = group.partition("/")[0] + "/"
     keys: dict[str, None] = {}
-    for logged in reader.find(type="session"):
+    for logged in history.reader.find(type="session"):
         assert isinstance(logged.event, ev.SessionDecided)
-        for statement in ev.decode_plan(logged.event.plan).statements:
-            evicted = (one.key for one in statement.operations if one.verb == "evict")
-            keys.update((key, None) for key in evicted if key.startswith(namespace))
-    return [key for key in keys if group_of(reader, oldest, key) == group]
+        evicted = ev.decode_plan(logged.event.plan).operations("evict")
+        keys.update((one.key, None) for one in evicted if one.key.startswith(namespace))
+    return [key for key in keys if group_of(history, key) == group]
 
 
 # --- the session again ------------------------------------------------------------------------------------------------

@@ -10,13 +10,10 @@ from typing import Literal
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
-from vcd.eventlog.reader import is_decision
 from vcd.model.codec import BadObject, decode_payload
-from vcd.model.events import ObjectGone, ObjectPut, PolicyLoaded
+from vcd.model.events import ObjectGone, ObjectPut
 from vcd.model.objects import Pod
-from vcd.state.cluster import ClusterState
-from vcd.state.records import Settings
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
@@ -77,26 +74,38 @@ def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default")
     by the name of the Volcano Job that the PodGroup was made for. Raises NotFound, and LogError for a file that
     cannot be used.
     """
-    if "/" in name:
-        namespace, _, name = name.partition("/")
-    with LogReader(path) as reader:
-        history = History(reader)
-        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
-        if kind == "pod":
-            key = f"{namespace}/{name}"
-            group = group_of(reader, oldest, key)
-            known = key in oldest.tasks.row_of
-        else:
-            key = group = group_named(reader, oldest, namespace, name)
-            known = key in oldest.groups
-        return _told(history, kind, key, group, _life(reader, kind, key, known))
+    with opened(path) as history:
+        _, key, group = named(history, kind, name, namespace)
+        oldest = history.oldest()
+        known = key in (oldest.tasks.row_of if kind == "pod" else oldest.groups)
+        return _told(history, kind, key, group, _life(history.reader, kind, key, known))
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
-    """The key of the group that a pod is in, as it was last; empty where it names none."""
+def named(history: History, kind: Kind | None, name: str, namespace: str) -> tuple[Kind, str, str]:
+    """What a name means, as kind, key and the group's key; of no given kind, a pod first, else a job. Raises
+    NotFound."""
+    if "/" in name:
+        namespace, _, name = name.partition("/")
+    key = f"{namespace}/{name}"
+    if kind == "pod" or (kind is None and _was_pod(history, key)):
+        return "pod", key, group_of(history, key)
+    try:
+        group = _group_named(history, namespace, name)
+    except NotFound as error:
+        raise error if kind else NotFound(f"{error}; no pod {key} either") from error
+    return "job", group, group
+
+
+def _was_pod(history: History, key: str) -> bool:
+    return key in history.oldest().tasks.row_of or next(history.reader.object_history("Pod", key), None) is not None
+
+
+def group_of(history: History, key: str) -> str:
+    """The key of the group that a pod is in, as it was last; empty where it names none. Raises NotFound."""
+    reader, oldest = history.reader, history.oldest()
     pod, seen = oldest.pod(key), key in oldest.tasks.row_of
     for logged in reader.object_history("Pod", key):
         seen = True
@@ -111,12 +120,13 @@ def group_of(reader: LogReader, oldest: ClusterState, key: str) -> str:
     return "" if pod is None else pod.group_key
 
 
-def group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: str) -> str:
+def _group_named(history: History, namespace: str, name: str) -> str:
     """The key of the one group that a name means: its own, its Job's, or the beginning of its own."""
+    reader, keys = history.reader, set(history.oldest().groups)
     exact = f"{namespace}/{name}"
-    if exact in oldest.groups or next(reader.object_history("PodGroup", exact), None) is not None:
+    if exact in keys or next(reader.object_history("PodGroup", exact), None) is not None:
         return exact
-    keys = {str(key) for _, _, _, kind, key, _ in reader.cursor("columns") if kind == "PodGroup"} | set(oldest.groups)
+    keys |= keys_of(reader, "PodGroup")
     begin_so = sorted(key for key in keys if key.startswith(exact))
     of_job = [key for key in begin_so if _UID.fullmatch(key.removeprefix(exact))]
     found = of_job or begin_so
@@ -129,6 +139,11 @@ def group_named(reader: LogReader, oldest: ClusterState, namespace: str, name: s
     elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
     hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else ""
     raise NotFound(f"{where} no job {exact} is in it{hint}")
+
+
+def keys_of(reader: LogReader, kind: str) -> set[str]:
+    """The keys of all objects of a kind that the log's events name."""
+    return {str(key) for _, _, _, of, key, _ in reader.cursor("columns") if of == kind}
 
 
 # --- telling ----------------------------------------------------------------------------------------------------------
@@ -144,46 +159,26 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
 
 
 def _told(history: History, kind: Kind, key: str, group: str, life: tuple[int, int]) -> Explanation:
-    reader = history.reader
     story = Story(group, only=key if kind == "pod" else None)
     first, last = life
-    settings = history.state(first, jump=True).settings
-    time = next((logged.time for logged in reader.read(first, first + 1)), 0)
-    rebuilt = True  # the state before the first event, or after another replica's log took over, is not told yet
-    segments = reader.segments()
-    for logged in reader.read(first, last):
-        if not is_decision(segments, logged.sequence):
-            rebuilt = True
-            continue
-        if rebuilt:
-            story.catch_up(history.state(logged.sequence - 1, jump=True), logged.time)
-            rebuilt = False
-        try:
-            story.see(logged)
-        except msgspec.MsgspecError as error:
-            raise LogError(
-                f"event log {reader.path}: this version cannot read event {logged.sequence}: {error}"
-            ) from error
-        if isinstance(logged.event, PolicyLoaded):
-            settings = Settings.from_text(logged.event.settings)
-        time = logged.time
+    history.tell(story, first, last)
+    time = story.time or next((logged.time for logged in history.reader.read(first, first + 1)), 0)
     episodes = story.finish()
     for episode in episodes:
         episode.text = sentence(episode, story)
         if episode.what == "bound":
             _work_out(history, story, episode)
-    queue = "" if story.group is None else settings.queue_of(story.group)
-    return Explanation(kind, key, group, queue, moment(time), present(story, settings), episodes)
+    queue = "" if story.group is None else story.settings.queue_of(story.group)
+    return Explanation(kind, key, group, queue, moment(time), present(story), episodes)
 
 
 def _work_out(history: History, story: Story, episode: Episode) -> None:
     """Why pods went where they went: the session is run again."""
-    (info,) = history.reader.sessions(episode.session, episode.session)
-    record = history.reader.session(info.number)
     pods = sorted(episode.places)[:CHOICES]
-    snapshot, policy = history.snapshot(info, jump=True), history.policy(record)
     try:
-        made = choices(snapshot, policy, record, pods)
+        made = choices(history, episode.session, pods)
+    except LogError:
+        raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
         episode.why = [f"running the session again fails with {type(error).__name__}: {error}"]
         return

@@ -10,7 +10,6 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
@@ -28,7 +27,7 @@ from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.history import History
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
@@ -125,7 +124,7 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class Obstacles(msgspec.Struct, frozen=True):
-    """What stands in the way of a job, or a pod of it, at a session; ``time`` is the session's (RFC 3339).
+    """What stands in the way of a job at a session; ``time`` is the session's (RFC 3339).
 
     ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
     such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
@@ -180,21 +179,18 @@ def _held_by(holders: list[Holder], resource: str) -> str:
     return f"held by {', '.join(shown)}{more}" if shown else ""
 
 
-def obstacles(
-    path: str | Path, name: str, namespace: str = "default", session: int | None = None, kind: Kind = "job"
-) -> Obstacles:
-    """What stands in the way of a job or pod at a session of a log, by default the last one in which it waited.
+def obstacles(path: str | Path, name: str, namespace: str = "default", session: int | None = None) -> Obstacles:
+    """What stands in the way of a job at a session of a log, by default the last one in which it waited.
 
     Names are those that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and
     LogError for a file that cannot be used.
     """
-    with LogReader(path) as reader:
+    with opened(path) as history:
         observer = _Turns()
-        wait = wait_of(History(reader), kind, name, namespace, session, (observer,))
-        return _told(wait, observer, kind)
+        return _told(wait_of(history, name, namespace, session, (observer,)), observer)
 
 
-def _told(wait: Wait, turns: _Turns, kind: Kind) -> Obstacles:
+def _told(wait: Wait, turns: _Turns) -> Obstacles:
     session, job = wait.session, wait.job
     record = session.snapshot.groups[wait.group]
     task = None if job is None else task_without_node(job, wait)
@@ -204,8 +200,8 @@ def _told(wait: Wait, turns: _Turns, kind: Kind) -> Obstacles:
     lacking = {one.resource: session.queues.get(one.queue) for one in limits}
     lacking |= dict.fromkeys(name for node in nodes for name in node.lacks)
     return Obstacles(
-        kind,
-        wait.pod or wait.group,
+        "job",
+        wait.group,
         wait.group,
         session.queue_name_of(record),
         wait.record.session,
@@ -227,8 +223,6 @@ def task_without_node(job: Job, wait: Wait) -> Task | None:
     """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
     named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
     pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
-    if wait.pod:
-        return pending.get(wait.pod) if named else None
     return next((pending[key] for key in named if key in pending), None)
 
 

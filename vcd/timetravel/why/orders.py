@@ -10,21 +10,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.eventlog import LogReader
-from vcd.model import events as ev
 from vcd.model.status import TaskStatus
 from vcd.model.words import counted, quantities_in_words, rfc3339
-from vcd.scheduling.decide import instances
-from vcd.scheduling.framework import guard
-from vcd.scheduling.framework.framework import Framework, framework_of
+from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.order import Label, labels_of, plain
 from vcd.scheduling.framework.rules import plugin_of
-from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import index_in_name
-from vcd.timetravel.history import History
+from vcd.timetravel.history import opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.words import moment
 
@@ -107,9 +102,9 @@ def explain_order(path: str | Path, queue: str | None = None, session: int | Non
     ``session`` is the session's number, the last one unless given. Raises NotFound for a queue or session that is not
     there, and LogError for a file that cannot be used.
     """
-    with LogReader(path) as reader:
-        number = _session_number(reader, session)
-        found, time = session_at_start(History(reader), number)
+    with opened(path) as history:
+        number = _session_number(history.reader, session)
+        record, found = history.rerun(number, actions=False)
     if queue is not None and queue not in found.queues:
         raise NotFound(
             f"event log {path}: session {number} has no queue {queue}; there are {', '.join(sorted(found.queues))}"
@@ -120,31 +115,10 @@ def explain_order(path: str | Path, queue: str | None = None, session: int | Non
     shown = [one for one in queues if queue in (None, one.name)]
     return OrderExplanation(
         number,
-        moment(time),
+        moment(record.now),
         _ordered_queues(found, queues, waiting),
         {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in shown},
     )
-
-
-def session_at_start(history: History, number: int) -> tuple[Session, int]:
-    """A logged session before its first action, without the plugins that it was decided without, and its time (ns).
-
-    Raises LogError for what the file does not hold or this version cannot read.
-    """
-    record = history.reader.session(number)
-    (info,) = history.reader.sessions(number, number)
-    snapshot, policy = history.snapshot(info, jump=True), history.policy(record)
-    left_out = sorted({guard.name_in(fault) for fault in ev.decode_plan(record.plan).faults})
-    session = Session(
-        snapshot,
-        record.now,
-        record.seed,
-        policy_digest=policy.digest,
-        outside=Remembered(record.asked),
-        left_out=left_out,
-    )
-    Framework(session, policy, instances(policy, left_out), Memory())
-    return session, record.now
 
 
 def _session_number(reader: LogReader, session: int | None) -> int:

@@ -7,19 +7,15 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from vcd.model import events as ev
-from vcd.scheduling.decide import run
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import SCALE, fixed_point
 from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, fits
-from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.snapshot import Snapshot
+from vcd.timetravel.history import History
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""
@@ -55,26 +51,14 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def choices(
-    snapshot: Snapshot,
-    policy: Policy,
-    record: ev.SessionDecided,
-    pods: Collection[str],
-    beside: Mapping[str, str] | None = None,
+    history: History, session: int, pods: Collection[str], beside: Mapping[str, str] | None = None
 ) -> dict[str, Placement]:
     """The choices that a session made for some pods, by key; what it took back or never placed is not there.
 
     ``beside`` names, by pod, a node that shall be rated in any case.
     """
     observer = _Observer(frozenset(pods), beside or {})
-    run(
-        snapshot,
-        policy,
-        record.now,
-        record.seed,
-        observers=(observer,),
-        outside=Remembered(record.asked),
-        interrupted=record.interrupted,
-    )
+    history.rerun(session, observers=(observer,))
     return observer.made
 
 

@@ -11,7 +11,6 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, reason_in_words, span_in_words
-from vcd.state.records import Settings
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import pods_in_words
@@ -25,10 +24,10 @@ def sentence(episode: Episode, story: Story) -> str:
     return _SENTENCES[episode.what](episode, story)
 
 
-def present(story: Story, settings: Settings) -> str:
+def present(story: Story) -> str:
     """How things stand after the last event."""
     if story.only is not None:
-        return _pod_now(story, story.only, settings)
+        return _pod_now(story, story.only)
     if story.group is None:
         return "the job is not there any more"
     phases = Counter(_standing(key, pod, story) for key, pod in story.pods.items())
@@ -42,14 +41,14 @@ def _why_pending(story: Story) -> str:
     return f"it waits {waits_in_words(wait)}" if wait else "no session has said yet why it waits"
 
 
-def _pod_now(story: Story, key: str, settings: Settings) -> str:
+def _pod_now(story: Story, key: str) -> str:
     pod = story.pods.get(key)
     if pod is None:
         return "the pod is not there any more"
     words = f"the pod is {_standing(key, pod, story)}"
     if pod.spec.node_name or story.is_being_bound(key):
         return f"{words} on {pod.spec.node_name}" if pod.spec.node_name else words
-    names = settings.scheduler_names
+    names = story.settings.scheduler_names
     if names and pod.spec.scheduler_name not in names:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
     if not pod.group_key:
@@ -240,12 +239,12 @@ _RESULTS = {
 }
 
 
-def _shown(verb: str, plural: str, where: bool = True) -> Callable[[Episode, Story], str]:
+def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     """A sentence about pods that do the same."""
 
     def tell(episode: Episode, story: Story) -> str:
         many = _plural(episode, story)
-        place = f" on {_nodes(episode)}" if where and episode.places else ""
+        place = f" on {_nodes(episode)}" if episode.places else ""
         detail = f": {episode.detail}" if episode.detail else ""
         if not episode.pods:
             return f"the job {verb}{detail}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.state.cluster import ClusterState
+from vcd.state.records import Settings
 from vcd.timetravel.why.placement import Placement
 
 What = Literal[
@@ -65,19 +66,6 @@ class Episode(msgspec.Struct, omit_defaults=True):
     why: list[str] = []
 
 
-class _Known(msgspec.Struct):
-    """What was last shown of a pod."""
-
-    uid: str
-    phase: str
-    node: str
-    leaving: bool
-    intended: str = ""
-    """The node that a session decided for it."""
-    held: str = ""
-    """The node on which room is held for it."""
-
-
 class Story:
     """Listens to the events of a log, in order, and tells the episodes of a group and its pods, or of one pod.
 
@@ -91,7 +79,13 @@ class Story:
         self.pods: dict[str, Pod] = {}
         self.phase = ""
         self.episodes: list[Episode] = []
-        self._known: dict[str, _Known] = {}
+        self.settings = Settings()
+        self.time = 0
+        """Of the last event, in ns; 0 before the first."""
+        self._intended: dict[str, str] = {}
+        """The nodes that sessions decided for pods."""
+        self._held: dict[str, str] = {}
+        """The nodes on which room is held for pods."""
         self._waits: tuple[ev.Waiting, ...] = ()
         self._wait: Episode | None = None
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
@@ -106,19 +100,18 @@ class Story:
 
     def is_being_bound(self, key: str) -> bool:
         """Whether a session decided a node for a pod, and the API server does not show it yet."""
-        known = self._known.get(key)
-        return known is not None and bool(known.intended) and not known.node
+        return key in self._intended and not self.pods[key].spec.node_name
 
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:
         """Learn what a state holds: before the first event that is told, or where another replica's log goes on."""
-        record = state.groups.get(self.group_key)
+        self.settings, record = state.settings, state.groups.get(self.group_key)
         if record is not None:
             self._see_group(record.group, time)
         else:
             self._gone("PodGroup", self.group_key, time)
-        for key in sorted(self._known.keys() - state.tasks.row_of.keys()):
+        for key in sorted(self.pods.keys() - state.tasks.row_of.keys()):
             self._gone("Pod", key, time)
         prefix = self._namespace if self.only is None else self.only
         for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
@@ -126,10 +119,11 @@ class Story:
             if pod is not None and self._is_meant(key, pod):
                 self._see_pod(key, pod, time)
         for key, intent in sorted(state.intents.items()):
-            if key in self._known:
-                call = ev.Operation(_VERBS[intent.verb], key, intent.uid, intent.node)
+            if key in self.pods:
+                call = ev.Operation(cast(ev.Verb, intent.verb), key, intent.uid, intent.node)
                 self._calls[intent.session, intent.statement, intent.operation] = call
-                self._known[key].intended = intent.node
+                if intent.node:
+                    self._intended[key] = intent.node
         self._waits = state.waiting.get(self.group_key, ())
         self._follow_wait(time)
 
@@ -143,7 +137,8 @@ class Story:
 
     def see(self, logged: Logged) -> None:
         """Listen to one event."""
-        event, time = logged.event, logged.time
+        event, self.time = logged.event, logged.time
+        time = self.time
         match event:
             case ev.ObjectPut() if event.payload is not None:
                 self._put(event.kind, event.key, event.payload, time)
@@ -155,10 +150,12 @@ class Story:
                 self._session(event, time)
             case ev.OperationDone():
                 self._outcome(event, time)
+            case ev.PolicyLoaded():
+                self.settings = Settings.from_text(event.settings)
 
     def _is_known(self, kind: str, key: str) -> bool:
         return (kind == "PodGroup" and key == self.group_key) or (
-            kind == "Pod" and (key == self.only or key in self._known)
+            kind == "Pod" and (key == self.only or key in self.pods)
         )
 
     def _put(self, kind: str, key: str, payload: bytes, time: int) -> None:
@@ -190,8 +187,9 @@ class Story:
             self._waits = ()
             if self.only is None:
                 self._add("gone", time)
-        elif kind == "Pod" and key in self._known:
-            del self._known[key], self.pods[key]
+        elif kind == "Pod" and self.pods.pop(key, None) is not None:
+            self._intended.pop(key, None)
+            self._held.pop(key, None)
             if self.only is not None:
                 self._end_wait(time)
             self._grow("gone", time, key)
@@ -215,35 +213,25 @@ class Story:
             self._add("phase", time, session=session, detail=phase)
 
     def _see_pod(self, key: str, pod: Pod, time: int) -> None:
-        before = self._known.get(key)
-        if before is not None and before.uid != pod.metadata.uid:
+        before = self.pods.get(key)
+        if before is not None and before.metadata.uid != pod.metadata.uid:
             self._gone("Pod", key, time)
             before = None
-        phase, node = pod.status.phase or "Pending", pod.spec.node_name
         if before is None:
-            before = _Known(pod.metadata.uid, "Pending", "", False)
             self._grow("created", _created(pod.metadata.creation_timestamp, time), key)
-        elif pod == self.pods[key]:
+        elif pod == before:
             return
-        now = self._known[key] = _Known(pod.metadata.uid, phase, node, pod.metadata.deletion_timestamp is not None)
-        now.intended, now.held = before.intended, before.held
         self.pods[key] = pod
-        if node and not before.node and node != before.intended:
+        (phase, node, leaves), (old_phase, old_node, left) = _shown(pod), _shown(before)
+        if node and not old_node and node != self._intended.get(key):
             self._grow("placed", time, key, node=node)
-        if phase != before.phase:
-            self._change_phase(key, phase, node, time)
-        if now.leaving and not before.leaving:
+        if phase != old_phase and phase in _PHASES:
+            detail = {"detail": pod.status.reason} if phase == "Failed" else {}
+            self._grow(_PHASES[phase], time, key, node=node, **detail)
+        if leaves and not left:
             self._grow("leaving", time, key)
         if self.only is not None and node:
             self._end_wait(time)
-
-    def _change_phase(self, key: str, phase: str, node: str, time: int) -> None:
-        if phase == "Running":
-            self._grow("running", time, key, node=node)
-        elif phase == "Succeeded":
-            self._grow("succeeded", time, key, node=node)
-        elif phase == "Failed":
-            self._grow("failed", time, key, node=node, detail=self.pods[key].status.reason)
 
     # --- sessions -------------------------------------------------------------------------------------------------
 
@@ -254,9 +242,7 @@ class Story:
             if status.key == self.group_key:
                 self._enter(status.phase, time, record.session)
         for number, statement in enumerate(plan.statements):
-            mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self._known]
-            if not mine:
-                continue
+            mine = [(i, one) for i, one in enumerate(statement.operations) if one.key in self.pods]
             for verb in ("bind", "pipeline", "evict", "ungate"):
                 chosen = [(i, operation) for i, operation in mine if operation.verb == verb]
                 if chosen:
@@ -281,16 +267,15 @@ class Story:
                 self._add("dropped", time, places=places, detail=stale, **common)
             return
         if verb == "pipeline":
-            places = {key: node for key, node in places.items() if self._known[key].held != node}
-            for key, node in places.items():
-                self._known[key].held = node
+            places = {key: node for key, node in places.items() if self._held.get(key) != node}
+            self._held.update(places)
             if places:
                 self._add("held", time, places=places, **common)
             return
         for position, operation in chosen:
             self._calls[record.session, number, position] = operation
             if verb == "bind":
-                self._known[operation.key].intended = operation.node
+                self._intended[operation.key] = operation.node
         reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
         self._add(_DECIDED[verb], time, places=places, detail=reasons, **common)
 
@@ -298,9 +283,8 @@ class Story:
         call = self._calls.get((done.session, done.statement, done.operation))
         if call is None:
             return
-        known = self._known.get(call.key)
-        if known is not None and done.result not in ("done", "unknown"):
-            known.intended = ""
+        if done.result not in ("done", "unknown"):
+            self._intended.pop(call.key, None)
         self._grow(
             "outcome", time, call.key, node=call.node, session=done.session, verb=call.verb, result=done.result,
             detail=done.detail,
@@ -315,8 +299,8 @@ class Story:
             reasons = tuple(reason for reason in reasons if reason.gate != "enqueue")
         if self.only is None:
             return reasons
-        known = self._known.get(self.only)
-        if known is None or known.node or known.intended:
+        pod = self.pods.get(self.only)
+        if pod is None or pod.spec.node_name or self.only in self._intended:
             return ()
         meant = tuple(one for one in reasons if not one.pods or self.only in one.pods or one.tasks > len(one.pods))
         # a pod that waits for the rest of its gang waits for what the rest waits for
@@ -365,8 +349,15 @@ class Story:
             episode.places[pod] = node
 
 
-_VERBS: dict[str, ev.Verb] = {"bind": "bind", "evict": "evict", "pipeline": "pipeline", "ungate": "ungate"}
+_PHASES: dict[str, What] = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated"}
+
+
+def _shown(pod: Pod | None) -> tuple[str, str, bool]:
+    """Phase, node, and whether it is being deleted; of none, as of one that is new."""
+    if pod is None:
+        return "Pending", "", False
+    return pod.status.phase or "Pending", pod.spec.node_name, pod.metadata.deletion_timestamp is not None
 
 
 def _kinds(reasons: Iterable[ev.Waiting]) -> list[tuple[str, str, str]]:

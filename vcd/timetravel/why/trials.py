@@ -81,10 +81,9 @@ class Trials:
         self._base = wait.plan
         job = wait.job
         self._has_pods = job is not None and bool(job.pending())
-        held = _places(self._base, wait, "pipeline")
-        self._holds_count = not held  # who is pipelined already is let in only when bound
-        self._needed = len(_places(self._base, wait, "bind")) + 1
-        if job is not None and not wait.pod:
+        self._holds_count = not self._places(self._base, "pipeline")  # who is already is let in only when bound
+        self._needed = len(self._places(self._base, "bind")) + 1
+        if job is not None:
             columns = wait.session.jobs
             ready = columns.counts[job.index, list(READY_STATUSES)].sum() + columns.best_effort_pending[job.index]
             self._needed = max(self._needed, job.min_available - int(ready))
@@ -98,17 +97,20 @@ class Trials:
 
     def effect(self, snapshot: Snapshot) -> Effect:
         """What is decided on a changed snapshot, without any memory of the trials before."""
-        wait, plan = self._wait, self._decide(snapshot, None)
+        plan = self._decide(snapshot, None)
         assert self._is_let_in(plan), "a decision that depends on what was tried before"
-        before, after = _binds(self._base), _binds(plan)
-        mine = _places(plan, wait, "bind")
+        (before, evicted_before), (after, evicted) = (
+            ({one.key: one.node for one in of.operations("bind")}, {one.key for one in of.operations("evict")})
+            for of in (self._base, plan)
+        )
+        mine = self._places(plan, "bind")
         return Effect(
             mine,
-            _places(plan, wait, "pipeline"),
+            self._places(plan, "pipeline"),
             not self._has_pods,
             {pod: node for pod, node in after.items() if pod not in before and pod not in mine},
-            sorted(pod for pod in before if pod not in after),
-            sorted(_evicted(plan) - _evicted(self._base)),
+            sorted(before.keys() - after.keys()),
+            sorted(evicted - evicted_before),
         )
 
     def _decide(self, snapshot: Snapshot, memory: Memory | None) -> ev.Plan:
@@ -128,30 +130,13 @@ class Trials:
         wait = self._wait
         if not self._has_pods:
             return any(status.key == wait.group and status.phase != "Pending" for status in plan.groups)
-        count = len(_places(plan, wait, "bind"))
-        count += len(_places(plan, wait, "pipeline")) if self._holds_count else 0
+        count = len(self._places(plan, "bind"))
+        count += len(self._places(plan, "pipeline")) if self._holds_count else 0
         return count >= self._needed
 
-
-def _places(plan: ev.Plan, wait: Wait, verb: ev.Verb) -> dict[str, str]:
-    """The job's pods, or the one that is asked about, that a plan binds or lets wait for room, with their nodes."""
-    return {
-        operation.key: operation.node
-        for statement in plan.statements
-        if statement.group == wait.group
-        for operation in statement.operations
-        if operation.verb == verb and wait.pod in ("", operation.key)
-    }
-
-
-def _binds(plan: ev.Plan) -> dict[str, str]:
-    operations = (operation for statement in plan.statements for operation in statement.operations)
-    return {operation.key: operation.node for operation in operations if operation.verb == "bind"}
-
-
-def _evicted(plan: ev.Plan) -> set[str]:
-    operations = (operation for statement in plan.statements for operation in statement.operations)
-    return {operation.key for operation in operations if operation.verb == "evict"}
+    def _places(self, plan: ev.Plan, verb: ev.Verb) -> dict[str, str]:
+        """The job's pods that a plan binds or lets wait for room, with their nodes."""
+        return {one.key: one.node for one in plan.operations(verb, self._wait.group)}
 
 
 class Search:
