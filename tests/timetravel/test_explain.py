@@ -10,7 +10,7 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import SCORED, Scheduler, scheduler, write_busy_history, write_takeover
-from vcd.eventlog import LogError, LogReader
+from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.history import opened

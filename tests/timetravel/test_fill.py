@@ -112,8 +112,6 @@ async def test_there_is_a_limit(tmp_path: Path) -> None:
     found = fill(log, dsl.pod("one", cpu=1), limit=7)
     assert (found.copies, found.at_limit, found.why) == (7, True, [])
     assert next(iter(found.lines())).startswith("at least 7 more of default/one fit at ")
-    with pytest.raises(ValueError, match="limit is 0"):
-        fill(log, dsl.pod("one", cpu=1), limit=0)
 
 
 async def test_best_effort_copies_are_counted_by_their_place(tmp_path: Path) -> None:

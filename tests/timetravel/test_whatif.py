@@ -85,8 +85,8 @@ async def test_a_pod_that_took_the_place_of_an_evicted_one_is_the_same_work(tmp_
     work = work_of(path)
     units = {unit.key.removeprefix("default/"): unit for unit in work.units}
     assert len(units) == 5
-    again = [unit for unit in units.values() if unit.evictions]
-    assert [unit.evictions for unit in again] == [1, 1]
+    again = [unit for unit in units.values() if unit.earlier]
+    assert [len(unit.earlier) for unit in again] == [1, 1]
     assert all((unit.run or 0) // SECOND == 60 for unit in again)
     assert work.evictions == {"reclaim": 2}
 
@@ -202,7 +202,7 @@ async def test_work_that_was_given_up_while_it_waited_is_given_up_again(tmp_path
     await play(path, [dsl.node("n", cpu=1)], [Work("long", 0, 50), Work("late", 5, 10)], seconds=60)
     work = work_of(path)
     late = next(unit for unit in work.units if unit.key == "default/late-0")
-    late.bound = late.first_bound = None
+    late.bound = None
     late.ended, late.ending = work.begin + 30 * SECOND, "deleted"
     run = recorded(work)
     assert run.jobs["default/late"] == ("default", None)

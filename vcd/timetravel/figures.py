@@ -11,6 +11,7 @@ from vcd.model.quantity import to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge
+from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sums_by
@@ -24,16 +25,14 @@ _SERIES_OF = {
     "volcano_queue_request": "request",
     "volcano_queue_inqueue": "inqueue",
 }
-SERIES = tuple(_SERIES_OF.values())
-"""The figures that a queue may have, by resource."""
 _RESOURCE_OF = {"_milli_cpu": CPU, "_memory_bytes": MEMORY, "_scalar_resources": ""}
 
 
 class QueueFigures(msgspec.Struct, omit_defaults=True):
-    """One queue. ``amounts`` holds, by the names of ``SERIES``, whole numbers by resource: cpu and scalars in
-    thousandths, bytes as such, cards by model. A series that no plugin counts is not there; a resource that is not
-    there is without limit in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is what the queue's
-    plugin orders by (None: none does).
+    """One queue. ``amounts`` holds, by series (``allocated``, ``deserved`` ...), whole numbers by resource: cpu and
+    scalars in thousandths, bytes as such, cards by model. A series that no plugin counts is not there; a resource that
+    is not there is without limit in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is what the
+    queue's plugin orders by (None: none does).
     """
 
     name: str
@@ -58,7 +57,7 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
         queue.name: QueueFigures(queue.name, queue.weight, _state(queue), queue.record.queue.spec.parent)
         for queue in session.queue_list
     }
-    for name, amounts in _allocated(session).items():
+    for name, amounts in held_by_queue(session, allocated_now(session)).items():
         found[name].amounts["allocated"] = amounts
         guarantee = session.queues[name].record.guarantee
         if guarantee:
@@ -74,10 +73,15 @@ def _state(queue: Queue) -> str:
     return queue.record.queue.status.state or "Open"
 
 
-def _allocated(session: Session) -> dict[str, dict[str, int]]:
-    """What the jobs of each queue hold, by resource, whoever counts it or not."""
+def allocated_now(session: Session) -> Ints:
+    """What each job holds at this moment of the session."""
+    held = [job.allocated for job in session.all_jobs()]
+    return np.array(held, np.int64).reshape(-1, len(session.nodes.resources))
+
+
+def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
+    """What the jobs of each queue hold, by resource, of what each of them does."""
     names = session.nodes.resources
-    held = np.array([job.allocated for job in session.all_jobs()], np.int64).reshape(-1, len(names))
     sums = sums_by(session.jobs.queue, held, len(session.queue_list))
     return {
         queue.name: {name: int(value) for name, value in zip(names, sums[queue.index], strict=True) if value}

@@ -211,20 +211,10 @@ def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
     """A plan told as names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
     result.faults.extend(plan.faults)
-    for statement in plan.statements:
-        for operation in statement.operations:
-            if operation.verb == "bind":
-                result.binds[operation.key] = operation.node
-            elif operation.verb == "pipeline":
-                result.pipelined[operation.key] = operation.node
-            elif operation.verb == "ungate":
-                result.ungated.append(operation.key)
-            else:
-                result.evictions.append(operation.key)
-    result.binds = dict(sorted(result.binds.items()))
-    result.pipelined = dict(sorted(result.pipelined.items()))
-    result.evictions.sort()
-    result.ungated.sort()
+    result.binds = dict(sorted((one.key, one.node) for one in plan.operations("bind")))
+    result.pipelined = dict(sorted((one.key, one.node) for one in plan.operations("pipeline")))
+    result.evictions = sorted(one.key for one in plan.operations("evict"))
+    result.ungated = sorted(one.key for one in plan.operations("ungate"))
     phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
     phases.update({status.key: status.phase for status in plan.groups})
     result.phases = dict(sorted(phases.items()))

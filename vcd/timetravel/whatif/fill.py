@@ -110,10 +110,8 @@ def fill(
 
     ``manifest`` is one job: a Job, a Deployment, a Pod, or a PodGroup and its pods. A number of copies fits when one
     session binds all their pods; nobody is evicted for them. ``conf`` is another configuration's text (None: the one in
-    force). Raises LogError, PolicyError, BadObject, and ValueError for a limit below one.
+    force). Raises LogError, PolicyError, BadObject.
     """
-    if limit < 1:
-        raise ValueError(f"limit is {limit}; at least one copy must be tried")
     with LogReader(path) as reader:
         here = present(reader, session)
     whole = read_policy(here.conf if conf is None else conf, logged=conf is None)
@@ -224,12 +222,7 @@ class _Trial:
             yield f"{counted(count, 'pod')} that waited already found room in the same session"
 
     def _bound(self) -> dict[str, str]:
-        return {
-            operation.key: operation.node
-            for statement in self._plan.statements
-            for operation in statement.operations
-            if operation.verb == "bind"
-        }
+        return {operation.key: operation.node for operation in self._plan.operations("bind")}
 
     def _have(self, count: int) -> None:
         """Add copies or take them away until there are so many."""

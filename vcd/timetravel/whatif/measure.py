@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from vcd.timetravel.whatif.workload import GroupLife, Unit
 
 GPU = "nvidia.com/gpu"
@@ -69,9 +67,11 @@ class Course:
         return total / (end - start)
 
 
-class JobRun(msgspec.Struct, omit_defaults=True):
+@dataclass(slots=True)
+class JobRun:
     """What became of a job (a group, or a pod without one). Times are ns since the epoch; ``started`` is when it first
-    had its minimum of pods on nodes, ``ended`` when the last of its pods ended; None: not in this run."""
+    had its minimum of pods on nodes, ``ended`` when the last of its pods ended; None: not in this run. ``running`` and
+    ``over`` count its pods."""
 
     key: str
     queue: str
@@ -80,17 +80,13 @@ class JobRun(msgspec.Struct, omit_defaults=True):
     started: int | None = None
     ended: int | None = None
     pods: int = 0
-    evictions: int = 0
-    wait: int | None = None
-    """``started`` less ``arrived``; of one that never started None."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    """Pods of a job that run, and that are over."""
-
     running: int = 0
     over: int = 0
+
+    @property
+    def wait(self) -> int | None:
+        """How long it waited; None of one that never started."""
+        return None if self.started is None else self.started - self.arrived
 
 
 @dataclass
@@ -110,6 +106,8 @@ class Measure:
         self.jobs: dict[str, JobRun] = {}
         self.evictions: Counter[str] = Counter()
         """By action."""
+        self.victims: set[str] = set()
+        """The keys of those that were evicted."""
         self.lost: int = 0
         """Pod-nanoseconds that evicted pods had run for."""
         self.sessions = 0
@@ -126,7 +124,6 @@ class Measure:
         self.closed = begin
         self.busy_until = begin
         """When the last pod came or was given a node: after that, work only ends, and says nothing of the scheduler."""
-        self._counts: dict[str, _Counts] = {}
         self._queue_of: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._nodes: dict[str, Amounts] = {}
@@ -163,33 +160,33 @@ class Measure:
         """A pod is on a node."""
         self._since[unit.key] = self.busy_until = time
         self._use(time, unit, node, 1)
-        job, counts = self._job(unit)
-        counts.running += 1
-        if job.started is None and counts.running + counts.over >= min(job.minimum, max(1, job.pods)):
-            job.started, job.wait = time, time - job.arrived
+        job = self._job(unit)
+        job.running += 1
+        if job.started is None and job.running + job.over >= min(job.minimum, max(1, job.pods)):
+            job.started = time
 
     def ends(self, time: int, unit: Unit, node: str) -> None:
         """A pod ended, or was given up while it waited (no node)."""
-        job, counts = self._job(unit)
-        counts.over += 1
+        job = self._job(unit)
+        job.over += 1
         if node:
-            counts.running -= 1
+            job.running -= 1
             self._use(time, unit, node, -1)
         else:
             self.waiting.add(time, -1)
             self._of(self._queue_of[unit.key]).waiting -= 1
-        if counts.over == job.pods:
+        if job.over == job.pods:
             job.ended = time
 
     def evicted(self, time: int, unit: Unit, action: str) -> None:
         """A pod is asked to go."""
         self.evictions[action] += 1
+        self.victims.add(unit.key)
         self.lost += time - self._since[unit.key]
-        self._job(unit)[0].evictions += 1
 
     def leaves(self, time: int, unit: Unit, node: str) -> None:
         """A pod is gone before its time; it comes again (``unit``)."""
-        self._job(unit)[1].running -= 1
+        self._job(unit).running -= 1
         self._use(time, unit, node, -1)
 
     def session(self, time: int, weights: Mapping[str, int]) -> None:
@@ -203,9 +200,8 @@ class Measure:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def _job(self, unit: Unit) -> tuple[JobRun, _Counts]:
-        key = unit.group if unit.group in self.jobs else unit.key
-        return self.jobs[key], self._counts.setdefault(key, _Counts())
+    def _job(self, unit: Unit) -> JobRun:
+        return self.jobs[unit.group if unit.group in self.jobs else unit.key]
 
     def _of(self, queue: str) -> _Queue:
         return self.queues.setdefault(queue, _Queue())

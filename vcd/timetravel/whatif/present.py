@@ -112,7 +112,7 @@ class GoingOn:
         requests = pod_requests(pod.spec)
         unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._begin, node=node, place=node)
         if node:
-            unit.bound = unit.first_bound = self._since(key, pod)
+            unit.bound = self._since(key, pod)
         return unit
 
     def _leaves(self, key: str, pod: Pod) -> bool:

@@ -25,7 +25,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, SimulatedCluster
 from vcd.timetravel.whatif.measure import JobRun, Measure, quantile
 from vcd.timetravel.whatif.present import GoingOn, Present, present
-from vcd.timetravel.whatif.runtimes import HIGH, LOW, RunTimes
+from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import Submitted, job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 from vcd.timetravel.why.sentences import waits_in_words
@@ -50,23 +50,13 @@ class Span(msgspec.Struct, frozen=True):
     runs: int
 
 
-class RunTime(msgspec.Struct, frozen=True):
-    """How long a pod is taken to run (ns): the median and the bounds of four in five, by which work, of which ``count``
-    ended in the log (0: nothing is known, and this is assumed)."""
-
-    median: int
-    low: int
-    high: int
-    of: str
-    count: int
-
-
 class Forecast(msgspec.Struct):
     """What becomes of a submitted job (a PodGroup and its pods): ``key`` is the group's, ``name`` what users call it.
 
     ``placed`` is where its pods go in the first session, ``waits`` why those that do not must wait. ``starts`` is when
     it has its minimum of pods on nodes, ``ends`` when its last pod has ended (None: in no run); ``never`` is what it
-    waits for at the end of runs in which it does not start.
+    waits for at the end of runs in which it does not start. ``runs_for`` is how long a pod is taken to run; of none
+    that ended where nothing is known, and it is assumed.
     """
 
     key: str
@@ -76,7 +66,7 @@ class Forecast(msgspec.Struct):
     minimum: int
     placed: dict[str, str]
     waits: list[ev.Waiting]
-    runs_for: RunTime
+    runs_for: Estimate
     starts: Span | None
     ends: Span | None
     never: list[ev.Waiting]
@@ -150,10 +140,8 @@ def submit(
     happens within a ``period`` (ns) is decided on together: a longer one is faster, and times are coarser. ``progress``
     is told how many runs are done.
 
-    Raises LogError, PolicyError, BadObject, and ValueError for less than one sample.
+    Raises LogError, PolicyError, BadObject.
     """
-    if samples < 1:
-        raise ValueError(f"samples is {samples}; at least one run is needed")
     with LogReader(path) as reader:
         here = present(reader, session)
         policy = read_policy(here.conf if conf is None else conf, logged=conf is None)
@@ -188,18 +176,6 @@ def _first_plan(here: Present, policy: Policy, new: Submitted, seed: int) -> ev.
 
 
 # --- many runs --------------------------------------------------------------------------------------------------------
-
-
-class _Watched(Measure):
-    """Remembers which pods were evicted, too."""
-
-    def __init__(self, begin: int) -> None:
-        super().__init__(begin)
-        self.victims: set[str] = set()
-
-    def evicted(self, time: int, unit: Unit, action: str) -> None:
-        super().evicted(time, unit, action)
-        self.victims.add(unit.key)
 
 
 class _Settling(SimulatedCluster):
@@ -249,7 +225,7 @@ class _Trials:
         sim = _Settling(
             work,
             self._policy,
-            _Watched(work.begin),
+            Measure(work.begin),
             self._model,
             seed=self._seed,
             period=self._period,
@@ -267,7 +243,6 @@ class _Trials:
         return length
 
     def _compare(self, with_it: Measure, without: Measure) -> None:
-        assert isinstance(with_it, _Watched) and isinstance(without, _Watched)
         self._victims.update(with_it.victims - without.victims - self._new_pods)
         for key, job in without.jobs.items():
             if key in with_it.jobs and key not in self.runs:
@@ -275,12 +250,7 @@ class _Trials:
 
     def victims(self, plan: ev.Plan) -> list[ForecastVictim]:
         """Who is evicted for it, in most runs first."""
-        reasons = {
-            operation.key: operation.reason
-            for statement in plan.statements
-            for operation in statement.operations
-            if operation.verb == "evict"
-        }
+        reasons = {operation.key: operation.reason for operation in plan.operations("evict")}
         jobs = {unit.key: unit.group for unit in self.work.units}
         found = [
             ForecastVictim(pod, self.name_of(jobs[pod]), runs, reasons.get(pod, ""))
@@ -336,12 +306,7 @@ def _forecast(key: str, trials: _Trials, plan: ev.Plan, known: Sequence[ev.Waiti
     runs = trials.runs[key]
     units = [unit for unit in trials.work.units if unit.group == key]
     keys = {unit.key for unit in units}
-    placed = {
-        operation.key: operation.node
-        for statement in plan.statements
-        for operation in statement.operations
-        if operation.verb == "bind" and operation.key in keys
-    }
+    placed = {operation.key: operation.node for operation in plan.operations("bind") if operation.key in keys}
     life = trials.work.groups[key]
     return Forecast(
         key=key,
@@ -358,13 +323,11 @@ def _forecast(key: str, trials: _Trials, plan: ev.Plan, known: Sequence[ev.Waiti
     )
 
 
-def _run_time(units: Sequence[Unit], model: RunTimes) -> RunTime:
+def _run_time(units: Sequence[Unit], model: RunTimes) -> Estimate:
     """Of the pod of a job that is expected to run longest."""
     estimates = [estimate for unit in units if (estimate := model.estimate(unit.pod)) is not None]
-    if not estimates:
-        return RunTime(UNKNOWN_RUN, UNKNOWN_RUN, UNKNOWN_RUN, "", 0)
-    longest = max(estimates, key=lambda estimate: estimate.median)
-    return RunTime(longest.median, longest.low, longest.high, longest.of, longest.count)
+    unknown = Estimate(UNKNOWN_RUN, UNKNOWN_RUN, UNKNOWN_RUN, "", 0)
+    return max(estimates, key=lambda estimate: estimate.median, default=unknown)
 
 
 def _span_of(times: Iterable[int | None]) -> Span | None:
@@ -416,7 +379,7 @@ def _job_lines(job: Forecast, now: int, samples: int) -> Iterator[str]:
         yield f"  never starts in {_of(missed, samples)}{why}"
 
 
-def _length(run: RunTime) -> str:
+def _length(run: Estimate) -> str:
     span = _between(run.median, run.low, run.high)
     return f"runs {span}, as {run.of} ({run.count} ended)" if run.count else f"is taken to run {span}"
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from vcd.eventlog import Logged, LogReader
-from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, encode_payload
 from vcd.model.objects import Object, Pod, PodGroup, PodGroupStatus, PodStatus, Queue, QueueStatus
@@ -31,10 +30,9 @@ class Unit:
 
     Times are ns since the epoch. ``pod`` is the pod as it was asked for, without a node. ``delay`` is how long after
     its group's admission it was made, None where it came by itself, at ``arrived``. ``node`` is where it was when the
-    log first saw it, ``place`` where it was last. ``bound`` is its last bind, ``first_bound`` its first; ``ending`` how
-    it ended: succeeded, failed, deleted, or evicted and never back ("": it has not). ``ours``: this scheduler is to
-    place it. ``requests`` are its amounts by resource, ``earlier`` what came to nothing: from when to when it was on
-    which node.
+    log first saw it, ``place`` where it was last. ``bound`` is its last bind; ``ending`` how it ended: succeeded,
+    failed, deleted, or evicted and never back ("": it has not). ``requests`` are its amounts by resource, ``earlier``
+    what came to nothing: from when to when it was on which node.
     """
 
     key: str
@@ -43,20 +41,13 @@ class Unit:
     pod: Pod
     requests: dict[str, int]
     arrived: int
-    ours: bool = True
     delay: int | None = None
     node: str = ""
     place: str = ""
-    first_bound: int | None = None
     bound: int | None = None
     ended: int | None = None
     ending: str = ""
     earlier: list[tuple[int, int, str]] = field(default_factory=list)
-
-    @property
-    def evictions(self) -> int:
-        """How often it was on a node in vain."""
-        return len(self.earlier)
 
     @property
     def run(self) -> int | None:
@@ -68,11 +59,6 @@ class Unit:
     def seen_running(self, end: int) -> int:
         """How long it held its node at least, in a log that ends at ``end``."""
         return 0 if self.bound is None else (end if self.ended is None else self.ended) - self.bound
-
-    @property
-    def wait(self) -> int | None:
-        """From its arrival to its first bind."""
-        return None if self.first_bound is None else self.first_bound - self.arrived
 
 
 @dataclass(slots=True)
@@ -113,21 +99,10 @@ class Workload:
 
 def workload_of(reader: LogReader, until: int | None = None) -> Workload:
     """What a log holds, from its oldest state to its end or an event. Raises LogError."""
-    history = History(reader)
-    first = reader.oldest()
-    state = history.state(first, jump=True) if first else ClusterState()
+    history, first = History(reader), reader.oldest()
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
-    listener = _Listener(begin, state)
-    segments = reader.segments()
-    rebuilt = False
-    for logged in reader.read(first, until):
-        if not is_decision(segments, logged.sequence):
-            rebuilt = True  # another replica's log takes over: its objects are known once its past is folded
-            continue
-        if rebuilt:
-            listener.catch_up(history.state(logged.sequence - 1, jump=True), logged.time)
-            rebuilt = False
-        listener.see(logged)
+    listener = _Listener(begin, history.oldest())
+    history.tell(listener, first, until)
     return listener.done()
 
 
@@ -142,12 +117,11 @@ class _Listener:
         self._uids: dict[str, str] = {}
         self._evicted: dict[str, int] = {}
         self._vacant: dict[str, deque[Unit]] = {}
-        self._began = bool(state.sequence)
+        self._began = False
         self._shown: dict[tuple[str, str], bytes | None] = {}
-        began, self._began = self._began, False
         for kind, key, obj in fixed_objects(state):
             self._change(ev.ObjectPut(kind, key, "", encode_payload(obj)))
-        self._began = began
+        self._began = bool(state.sequence)
         self.catch_up(state, begin)
 
     def catch_up(self, state: ClusterState, time: int) -> None:
@@ -173,14 +147,12 @@ class _Listener:
                 self._pod_gone(event.key)
             case ev.ObjectGone(kind="PodGroup"):
                 pass  # a group goes when its work is done
-            case ev.ObjectGone():
+            case ev.ObjectGone() | ev.Answered():
                 self._change(event)
             case ev.PolicyLoaded():
                 if self._work.policy is None:
                     self._work.policy = event.text
                 self._work.settings = Settings.from_text(event.settings)
-            case ev.Answered():
-                self._change(event)
             case ev.SessionDecided():
                 self._session(event)
         self._began = self._began or isinstance(event, ev.SessionDecided)
@@ -221,16 +193,14 @@ class _Listener:
             self._work.base.append(event)
 
     def _session(self, record: ev.SessionDecided) -> None:
-        plan = ev.decode_plan(record.plan)
-        stale = {number for number, _ in record.stale}
+        plan = record.accepted()
         for status in plan.groups:
             self._admit(status.key, status.phase)
-        for number, statement in enumerate(plan.statements):
-            if number not in stale:
-                for operation in statement.operations:
-                    if operation.verb == "evict":
-                        self._evicted[operation.uid] = self._time
-                        self._work.evictions[statement.action] += 1
+        for statement in plan.statements:
+            for operation in statement.operations:
+                if operation.verb == "evict":
+                    self._evicted[operation.uid] = self._time
+                    self._work.evictions[statement.action] += 1
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -264,8 +234,6 @@ class _Listener:
             self._uids[key] = uid
         if pod.spec.node_name and unit.bound is None:
             unit.bound, unit.place = self._time, pod.spec.node_name
-            if unit.first_bound is None:
-                unit.first_bound = self._time
         if pod.status.phase in _ENDED and unit.ended is None:
             unit.ended, unit.ending = self._time, pod.status.phase.lower()
 
@@ -283,12 +251,10 @@ class _Listener:
                     unit.earlier.append((unit.bound, unit.ended, unit.place))
                 unit.bound, unit.ended, unit.ending = None, None, ""
                 return unit
-        names = self._work.settings.scheduler_names
-        ours = not names or pod.spec.scheduler_name in names
-        unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._time, ours)
+        unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._time)
         if pod.spec.node_name:
             unit.node = unit.place = pod.spec.node_name
-            unit.first_bound = unit.bound = min(self._time, _started(pod, self._time))
+            unit.bound = min(self._time, _started(pod, self._time))
         life = self._work.groups.get(group)
         if life is not None and life.waited and life.admitted is not None and not unit.node:
             unit.delay = self._time - life.admitted

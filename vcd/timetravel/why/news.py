@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from vcd.eventlog import LogReader
-from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
 from vcd.model.words import counted
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.history import History
 
 NAMED = 4
 """How many of many things a line names; the data has them all."""
@@ -155,16 +154,15 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, str(value)
 
 
-def news_of_calls(reader: LogReader, after: int, until: int) -> Iterator[New]:
+def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:
     """Outcomes and answers that came between two events; not those by which an imported log rebuilds a state."""
-    segments = reader.segments()
     found: dict[tuple[str, str], list[str]] = {}
-    for type in ("outcome", "answer"):
-        for logged in reader.find(type=type, after=after, until=until):
-            event = logged.event
-            if isinstance(event, ev.OperationDone) and is_decision(segments, logged.sequence):
-                found.setdefault(("call", event.result), []).append(f"session {event.session}")
-            elif isinstance(event, ev.Answered):
-                found.setdefault(("answer", "came"), []).append(event.question)
+    answers = history.reader.find(type="answer", after=after, until=until)
+    for logged in (*history.decided("outcome", after, until), *answers):
+        event = logged.event
+        if isinstance(event, ev.OperationDone):
+            found.setdefault(("call", event.result), []).append(f"session {event.session}")
+        elif isinstance(event, ev.Answered):
+            found.setdefault(("answer", "came"), []).append(event.question)
     for (kind, what), keys in sorted(found.items()):
         yield New(kind, what, list(dict.fromkeys(keys)), count=len(keys))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +26,7 @@ SHOWN_JOBS = 20
 """How many jobs of a queue the lines show."""
 
 _SECOND = 1_000_000_000
+S = TypeVar("S", Queue, Job)
 
 
 class Factor(msgspec.Struct, frozen=True):
@@ -142,21 +142,31 @@ def _waiting(session: Session) -> dict[int, list[Job]]:
 
 
 def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, list[Job]]) -> list[OrderedQueue]:
-    said = [sayings(session, "queue_order", queue) for queue in queues]
-    found = [
+    return [
         OrderedQueue(
             position,
             queue.name,
             len(waiting.get(queue.index, [])),
             _creation(queue.created),
-            [saying.factor() for saying in mine],
+            factors,
             _passed_over(session, queue) if queue.index in waiting else "",
+            before_next,
         )
-        for position, (queue, mine) in enumerate(zip(queues, said, strict=True), 1)
+        for position, (queue, factors, before_next) in enumerate(_compared(session, "queue_order", queues), 1)
     ]
-    for place, ((one, mine), (other, theirs)) in enumerate(pairwise(zip(queues, said, strict=True))):
-        found[place].before_next = difference(mine, theirs) or by_age(one.created, other.created)
-    return found
+
+
+def _compared(
+    session: Session, point: str, ordered: Sequence[S]
+) -> Iterator[tuple[S, list[Factor], Precedence | None]]:
+    """Each in order, with what plugins say of it, and what puts it before the next one."""
+    said = [(one, sayings(session, point, one)) for one in ordered]
+    for place, (one, mine) in enumerate(said, 1):
+        before_next = None
+        if place < len(said):
+            other, theirs = said[place]
+            before_next = difference(mine, theirs) or by_age(one.created, other.created)
+        yield one, [saying.factor() for saying in mine], before_next
 
 
 def _passed_over(session: Session, queue: Queue) -> str:
@@ -171,21 +181,18 @@ def _passed_over(session: Session, queue: Queue) -> str:
 
 
 def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
-    said = [sayings(session, "job_order", job) for job in jobs]
-    found = [
+    return [
         OrderedJob(
             position,
             job.key,
             job.phase.text,
             job.counts[TaskStatus.PENDING],
             _creation(job.created),
-            [saying.factor() for saying in mine],
+            factors,
+            before_next,
         )
-        for position, (job, mine) in enumerate(zip(jobs, said, strict=True), 1)
+        for position, (job, factors, before_next) in enumerate(_compared(session, "job_order", jobs), 1)
     ]
-    for place, ((one, mine), (other, theirs)) in enumerate(pairwise(zip(jobs, said, strict=True))):
-        found[place].before_next = difference(mine, theirs) or by_age(one.created, other.created)
-    return found
 
 
 # --- what plugins say -------------------------------------------------------------------------------------------------

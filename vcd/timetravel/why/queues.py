@@ -17,8 +17,8 @@ from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, span_in_words
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures, queue_figures
-from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import NotFound
+from vcd.timetravel.history import History, opened
+from vcd.timetravel.why.explain import NotFound, keys_of
 from vcd.timetravel.why.news import changed_fields, some
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of, queue_in
@@ -152,17 +152,16 @@ def explain_queue(
     last one are decided again. Raises NotFound when there is no such queue or session, naming those there are, and
     LogError for a file that cannot be used.
     """
-    with LogReader(path) as reader:
+    with opened(path) as history:
+        reader, oldest = history.reader, history.oldest()
         infos = _sessions(reader, first, last)
-        history = History(reader)
-        oldest = history.state(reader.oldest()) if reader.oldest() else ClusterState()
-        record = oldest.queues.get(name)
-        known = None if record is None else record.queue
+        known = oldest.queues[name].queue if name in oldest.queues else None
         if known is None and next(reader.object_history("Queue", name), None) is None:
-            raise NotFound(_no_queue(reader, oldest, name))
-        edits = list(
-            _edits(reader, name, known, reader.oldest() if first is None else infos[0].head, infos[-1].sequence)
-        )
+            keys = sorted(keys_of(reader, "Queue").union(oldest.queues))
+            there = f"there is {some(keys)}" if keys else "there is none"
+            raise NotFound(f"event log {reader.path}: no queue {name} is in it; {there}")
+        since = reader.oldest() if first is None else infos[0].head
+        edits = list(_edits(reader, name, known, since, infos[-1].sequence))
         return _explained(history, name, infos, edits, samples)
 
 
@@ -177,12 +176,6 @@ def _sessions(reader: LogReader, first: int | None, last: int | None) -> list[Se
     there = f"; it has sessions {kept[0].number} to {kept[-1].number}" if kept else ""
     asked = f" from {first or 1} to {last or 'the end'}" if kept else ""
     raise NotFound(f"event log {reader.path}: it has no sessions{asked}{there}")
-
-
-def _no_queue(reader: LogReader, oldest: ClusterState, name: str) -> str:
-    keys = {str(key) for _, _, _, kind, key, _ in reader.cursor("columns") if kind == "Queue"}.union(oldest.queues)
-    there = f"there is {some(sorted(keys))}" if keys else "there is none"
-    return f"event log {reader.path}: no queue {name} is in it; {there}"
 
 
 # --- the queue's own object -------------------------------------------------------------------------------------------
@@ -240,12 +233,9 @@ class _Waits:
         for group in state.waiting:
             if group not in self._open and queue_in(state, group) == self._queue:
                 self.set(group, info.head, info.time, state.waiting[group])
-        named: dict[str, list[ev.Waiting]] = {}
-        for waiting in changes:
-            named.setdefault(waiting.group, []).append(waiting)
-        for group, reasons in named.items():
+        for group, reasons in ev.waits_by_group(changes).items():
             if group in self._open or queue_in(state, group) == self._queue:
-                self.set(group, info.sequence, info.time, tuple(one for one in reasons if one.gate))
+                self.set(group, info.sequence, info.time, reasons)
 
     def set(self, group: str, sequence: int, time: int, waits: tuple[ev.Waiting, ...]) -> None:
         """From now on a group waits for this, or for nothing."""
@@ -337,7 +327,7 @@ class _Samples:
             return
         self.count += 1
         figures = queue_figures(session).get(self._queue)
-        overused = _is_overused(figures)
+        overused = figures is not None and figures.overused
         standing = ["the queue is not there"] if figures is None else [_state(figures), *_amounts(figures)]
         last = self.spans[-1] if self.spans else None
         if last is not None and (last.standing, last.overused) == (standing, overused):
@@ -357,11 +347,6 @@ def _chosen(infos: Sequence[SessionInfo], samples: int) -> frozenset[int]:
     """The numbers of at most so many sessions, evenly spaced, and of the last."""
     count = min(samples, len(infos))
     return frozenset({infos[i * len(infos) // count].number for i in range(count)} | {infos[-1].number})
-
-
-def _is_overused(figures: QueueFigures | None) -> bool:
-    """Plugins call a queue overused that deserves nothing and has nothing; nobody else would."""
-    return figures is not None and figures.overused and any(figures.amounts.get("allocated", {}).values())
 
 
 def _state(figures: QueueFigures) -> str:
@@ -410,7 +395,7 @@ def _explained(
     evictions_for: list[EvictedPod] = []
     for number, info in enumerate(infos):
         state = history.state(info.head, jump=not number)
-        plan = _accepted(reader.session(info.number))
+        plan = reader.session(info.number).accepted()
         waits.see(info, state, plan.waiting)
         for one in (each for statement in plan.statements for each in evicted_by(statement, info, state)):
             if one.queue == name:
@@ -440,13 +425,6 @@ def _explained(
     )  # fmt: skip
 
 
-def _accepted(record: ev.SessionDecided) -> ev.Plan:
-    """A session's plan without the statements that were dropped."""
-    plan, stale = ev.decode_plan(record.plan), dict(record.stale)
-    kept = tuple(statement for number, statement in enumerate(plan.statements) if number not in stale)
-    return msgspec.structs.replace(plan, statements=kept)
-
-
 def _end(history: History, info: SessionInfo, waits: _Waits) -> int:
     """The time up to which what the last session left counts: the next session's, or that of the log's last event."""
     reader = history.reader
@@ -466,7 +444,7 @@ def _now(name: str, spans: Sequence[QueueSpan], waits: _Waits) -> list[str]:
         told.append(f"queue {name} is not there")
     elif figures is not None:
         share = "" if figures.share is None else f", share {figures.share:.3g}"
-        overused = "; it is overused: it has all it deserves, and gets nothing more" if _is_overused(figures) else ""
+        overused = "; it is overused: it has all it deserves, and gets nothing more" if figures.overused else ""
         told.append(f"queue {name} is {_state(figures)}{share}{overused}")
         told += _amounts(figures) or ["it has nothing, and nobody asks for anything"]
     still = sorted(((job.total, group) for group, job in waits.jobs.items() if job.waits), reverse=True)

@@ -10,15 +10,14 @@ from pathlib import Path
 import msgspec
 
 from vcd.eventlog import LogReader, SessionInfo
-from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
 from vcd.model.requests import format_sum
 from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.figures import queue_figures
-from vcd.timetravel.history import History
+from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
+from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects, some
 from vcd.timetravel.why.sentences import waits_in_words
@@ -260,9 +259,9 @@ def evicted_by(statement: ev.Statement, info: SessionInfo, state: ClusterState) 
     return found
 
 
-def _decided(reader: LogReader, info: SessionInfo, record: ev.SessionDecided, state: ClusterState) -> list[Decided]:
+def _decided(history: History, info: SessionInfo, record: ev.SessionDecided, state: ClusterState) -> list[Decided]:
     plan, stale = ev.decode_plan(record.plan), dict(record.stale)
-    outcomes = _outcomes(reader, info, plan, stale)
+    outcomes = _outcomes(history, info, plan, stale)
     found = []
     for number, statement in enumerate(plan.statements):
         decided = Decided(number, statement.action, statement.group, queue_in(state, statement.group))
@@ -277,7 +276,7 @@ def _decided(reader: LogReader, info: SessionInfo, record: ev.SessionDecided, st
 
 
 def _outcomes(
-    reader: LogReader, info: SessionInfo, plan: ev.Plan, stale: Mapping[int, str]
+    history: History, info: SessionInfo, plan: ev.Plan, stale: Mapping[int, str]
 ) -> dict[tuple[int, int], ev.OperationDone]:
     """The last outcome of each call of a session; the log is read no further than until all are known."""
     open_calls = {
@@ -287,14 +286,9 @@ def _outcomes(
         if number not in stale and operation.verb != "pipeline"
     }
     found: dict[tuple[int, int], ev.OperationDone] = {}
-    if not open_calls:
-        return found
-    segments = reader.segments()
-    for logged in reader.find(type="outcome", after=info.sequence):
+    for logged in history.decided("outcome", after=info.sequence) if open_calls else ():
         done = logged.event
-        if not isinstance(done, ev.OperationDone) or done.session != info.number:
-            continue
-        if is_decision(segments, logged.sequence):
+        if isinstance(done, ev.OperationDone) and done.session == info.number:
             found[done.statement, done.operation] = done
             if done.result != "unknown":
                 open_calls.discard((done.statement, done.operation))
@@ -340,20 +334,14 @@ def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> li
 
 def _queues(session: Session) -> list[QueueChange]:
     """The queues whose jobs have or had something, or ask for something."""
-    before, after = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
-    names = session.nodes.resources
-    for job in session.all_jobs():
-        then = session.jobs.allocated[job.index].tolist()
-        before.update({(job.queue.index, name): value for name, value in zip(names, then, strict=True)})
-        after.update({(job.queue.index, name): value for name, value in zip(names, job.allocated, strict=True)})
+    before = held_by_queue(session, session.jobs.allocated)
+    after = held_by_queue(session, allocated_now(session))
     found = []
     for name, figures in queue_figures(session).items():
-        index = session.queues[name].index
-        was, own = ({each: amounts[index, each] for each in names} for amounts in (before, after))
-        if any(was.values()) or any(own.values()) or any(figures.amounts.get("request", {}).values()):
+        if before[name] or after[name] or any(figures.amounts.get("request", {}).values()):
             deserved = figures.amounts.get("deserved")
             owed = None if deserved is None else _quantities(deserved)
-            found.append(QueueChange(name, _quantities(was), _quantities(own), owed))
+            found.append(QueueChange(name, _quantities(before[name]), _quantities(after[name]), owed))
     return found
 
 
@@ -374,9 +362,7 @@ class _Beside:
 
     @classmethod
     def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits]) -> _Beside:
-        stale = dict(record.stale)
-        statements = enumerate(ev.decode_plan(record.plan).statements)
-        accepted = [one for number, one in statements if number not in stale]
+        accepted = record.accepted().statements
         operations = [operation_in_words(one) for statement in accepted for one in statement.operations]
         kinds = [f"{group} waits at {kind}" for group, reasons in waits.items() for kind in kinds_of(reasons)]
         return cls(info, operations, kinds)
@@ -405,12 +391,12 @@ def explain_session(path: str | Path, number: int | str = 0) -> SessionExplanati
     ``number`` 0 or "last" is the last session. Raises NotFound when there is no such session, naming those there are,
     and LogError for a file that cannot be used.
     """
-    with LogReader(path) as reader:
-        infos = list(reader.sessions())
-        index = _index_of(reader, infos, number)
+    with opened(path) as history:
+        infos = list(history.reader.sessions())
+        index = _index_of(history.reader, infos, number)
         before = infos[index - 1] if index else None
         after = infos[index + 1] if index + 1 < len(infos) else None
-        return _explained(History(reader), before, infos[index], after)
+        return _explained(history, before, infos[index], after)
 
 
 def _index_of(reader: LogReader, infos: Sequence[SessionInfo], number: int | str) -> int:
@@ -436,7 +422,7 @@ def _explained(
     start = _start(reader, before, info)
     seen = Sight.of(history.state(start, jump=True)) if start else Sight()
     state = history.state(info.head, jump=True)
-    news = [*news_of_objects(seen, Sight.of(state)), *news_of_calls(reader, start, info.head)]
+    news = [*news_of_objects(seen, Sight.of(state)), *news_of_calls(history, start, info.head)]
     record = reader.session(info.number)
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
@@ -444,7 +430,7 @@ def _explained(
     here = _Beside.of(info, record, waits)
     explanation = SessionExplanation(
         info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
-        decided=_decided(reader, info, record, state),
+        decided=_decided(history, info, record, state),
         admitted=[one.key for one in plan.groups if one.phase == "Inqueue" and one.was in ("", "Pending")],
         phases=[status_in_words(one) for one in plan.groups],
         waiting=_wait_changes(known, waits),
