@@ -5,40 +5,38 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.timetravel.works import counting, endless
-from vcd.timetravel.parallel import Failed, Lost, in_order
+from vcd.timetravel.parallel import in_order
 
 ROOT = Path(__file__).parents[2]
 PARTS = [(0, 2), (3, 3), (4, 9), (10, 11), (12, 20)]
 
 
 def test_results_come_in_the_order_of_the_parts() -> None:
-    arrived: list[None] = []
-    found = list(in_order(counting, (), PARTS, 2, ValueError, lambda: arrived.append(None)))
-    assert (found, len(arrived)) == (list(range(21)), 21)
+    assert list(in_order(counting, PARTS, 2)) == list(range(21))
 
 
 def test_a_part_that_fails_is_told_after_what_comes_before_it() -> None:
     found: list[int] = []
-    with pytest.raises(Failed, match=r"^5 is broken$"):
-        found.extend(in_order(counting, (5,), PARTS, 2, ValueError))
-    assert found == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match=r"^5 is broken$"):
+        found.extend(in_order(partial(counting, broken=5), PARTS, 2))
+    assert found == [0, 1, 2, 3]
 
 
-def test_a_process_that_ends_is_told_after_what_comes_before_it() -> None:
-    found: list[int] = []
-    with pytest.raises(Lost) as lost:
-        found.extend(in_order(counting, (-1, 11), PARTS, 2, ValueError))
-    assert (found, lost.value.code) == (list(range(11)), 7)
+def test_a_process_that_ends_before_its_time_is_told() -> None:
+    with pytest.raises(BrokenProcessPool):
+        list(in_order(partial(counting, gone=11), PARTS, 2))
 
 
 def test_the_processes_end_with_the_iterator() -> None:
-    results = in_order(endless, (), [(5, 5), (6, 6)], 2, ValueError)
-    assert [next(results) for _ in range(3)] == [5, 6, 7]
+    results = in_order(endless, [(5, 5), (6, 6)], 2)
+    assert next(results) == 5
     assert len(multiprocessing.active_children()) == 2
     results.close()  # type: ignore[attr-defined]
     assert multiprocessing.active_children() == []
@@ -50,7 +48,7 @@ import multiprocessing, os, signal
 from tests.timetravel.works import stuck
 from vcd.timetravel.parallel import in_order
 try:
-    for number in in_order(stuck, (), [(1, 1), (2, 2)], 2, ValueError):
+    for number in in_order(stuck, [(1, 1), (2, 2)], 2):
         os.killpg(0, signal.SIGINT)  # as a terminal does: to every process of the group
 except KeyboardInterrupt:
     print("interrupted", multiprocessing.active_children())
@@ -66,7 +64,7 @@ def test_ctrl_c_is_kept_from_the_processes_that_a_program_begins_first() -> None
     script = """
 from tests.timetravel.works import deaf
 from vcd.timetravel.parallel import in_order
-print(list(in_order(deaf, (), [(1, 1), (2, 2)], 2, ValueError)))
+print(list(in_order(deaf, [(1, 1), (2, 2)], 2)))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[1, 1]\n", "")

@@ -264,7 +264,7 @@ def _infos(count: int) -> list[SessionInfo]:
 @pytest.mark.parametrize(
     ("sessions", "jobs", "checkpoints", "parts"),
     [
-        (800, 2, [], [(n, n + 99) for n in range(1, 800, 100)]),
+        (3200, 2, [], [(n, n + 99) for n in range(1, 3200, 100)]),
         (99, 4, [], [(1, 50), (51, 99)]),
         (50, 4, [], [(1, 50)]),
         (200, 1, [], [(1, 50), (51, 100), (101, 150), (151, 200)]),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from concurrent.futures.process import BrokenProcessPool
+from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
 from vcd.timetravel.history import History, opened
-from vcd.timetravel.parallel import Failed, Lost, Part, in_order
+from vcd.timetravel.parallel import Part, in_order
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import rates_in_words
 from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 LEAST = 50
 """How many sessions a process is begun for."""
-PARTS = 4
+PARTS = 16
 """Into how many parts the sessions of one process are cut."""
 _Pair = tuple[str, Any, Any]
 """Where two plans differ, and what each has there; None where it has nothing."""
@@ -79,8 +79,8 @@ def replay(
     ``memory`` keeps what sessions computed for the next ones, as the daemon does; without it each stands alone.
     ``jobs`` processes share the sessions, each a part of them from the checkpoint before it on; 1 is this process
     alone, and whatever the number, what comes out is the same. ``total`` is told the number of sessions before the
-    first one, ``advanced`` is called as each of them is decided, in any order. Raises LogError when the file cannot
-    be used, has no such session, or holds what this version cannot read.
+    first one, ``advanced`` is called for each of them. Raises LogError when the file cannot be used, has no such
+    session, or holds what this version cannot read.
     """
     with opened(path) as history:
         infos = list(history.reader.sessions(first, last))
@@ -94,13 +94,11 @@ def replay(
                 yield replayed
             return
     try:
-        yield from in_order(_replaying, (path, memory), parts, jobs, LogError, advanced)
-    except Failed as error:
-        raise LogError(str(error)) from None
-    except Lost as error:
-        raise LogError(
-            f"event log {path}: a process that replays it ended early, with {error.code}; try with fewer --jobs"
-        ) from None
+        for replayed in in_order(partial(_replayed_there, str(path), memory), parts, jobs):
+            advanced()
+            yield replayed
+    except BrokenProcessPool:
+        raise LogError(f"event log {path}: a process that replays it ended early; try with fewer --jobs") from None
 
 
 def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) -> list[Part]:
@@ -120,11 +118,14 @@ def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) 
     return parts
 
 
-@contextmanager
-def _replaying(path: str | Path, memory: bool) -> Iterator[Callable[[Part], Iterator[Replayed]]]:
-    """The work of one process."""
-    with opened(path) as history:
-        yield partial(_replayed_part, history, memory)
+def _replayed_there(path: str, memory: bool, part: Part) -> Iterator[Replayed]:
+    """A part, in a process of its own, which goes on from where its last one ended."""
+    return _replayed_part(_kept_open(path), memory, part)
+
+
+@lru_cache(maxsize=1)
+def _kept_open(path: str) -> History:
+    return opened(path)
 
 
 def _replayed_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:

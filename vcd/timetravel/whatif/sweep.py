@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, as_completed
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from vcd.eventlog import LogReader
-from vcd.timetravel.parallel import processors
+from vcd.timetravel.parallel import kept_from_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import Run, Variant, policy_of, simulated
 from vcd.timetravel.whatif.edits import edited
@@ -64,16 +63,12 @@ def sweep(
         edited(work, variant.edits)
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor:
-        futures = {executor.submit(_one, str(path), one, period, gpu): place for place, one in enumerate(variants)}
-        try:
-            for future in as_completed(futures):
-                place = futures[future]
-                runs[place] = future.result()
-                progress(variants[place].name)
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        with kept_from_ctrl_c():
+            futures = {executor.submit(_one, str(path), one, period, gpu): place for place, one in enumerate(variants)}
+        for future in as_completed(futures):
+            place = futures[future]
+            runs[place] = future.result()
+            progress(variants[place].name)
     return Sweep(str(path), [runs[place] for place in sorted(runs)])
 
 
@@ -87,8 +82,7 @@ def _one(path: str, variant: Variant, period: int, gpu: str) -> Run:
 @contextmanager
 def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
     if scheduler is None:
-        # spawn: a fork would copy the threads' locks of whoever calls
-        with ProcessPoolExecutor(jobs or processors(), mp_context=get_context("spawn")) as executor:
+        with processes(jobs or processors()) as executor:
             yield executor
     else:
         engine: Any = importlib.import_module("distributed")  # an extra, which few need
