@@ -45,16 +45,6 @@ class SimulationFailed(click.ClickException):
     exit_code = 1
 
 
-def _address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int]:
-    """Host and port; any free port of this machine alone where none is given."""
-    if value is None:
-        return "127.0.0.1", 0
-    host, colon, port = value.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise click.BadParameter(f"{value!r} is not HOST:PORT; write 127.0.0.1:8001, or :8001 for every address")
-    return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
-
-
 @click.command()
 @click.option(
     "--nodes",
@@ -77,7 +67,7 @@ def _address(context: click.Context, option: click.Parameter, value: str | None)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the mix and of decisions.")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Cluster seconds in one real second.")
 @click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
-@click.option("--serve", callback=_address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
+@click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
 @click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
 @click.option(
     "--event-log",
@@ -105,7 +95,7 @@ def sim(
     seed: int,
     speed: float | None,
     jump: bool,
-    serve: tuple[str, int],
+    serve: tuple[str, int] | None,
     view_address: tuple[str, int] | None,
     event_log: Path | None,
     scheduler_conf: Path | None,
@@ -132,7 +122,8 @@ def sim(
         manifests = read_manifests(workloads)
         found = _nodes(nodes, trace_nodes, manifests), parse_queues(queues)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
-        given = bool(workloads or serve[1])
+        host, port = serve or ("127.0.0.1", 0)  # any free port of this machine alone
+        given = bool(workloads or port)
         arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
         plan = Scenario(
             event_log=_new_log(event_log),
@@ -144,8 +135,8 @@ def sim(
             seed=seed,
             speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
             remove_after=_REMOVE_AFTER if remove_after is None and trace_pods is not None else remove_after,
-            host=serve[0],
-            port=serve[1],
+            host=host or "0.0.0.0",
+            port=port,
         )
         view = None if view_address is None else View(plan.event_log, *view_address, flag="--view-address")
         live = output == "table" and sys.stdout.isatty()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,35 +158,22 @@ def _entries(manifest: Any, read: Kind) -> list[tuple[str, str, str, bytes]]:
     kind, obj, _ = from_manifest(manifest, (read,))
     groups: list[Object] = []
     if isinstance(obj, Pod):
-        obj = with_limits_as_requests(obj)
-        groups, obj = _implied(obj), _in_group(obj)
+        groups, obj = _grouped(with_limits_as_requests(obj))
     return [
         (kind, obj.key, "", encode_payload(obj)),
         *(("PodGroup", group.key, obj.key, encode_payload(group)) for group in groups),
     ]
 
 
-def _implied(pod: Pod) -> list[Object]:
-    if not _needs_group(pod):
-        return []
+def _grouped(pod: Pod) -> tuple[list[Object], Pod]:
+    """The group that is made for a pod which is to be scheduled and names none, and the pod in it."""
+    if GROUP_NAME in pod.metadata.annotations or (pod.spec.node_name and pod.spec.scheduler_name != "volcano"):
+        return [], pod
     try:
-        return [from_manifest(group_for(pod))[1]]
+        _, group, _ = from_manifest(group_for(pod))
     except (QuantityError, BadObject):
-        return []  # the pod itself is set aside, with the reason, when it is folded
-
-
-def _needs_group(pod: Pod) -> bool:
-    if GROUP_NAME in pod.metadata.annotations:
-        return False
-    return not pod.spec.node_name or pod.spec.scheduler_name == "volcano"
-
-
-def _in_group(pod: Pod) -> Pod:
-    if not _needs_group(pod):
-        return pod
-    owner = next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
-    name = f"podgroup-{owner or pod.metadata.uid or pod.metadata.name}"
-    return in_group(pod, name)
+        return [], pod  # it is set aside itself, with the reason, when it is folded
+    return [group], in_group(pod, group.metadata.name)
 
 
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
@@ -219,18 +206,6 @@ def _result_of(state: ClusterState, plan: ev.Plan) -> PlanResult:
     phases.update({status.key: status.phase for status in plan.groups})
     result.phases = dict(sorted(phases.items()))
     for waiting in plan.waiting:
-        result.why.setdefault(waiting.group, []).append(_told(waiting))
+        told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(waiting))
+        result.why.setdefault(told.pop("group"), []).append(told)
     return result
-
-
-def _told(waiting: ev.Waiting) -> dict[str, Any]:
-    told: Mapping[str, Any] = {
-        "gate": waiting.gate,
-        "plugin": waiting.plugin,
-        "reason": waiting.reason,
-        "nodes": waiting.nodes,
-        "tasks": waiting.tasks,
-        "pods": list(waiting.pods),
-        "detail": waiting.detail,
-    }
-    return {key: value for key, value in told.items() if value}

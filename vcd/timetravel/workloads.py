@@ -112,13 +112,8 @@ class _WorkloadSpec(msgspec.Struct, rename="camel"):
     volume_claim_templates: Any = None
 
 
-class _JobTemplate(msgspec.Struct, frozen=True):
-    metadata: _Marks | None = None
-    spec: Manifest | None = None
-
-
 class _CronSpec(msgspec.Struct, rename="camel"):
-    job_template: _JobTemplate = _JobTemplate()
+    job_template: _Template = _Template()
     suspend: bool = False
 
 

@@ -78,7 +78,6 @@ class SimulatedCluster:
         seed: int = 0,
         period: int = PERIOD,
         length: Length | None = None,
-        until: int | None = None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.state = ClusterState()
@@ -90,7 +89,6 @@ class SimulatedCluster:
         self._length = length or self._expected
         self._seed = seed
         self._period = period
-        self._until = until
         self._progress = progress
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()
@@ -109,7 +107,7 @@ class SimulatedCluster:
     # --- running ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Let time pass until nothing is left to happen, or ``until``."""
+        """Let time pass until nothing is left to happen."""
         self._begin()
         idle = 0
         while True:
@@ -128,9 +126,6 @@ class SimulatedCluster:
                 else:
                     # what happens within a period is seen together, at its end
                     self.now = max(self.now, -(-due // self._period) * self._period)
-            if self._until is not None and self.now > self._until:
-                self.now = self._until
-                break
             while self._agenda and self._agenda[0][0] <= self.now:
                 heapq.heappop(self._agenda)[2]()
             self._progress(self.now)
