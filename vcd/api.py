@@ -40,70 +40,6 @@ from vcd.timetravel.why.queues import QueueExplanation, explain_queue
 from vcd.timetravel.why.sessions import SessionExplanation, explain_session
 from vcd.timetravel.words import moment
 
-__all__ = [
-    "BadObject",
-    "Comparison",
-    "Counterfactual",
-    "Difference",
-    "EditError",
-    "Ends",
-    "EvictionExplanation",
-    "Explanation",
-    "Filling",
-    "Glance",
-    "LogError",
-    "NodeUse",
-    "NotFound",
-    "Obstacles",
-    "OrderExplanation",
-    "Overview",
-    "PlanResult",
-    "Policy",
-    "PolicyError",
-    "Problem",
-    "QueueExplanation",
-    "QueueFigures",
-    "RegistryError",
-    "Replayed",
-    "Run",
-    "SessionExplanation",
-    "SessionLine",
-    "Submission",
-    "Sweep",
-    "Variant",
-    "__version__",
-    "describe_policy",
-    "ends",
-    "explain",
-    "explain_eviction",
-    "explain_order",
-    "explain_queue",
-    "explain_session",
-    "fill",
-    "glances",
-    "html_report",
-    "logfile",
-    "moment",
-    "obstacles",
-    "opened",
-    "overview",
-    "plan",
-    "processors",
-    "read_edits",
-    "read_policy",
-    "replay",
-    "roles_for",
-    "session_lines",
-    "shallow",
-    "smallest_change",
-    "span_in_words",
-    "submit",
-    "sweep",
-    "up_to_date",
-    "variants_of",
-    "whatif",
-]
-
 
 def plan(
     objects: Iterable[Any], conf: str | None = None, now: datetime.datetime | None = None, seed: int = 0
@@ -115,5 +51,5 @@ def plan(
 
     Raises PolicyError for a bad configuration and BadObject for what is no manifest at all.
     """
-    moment = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
-    return planning.plan(objects, read_policy(conf), moment, seed)
+    at = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
+    return planning.plan(objects, read_policy(conf), at, seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from vcd.model.events import Waiting
@@ -28,6 +28,12 @@ def reason_in_words(waiting: Waiting) -> str:
 def counted(count: int, noun: str) -> str:
     """``1 node``, ``1,000 nodes``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def some(names: Sequence[str], shown: int = 4, count: int = 0) -> str:
+    """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
+    more = max(count, len(names)) - len(names[:shown])
+    return ", ".join(names[:shown]) + (f" and {more:,} more" if more else "")
 
 
 def span_in_words(seconds: float | None) -> str:

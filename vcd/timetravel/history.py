@@ -13,8 +13,11 @@ import msgspec
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
 from vcd.eventlog.reader import is_decision
 from vcd.model import events as ev
+from vcd.model.codec import BadObject, decode_payload
+from vcd.model.objects import Object
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
+from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy, PolicyError
 from vcd.scheduling.session.outside import Remembered
@@ -28,6 +31,17 @@ def opened(path: str | Path) -> History:
     return History(LogReader(path))
 
 
+def shown(event: ev.Event) -> Object | None:
+    """The object that an event shows; None where it shows none anew, or one that nobody can read: the state sets that
+    aside, too."""
+    if not isinstance(event, ev.ObjectPut) or event.payload is None:
+        return None
+    try:
+        return decode_payload(event.kind, event.payload)
+    except BadObject:
+        return None
+
+
 class Listener(Protocol):
     """Who is told a history."""
 
@@ -36,6 +50,19 @@ class Listener(Protocol):
 
     def see(self, logged: Logged) -> None:
         """Listen to one event."""
+
+
+class Observer(Plugin):
+    """Sees a session as it is decided again, and has no opinion."""
+
+    name = "observer"
+
+    def __init__(self) -> None:
+        super().__init__(parse_arguments((), {}))
+
+    def open(self, session: Session) -> None:
+        """Keep the session."""
+        self.session = session
 
 
 class History:
@@ -106,7 +133,7 @@ class History:
         return self._maker.snapshot()
 
     def rerun(
-        self, number: int, *, jump: bool = True, observers: Sequence[Plugin] = (), actions: bool = True
+        self, number: int, *, jump: bool = True, observers: Sequence[Observer] = (), actions: bool = True
     ) -> tuple[ev.SessionDecided, Session]:
         """A session decided again, as it stands after its last action; ``observers`` are asked before all plugins.
 

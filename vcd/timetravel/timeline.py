@@ -49,8 +49,7 @@ def ends(history: History) -> Ends:
 
 def session_lines(history: History, first: int, last: int) -> Iterator[SessionLine]:
     """The sessions from one number to another, in order. Raises LogError."""
-    for info in history.reader.sessions(first, last):
-        yield _line(history.reader, info)
+    return (_line(history.reader, info) for info in history.reader.sessions(first, last))
 
 
 def _line(reader: LogReader, info: SessionInfo) -> SessionLine:

@@ -25,19 +25,14 @@ def operation_in_words(operation: ev.Operation) -> str:
 def status_in_words(status: ev.GroupStatus) -> str:
     """A group's phase, its counts and its condition."""
     words = f"{status.key} {status.phase}"
-    counts = [f"{count} {name}" for name, count in _counts(status).items() if count]
+    counted = (("running", status.running), ("succeeded", status.succeeded), ("failed", status.failed))
+    counts = [f"{count} {name}" for name, count in counted if count]
     if counts:
         words += f" with {', '.join(counts)}"
     if status.condition is not None:
         kind, value, reason, message = status.condition
-        words += (
-            f", condition {kind}={value} {reason}: {message}" if message else f", condition {kind}={value} {reason}"
-        )
+        words += f", condition {kind}={value} {reason}" + (f": {message}" if message else "")
     return f"{words} (was {status.was})" if status.was else words
-
-
-def _counts(status: ev.GroupStatus) -> dict[str, int]:
-    return {"running": status.running, "succeeded": status.succeeded, "failed": status.failed}
 
 
 def usage_in_words(usage: ev.QueueUsage) -> str:

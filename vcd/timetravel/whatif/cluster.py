@@ -206,20 +206,16 @@ class SimulatedCluster:
     def _starts(self, piece: _Piece, node: str, elapsed: int) -> None:
         piece.node = node
         piece.attempt += 1
-        attempt = piece.attempt
         self._show(piece, node, "Running")
         self.measure.starts(self.now, piece.unit, node)
         rest = max(0, self._length(piece.unit, elapsed) - elapsed)
         phase = "Failed" if piece.unit.ending == "failed" else "Succeeded"
-        self._at(self.now + rest, partial(self._ends_by_itself, piece, phase, attempt))
+        self._unless_moved(piece, rest, partial(self._ends, piece, phase))
 
-    def _ends_by_itself(self, piece: _Piece, phase: str, attempt: int) -> None:
-        if piece.attempt == attempt:
-            self._ends(piece, phase)
-
-    def _leaves_as_asked(self, piece: _Piece, attempt: int) -> None:
-        if piece.attempt == attempt:
-            self._leaves(piece)
+    def _unless_moved(self, piece: _Piece, after: int, do: Do) -> None:
+        """Do something after a time to a piece that was not bound or evicted meanwhile."""
+        attempt = piece.attempt
+        self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
 
     def _expected(self, unit: Unit, elapsed: int) -> int:
         if unit.run is not None:
@@ -296,8 +292,8 @@ class SimulatedCluster:
             self._loses_gate(operation.key)
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
-            attempt = piece.attempt = piece.attempt + 1
-            self._at(self.now + self._leaving, partial(self._leaves_as_asked, piece, attempt))
+            piece.attempt += 1
+            self._unless_moved(piece, self._leaving, partial(self._leaves, piece))
 
     def _loses_gate(self, key: str) -> None:
         pod = self.state.pod(key)

@@ -12,13 +12,14 @@ import msgspec
 
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload
+from vcd.model.codec import BadObject
 from vcd.model.objects import Node
 from vcd.model.requests import names_in_order
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
+from vcd.timetravel.history import shown
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
@@ -218,12 +219,9 @@ def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[
 
 def _room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
     """What a node may give from now on; nothing of one that is gone or that nobody can read."""
-    if isinstance(event, ev.ObjectGone) or event.payload is None:
-        return {}
+    node = shown(event)
     try:
-        node = decode_payload("Node", event.payload)
-        assert isinstance(node, Node)
-        return NodeRecord.of(node).allocatable
+        return NodeRecord.of(node).allocatable if isinstance(node, Node) else {}
     except BadObject:
         return {}
 

@@ -14,6 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
 from vcd.model.manifests import defaulted, flatten
 from vcd.model.objects import PodGroup
+from vcd.model.words import some
 from vcd.scheduling.framework.registry import kinds
 from vcd.timetravel.whatif.workload import GroupLife, Workload
 
@@ -145,9 +146,7 @@ def _check_known(work: Workload, kind: str, key: str) -> None:
         events = (*work.base, *(event for _, event in work.changes))
         known = {event.key for event in events if isinstance(event, ev.ObjectPut) and event.kind == kind}
     if key not in known:
-        shown = ", ".join(sorted(known)[:10]) or "none"
-        more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-        raise EditError(f"there is no {kind} {key} in the log; there are {shown}{more}")
+        raise EditError(f"there is no {kind} {key} in the log; there are {some(sorted(known), 10) or 'none'}")
 
 
 def _is_of(event: ev.Event, gone: frozenset[tuple[str, str]]) -> bool:

@@ -16,7 +16,7 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, rfc3339, span_in_words
+from vcd.model.words import counted, rfc3339, some, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -365,7 +365,7 @@ def _job_lines(job: Forecast, now: int, samples: int) -> Iterator[str]:
     )
     if job.placed:
         shown = [f"{pod.partition('/')[2]} to {node}" for pod, node in job.placed.items()]
-        yield f"  at once: {', '.join(shown[:_NAMED])}" + (f" and {len(shown) - _NAMED} more" * (len(shown) > _NAMED))
+        yield f"  at once: {some(shown, _NAMED)}"
     if job.waits and len(job.placed) < job.pods:
         yield f"  waits at first {waits_in_words(job.waits)}"
     for verb, span in (("starts", job.starts), ("ends", job.ends)):

@@ -10,14 +10,14 @@ import msgspec
 
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload, encode_payload
+from vcd.model.codec import encode_payload
 from vcd.model.objects import Object, Pod, PodGroup, PodGroupStatus, PodStatus, Queue, QueueStatus
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings, seconds_of, task_role
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, shown
 
 SECOND = 1_000_000_000
 EVICTED = "evicted"
@@ -141,8 +141,14 @@ class _Listener:
         event = logged.event
         self._time = max(self._time, logged.time)
         match event:
-            case ev.ObjectPut(payload=bytes() as payload):
-                self._put(event, payload)
+            case ev.ObjectPut(kind="Pod" | "PodGroup"):
+                obj = shown(event)
+                if isinstance(obj, PodGroup):
+                    self._see_group(event.key, obj)
+                elif isinstance(obj, Pod):
+                    self._see_pod(event.key, obj)
+            case ev.ObjectPut(payload=bytes()):
+                self._change(event)
             case ev.ObjectGone(kind="Pod"):
                 self._pod_gone(event.key)
             case ev.ObjectGone(kind="PodGroup"):
@@ -163,19 +169,6 @@ class _Listener:
         work.end = self._time
         work.units.sort(key=lambda unit: (unit.arrived, unit.key))
         return work
-
-    def _put(self, event: ev.ObjectPut, payload: bytes) -> None:
-        if event.kind not in ("Pod", "PodGroup"):
-            self._change(event)
-            return
-        try:
-            obj = decode_payload(event.kind, payload)
-        except BadObject:
-            return  # set aside by the state, too: it was never placed
-        if isinstance(obj, PodGroup):
-            self._see_group(event.key, obj)
-        elif isinstance(obj, Pod):
-            self._see_pod(event.key, obj)
 
     def _change(self, event: ev.Event) -> None:
         """Something that is the same whatever is scheduled; what was there before the first session is the base."""
@@ -277,13 +270,9 @@ class _Listener:
 
 def _as_given(event: ev.ObjectPut) -> ev.ObjectPut:
     """An object without what the scheduler and the controllers write into it: of a queue's status, the state stays."""
-    if event.kind != "Queue" or event.payload is None:
+    queue = shown(event) if event.kind == "Queue" else None
+    if not isinstance(queue, Queue):
         return event
-    try:
-        queue = decode_payload("Queue", event.payload)
-    except BadObject:
-        return event  # set aside by the state, as it was then
-    assert isinstance(queue, Queue)
     bare = msgspec.structs.replace(queue, status=QueueStatus(state=queue.status.state))
     return ev.ObjectPut("Queue", event.key, "", encode_payload(bare))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from vcd.model import events as ev
-from vcd.model.words import counted
+from vcd.model.words import counted, some
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
@@ -79,7 +79,7 @@ def _happens(effect: Effect, pods: int) -> str:
             many = pods > 1
             count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
             verb = "are" if many else "is"
-            words.append(f"{count if many else 'the pod'} {verb} {done} {_some(sorted(set(places.values())))}")
+            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _SHOWN)}")
     return " and ".join(words)
 
 
@@ -91,16 +91,11 @@ def _besides(effect: Effect) -> Iterator[str]:
         (effect.others_not_bound, "of other jobs no longer bound"),
     ):
         if names:
-            yield f"{counted(len(names), 'pod')} {what}: {_some(names)}"
+            yield f"{counted(len(names), 'pod')} {what}: {some(names, _SHOWN)}"
 
 
 def _or(words: list[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 def smallest_change(

@@ -13,14 +13,13 @@ import msgspec
 from vcd.eventlog import LogError, Logged
 from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
-from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod
 from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import History, opened
+from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.orders import Precedence, table
 from vcd.timetravel.why.sentences import waits_in_words
@@ -399,8 +398,8 @@ class _Later:
             if isinstance(event, ev.ObjectGone):
                 self._goes(event.key, logged)
             elif isinstance(event, ev.ObjectPut) and event.payload is not None and word in event.payload:
-                pod = _pod_in(event, self._group)
-                if pod is not None:
+                pod = shown(event)
+                if isinstance(pod, Pod) and pod.group_key == self._group:
                     self._see(pod, logged)
         if any(after.came and not after.bound for after in self._evictions):
             state = self._history.state(reader.head(), jump=True)
@@ -441,16 +440,6 @@ def _pods_of(state: ClusterState, group: str) -> dict[str, str]:
         if pod is not None and pod.group_key == group:
             found[key] = pod.metadata.uid
     return found
-
-
-def _pod_in(event: ev.ObjectPut, group: str) -> Pod | None:
-    """The pod of an event, where it can be read and is of the group."""
-    assert event.payload is not None
-    try:
-        pod = decode_payload("Pod", event.payload)
-    except BadObject:
-        return None  # the state sets it aside, too: it is no task
-    return pod if isinstance(pod, Pod) and pod.group_key == group else None
 
 
 def _tell_aftermath(eviction: Eviction, after: _After) -> None:

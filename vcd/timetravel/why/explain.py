@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
-from vcd.model.codec import BadObject, decode_payload
-from vcd.model.events import ObjectGone, ObjectPut
+from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
-from vcd.timetravel.history import History, opened
+from vcd.model.words import some
+from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
@@ -108,13 +108,8 @@ def group_of(history: History, key: str) -> str:
     reader, oldest = history.reader, history.oldest()
     pod, seen = oldest.pod(key), key in oldest.tasks.row_of
     for logged in reader.object_history("Pod", key):
-        seen = True
-        if isinstance(logged.event, ObjectPut) and logged.event.payload is not None:
-            try:
-                obj = decode_payload("Pod", logged.event.payload)
-            except BadObject:
-                continue  # set aside by the state, too; the story tells of it
-            pod = obj if isinstance(obj, Pod) else pod
+        seen, obj = True, shown(logged.event)
+        pod = obj if isinstance(obj, Pod) else pod
     if not seen:
         raise NotFound(f"event log {reader.path}: no pod {key} is in it")
     return "" if pod is None else pod.group_key
@@ -134,8 +129,7 @@ def _group_named(history: History, namespace: str, name: str) -> str:
         return found[0]
     where = f"event log {reader.path}:"
     if found:
-        shown = ", ".join(found[:10]) + (f" and {len(found) - 10} more" if len(found) > 10 else "")
-        raise NotFound(f"{where} {name} may mean {shown}; give more of the name")
+        raise NotFound(f"{where} {name} may mean {some(found, 10)}; give more of the name")
     elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
     hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else ""
     raise NotFound(f"{where} no job {exact} is in it{hint}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
-from vcd.model.words import counted
+from vcd.model.words import counted, some
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
 
@@ -23,12 +23,6 @@ _NOT_NEWS = {
     "Queue": ("status.allocated", "metadata.resourceVersion"),
 }
 """Fields that a session does not look at, or that the scheduler itself writes, by kind: they are nothing new to it."""
-
-
-def some(names: Sequence[str], count: int = 0) -> str:
-    """The first of many: ``a, b, c, d and 8 more``; ``count`` where there are more than are given."""
-    more = max(count, len(names)) - len(names[:NAMED])
-    return ", ".join(names[:NAMED]) + (f" and {more:,} more" if more else "")
 
 
 class New(msgspec.Struct, omit_defaults=True):
@@ -44,7 +38,7 @@ class New(msgspec.Struct, omit_defaults=True):
 
     def __str__(self) -> str:
         words = f"{counted(self.count or len(self.keys), self.kind)} {self.what}"
-        return f"{words}: {some(self.details or self.keys, len(self.keys))}"
+        return f"{words}: {some(self.details or self.keys, NAMED, len(self.keys))}"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,8 @@ from vcd.model import events as ev
 from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
-from vcd.model.words import quantities_in_words
-from vcd.scheduling.framework.arguments import parse_arguments
+from vcd.model.words import quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.registry import limits_of
@@ -27,7 +26,7 @@ from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.history import opened
+from vcd.timetravel.history import Observer, opened
 from vcd.timetravel.why.explain import Kind
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
@@ -174,9 +173,8 @@ class Obstacles(msgspec.Struct, frozen=True):
 
 
 def _held_by(holders: list[Holder], resource: str) -> str:
-    shown = [f"{one.job} ({one.amounts.get(resource, '0')})" for one in holders[:SHOWN]]
-    more = f" and {len(holders) - SHOWN} more" if len(holders) > SHOWN else ""
-    return f"held by {', '.join(shown)}{more}" if shown else ""
+    shown = [f"{one.job} ({one.amounts.get(resource, '0')})" for one in holders]
+    return f"held by {some(shown, SHOWN)}" if shown else ""
 
 
 def obstacles(path: str | Path, name: str, namespace: str = "default", session: int | None = None) -> Obstacles:
@@ -293,16 +291,13 @@ def _amount_on(session: Session, resource: str, task: Task, row: int) -> int:
 
 def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Callable[[Task], int]]) -> list[Holder]:
     """The jobs of tasks by what they hold of resources, the largest first."""
-    sums: dict[int, dict[str, int]] = {}
-    pods: dict[int, int] = {}
+    sums: dict[int, Counter[str]] = {}
+    pods: Counter[int] = Counter()
     for task in tasks:
         amounts = {name: amount for name, of in amount_of.items() if (amount := of(task))}
         if amounts:
-            index = task.job.index
-            pods[index] = pods.get(index, 0) + 1
-            held = sums.setdefault(index, {})
-            for name, amount in amounts.items():
-                held[name] = held.get(name, 0) + amount
+            pods[task.job.index] += 1
+            sums.setdefault(task.job.index, Counter()).update(amounts)
     first = next(iter(amount_of), "")
     order = sorted(sums, key=lambda index: (-sums[index].get(first, 0), session.job(index).key))
     return [_holder(session.job(index), pods[index], sums[index]) for index in order[:_KEPT]]
@@ -357,17 +352,12 @@ def _asks_for(session: Session, job: Job, resource: str) -> bool:
 # --- who is ahead -----------------------------------------------------------------------------------------------------
 
 
-class _Turns(Plugin):
-    """Sees in which order jobs are admitted and given room, and has no opinion."""
-
-    name = "turns"
-
-    def __init__(self) -> None:
-        super().__init__(parse_arguments((), {}))
+class _Turns(Observer):
+    """Sees in which order jobs are admitted and given room."""
 
     def open(self, session: Session) -> None:
         """Keep the session; begin anew where it is decided once more without a plugin that failed."""
-        self._session = session
+        super().open(session)
         self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
         self._admitted: list[Job] = []
         self._asked: dict[int, int] = {}
@@ -409,8 +399,8 @@ class _Turns(Plugin):
                 by_job.setdefault(task.job.index, []).append(task)
         found = []
         if job.is_pending():
-            found = [_admitted(self._session, one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
-        found += [_placed(self._session, tasks, lacking) for tasks in by_job.values()]
+            found = [_admitted(self.session, one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
+        found += [_placed(self.session, tasks, lacking) for tasks in by_job.values()]
         return [one for one in found if one.amounts]
 
     def own_before(self, reason: ev.Waiting, resource: str) -> str:
@@ -422,7 +412,7 @@ class _Turns(Plugin):
         back = [
             (task, row) for task, row in placed if task.job.key == reason.group and task.status == TaskStatus.PENDING
         ]
-        amount = sum(_amount_on(self._session, resource, task, row) for task, row in back)
+        amount = sum(_amount_on(self.session, resource, task, row) for task, row in back)
         return format_resource(resource, amount) if amount else ""
 
     def _placed_before(self, move: int | None) -> Iterable[tuple[Task, int]]:

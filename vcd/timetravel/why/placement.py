@@ -7,15 +7,13 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.candidates import SCALE, fixed_point
 from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, Observer
 
 SHOWN_NODES = 3
 """How many of the best nodes a choice lists, the chosen one aside."""
@@ -62,32 +60,26 @@ def choices(
     return observer.made
 
 
-class _Observer(Plugin):
-    """Sees each choice of a node before it is made and what became of it, and has no opinion."""
-
-    name = "observer"
+class _Observer(Observer):
+    """Sees each choice of a node before it is made and what became of it."""
 
     def __init__(self, pods: frozenset[str], beside: Mapping[str, str]) -> None:
-        super().__init__(parse_arguments((), {}))
+        super().__init__()
         self._pods = pods
         self._beside = beside
         self._seen: dict[str, _Rating] = {}
         self.made: dict[str, Placement] = {}
 
-    def open(self, session: Session) -> None:
-        """Keep the session."""
-        self._session = session
-
     def best_node(self, task: Task, keys: Ints) -> None:
         """Rate the nodes for a watched pod as they are now; the decision is left to the others."""
         if task.key in self._pods:
-            self._seen[task.key] = _Rating(self._session, task, keys)
+            self._seen[task.key] = _Rating(self.session, task, keys)
 
     def on_allocate(self, task: Task, row: int) -> None:
         """A watched pod was placed."""
         if task.key in self._pods:
             rating = self._seen.pop(task.key, None)
-            node = self._session.nodes.facts.names[row]
+            node = self.session.nodes.facts.names[row]
             beside = self._beside.get(task.key, "")
             self.made[task.key] = (
                 Placement(task.key, node, nominated=True) if rating is None else rating.choice(row, beside)

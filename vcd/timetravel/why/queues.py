@@ -14,12 +14,12 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.requests import CPU, MEMORY, PODS
-from vcd.model.words import counted, span_in_words
+from vcd.model.words import counted, some, span_in_words
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import NotFound, keys_of
-from vcd.timetravel.why.news import changed_fields, some
+from vcd.timetravel.why.news import changed_fields
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of, queue_in
 from vcd.timetravel.words import moment

@@ -10,13 +10,13 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, quantities_in_words, reason_in_words, span_in_words
+from vcd.model.words import counted, quantities_in_words, reason_in_words, some, span_in_words
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.words import pods_in_words
 
 _NAMED = 4
-"""How many pods a sentence names."""
+"""How many nodes a sentence names."""
 
 
 def sentence(episode: Episode, story: Story) -> str:
@@ -74,21 +74,16 @@ def _standing(key: str, pod: Pod, story: Story) -> str:
 
 def _names(keys: Iterable[str], story: Story, noun: str = "") -> str:
     """Pods by name, the first of many; in the story of one pod, the noun alone."""
-    names = [key.partition("/")[2] for key in keys]
     if story.only is not None:
         return "the pod"
-    shown = ", ".join(names[:_NAMED])
-    words = shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
-    return f"{noun} {words}".strip()
+    return f"{noun} {some([key.partition('/')[2] for key in keys])}".strip()
 
 
 def _placed(episode: Episode, story: Story) -> str:
     """Pods and their nodes: ``a to n1, b to n2 and 8 more``."""
     if story.only is not None:
         return f"the pod to {episode.places[story.only]}"
-    pairs = [f"{key.partition('/')[2]} to {node}" for key, node in episode.places.items()]
-    more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
-    return ", ".join(pairs[:_NAMED]) + more
+    return some([f"{key.partition('/')[2]} to {node}" for key, node in episode.places.items()])
 
 
 def _nodes(episode: Episode) -> str:

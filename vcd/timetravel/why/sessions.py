@@ -12,14 +12,14 @@ import msgspec
 from vcd.eventlog import LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.requests import format_sum
-from vcd.model.words import counted, quantities_in_words, span_in_words
+from vcd.model.words import counted, quantities_in_words, some, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import NotFound
-from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects, some
+from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import moment, operation_in_words, status_in_words
 

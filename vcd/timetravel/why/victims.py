@@ -10,7 +10,6 @@ from typing import Any
 from vcd.model.status import TaskStatus
 from vcd.model.words import quantities_in_words
 from vcd.scheduling.eviction.room import EvictionContext, choose_victims, immune_rows, placed_tasks
-from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.rules import plugin_of, victims_of_tier
@@ -19,6 +18,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import index_in_name
 from vcd.timetravel.figures import QueueFigures, queue_figures
+from vcd.timetravel.history import Observer
 from vcd.timetravel.why.orders import Precedence, goes_before
 
 
@@ -110,18 +110,16 @@ class VictimQuestion:
     differences: dict[tuple[str, str], Precedence] = field(default_factory=dict)
 
 
-class VictimObserver(Plugin):
-    """Sees who is asked about and who goes, and has no opinion.
+class VictimObserver(Observer):
+    """Sees who is asked about and who goes.
 
     After the session ``made`` holds, for each watched pod that is evicted in the end, the pod's task and the question
     that led to it, None where nobody was asked; ``wanted_by`` the plugins that want a watched pod elsewhere of
     themselves.
     """
 
-    name = "observer"
-
     def __init__(self, pods: Collection[str]) -> None:
-        super().__init__(parse_arguments((), {}))
+        super().__init__()
         self._pods = frozenset(pods)
         self._asks: dict[str, VictimQuestion] = {}
         self._gang: tuple[Any, dict[str, Offer]] = (None, {})
@@ -129,10 +127,6 @@ class VictimObserver(Plugin):
         self._immune: frozenset[int] | None = None
         self.made: dict[str, tuple[Task, VictimQuestion | None]] = {}
         self.wanted_by: dict[str, list[str]] = {}
-
-    def open(self, session: Session) -> None:
-        """Keep the session."""
-        self.session = session
 
     # --- what is asked ------------------------------------------------------------------------------------------------
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
-from vcd.timetravel.history import History
+from vcd.timetravel.history import History, Observer
 from vcd.timetravel.why.explain import NotFound, named
 
 
@@ -31,7 +30,7 @@ class Wait:
 
 
 def wait_of(
-    history: History, name: str, namespace: str, number: int | None, observers: tuple[Plugin, ...] = ()
+    history: History, name: str, namespace: str, number: int | None, observers: tuple[Observer, ...] = ()
 ) -> Wait:
     """A job, named as ``explain`` names it, at a session in which it waits: at its last one where ``number`` is None.
     Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not in the
