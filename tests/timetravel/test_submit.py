@@ -20,8 +20,9 @@ from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.present import GoingOn, present
 from vcd.timetravel.whatif.submit import Forecast, Span, Submission, submit, uniform
-from vcd.timetravel.whatif.submitted import Submitted, submitted
+from vcd.timetravel.whatif.submitted import submitted
 from vcd.timetravel.whatif.workload import SECOND, Workload, workload_of
+from vcd.timetravel.workloads import Work
 
 MINUTE = 60 * SECOND
 PLAIN = "actions: allocate\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n"
@@ -352,7 +353,7 @@ async def test_an_empty_log_has_no_present(tmp_path: Path) -> None:
 CONTAINERS = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
 
 
-def made(*manifests: Manifest, state: ClusterState | None = None) -> Submitted:
+def made(*manifests: Manifest, state: ClusterState | None = None) -> Work:
     return submitted(manifests, state or state_of([HIGH]), "2026-01-01T00:00:00Z")
 
 
@@ -371,7 +372,7 @@ def workload(kind: str, group: str, **spec: Any) -> Manifest:
     }
 
 
-def group_of(found: Submitted) -> PodGroup:
+def group_of(found: Work) -> PodGroup:
     (group,) = found.groups
     return group
 

@@ -159,19 +159,13 @@ class History:
         known = self._policies.get(record.policy)
         if known is None:
             try:
-                known = self._policies[record.policy] = read_policy(self._policy_text(record), logged=True)
+                known = self._policies[record.policy] = read_policy(self.reader.policy(record.policy), logged=True)
             except PolicyError as error:
                 raise LogError(
                     f"event log {self.reader.path}: session {record.session} was decided by configuration"
                     f" {record.policy[:16]}, which this version cannot read: {error.problems[0]}"
                 ) from error
         return known
-
-    def _policy_text(self, record: ev.SessionDecided) -> str:
-        loaded = None if self._state is None else self._state.policy
-        if loaded is not None and loaded.digest == record.policy:
-            return loaded.text
-        return self.reader.policy(record.policy)
 
     def _must_begin_anew(self, position: int, sequence: int, jump: bool) -> bool:
         if sequence < position or self._segment(sequence) != self._segment(position):

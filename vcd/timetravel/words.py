@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from vcd.model import events as ev
 from vcd.model.words import quantities_in_words, reason_in_words, rfc3339
+
+UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""What the name of a group that was made for a Volcano Job ends in."""
 
 
 def operation_in_words(operation: ev.Operation) -> str:

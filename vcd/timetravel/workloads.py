@@ -325,7 +325,8 @@ def _alike(manifest: Manifest, template: _Template, count: int, found: Work) -> 
     requests = _requests(manifest, pods[0])
     if GROUP_NAME not in pods[0].metadata.annotations:
         implied = group_for(with_limits_as_requests(pods[0]))
-        implied["metadata"]["annotations"].update(_inherited(meta)["annotations"])
+        own = (meta.get("annotations") or {}).items()
+        implied["metadata"]["annotations"].update((key, text) for key, text in own if key.startswith("volcano.sh/"))
         implied["spec"]["minMember"] = least
         implied["spec"]["minResources"] = {
             resource: format_sum(resource, amount * least) for resource, amount in requests.items()
@@ -404,15 +405,6 @@ def in_group(pod: Pod, name: str) -> Pod:
     """The pod as a member of a group."""
     meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
     return msgspec.structs.replace(pod, metadata=meta)
-
-
-def _inherited(meta: Manifest) -> Manifest:
-    """What a group has of its workload's metadata: identity, and the labels and annotations that are Volcano's."""
-    marks = {
-        name: {key: text for key, text in (meta.get(name) or {}).items() if key.startswith("volcano.sh/")}
-        for name in ("labels", "annotations")
-    }
-    return {"namespace": meta["namespace"], "uid": f"podgroup-{meta['uid']}", **marks}
 
 
 def _spec(manifest: Manifest, kind: type[Any]) -> Any:

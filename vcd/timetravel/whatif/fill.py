@@ -14,7 +14,7 @@ import msgspec
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.controllers import GROUP_NAME
+from vcd.model.controllers import GROUP_NAME, JOB_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
@@ -30,9 +30,10 @@ from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker
 from vcd.state.sums import sum_of
 from vcd.timetravel.whatif.present import present
-from vcd.timetravel.whatif.submitted import JOB_NAME, Submitted, job_name, submitted
+from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import clock
+from vcd.timetravel.workloads import Work
 
 _PLACING = ("enqueue", "allocate", "backfill")
 """Actions that take no room from anybody."""
@@ -163,7 +164,7 @@ def _most(trial: _Trial, limit: int) -> tuple[int, bool]:
 class _Trial:
     """A state to which copies of a job are added and taken away again, decided anew each time."""
 
-    def __init__(self, state: ClusterState, policy: Policy, job: Submitted, now: int) -> None:
+    def __init__(self, state: ClusterState, policy: Policy, job: Work, now: int) -> None:
         self._state = state
         self._policy = policy
         self._job = job

@@ -26,10 +26,11 @@ from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN, Length, Simulated
 from vcd.timetravel.whatif.measure import JobRun, Measure, quantile
 from vcd.timetravel.whatif.present import GoingOn, Present, present
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate, RunTimes
-from vcd.timetravel.whatif.submitted import Submitted, job_name, submitted
+from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, workload_of
 from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import clock
+from vcd.timetravel.workloads import Work
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must move to be told."""
@@ -164,7 +165,7 @@ def submit(
     )
 
 
-def _first_plan(here: Present, policy: Policy, new: Submitted, seed: int) -> ev.Plan:
+def _first_plan(here: Present, policy: Policy, new: Work, seed: int) -> ev.Plan:
     """What one session would do with what is submitted, on the very state that the log shows."""
     state = here.state
     events: list[ev.Event] = [ev.PolicyLoaded(policy.digest, policy.text, state.settings.as_text())]
@@ -191,7 +192,7 @@ class _Settling(SimulatedCluster):
 class _Trials:
     """The present going on with and without what is submitted; a job's run times are the same in both."""
 
-    def __init__(self, work: Workload, new: Submitted, policy: Policy, model: RunTimes, seed: int, period: int) -> None:
+    def __init__(self, work: Workload, new: Work, policy: Policy, model: RunTimes, seed: int, period: int) -> None:
         self._policy = policy
         self._model = model
         self._seed = seed
@@ -272,7 +273,7 @@ class _Trials:
         return job_name(group, next((unit.pod for unit in self.work.units if unit.group == group), None))
 
 
-def _joined(work: Workload, new: Submitted) -> Workload:
+def _joined(work: Workload, new: Work) -> Workload:
     """The present's work and what is submitted."""
     joined = copy(work)
     joined.units = list(work.units)

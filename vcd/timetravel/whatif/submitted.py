@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 
 from vcd.model.codec import BadObject, from_manifest
-from vcd.model.controllers import GROUP_NAME, JOB_NAME, Manifest
+from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.manifests import defaulted, flatten, group_for, with_limits_as_requests
 from vcd.model.objects import Pod, PodGroup, PriorityClass
 from vcd.model.quantity import QuantityError
@@ -18,6 +17,7 @@ from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
 from vcd.timetravel.unknownfields import unknown_fields
+from vcd.timetravel.words import UID
 from vcd.timetravel.workloads import (
     READ,
     Work,
@@ -30,21 +30,14 @@ from vcd.timetravel.workloads import (
     owners_in,
 )
 
-__all__ = ["JOB_NAME", "Submitted", "job_name", "submitted"]
 
-_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-Submitted = Work
-"""Groups and pods, each in the order given; ``notes`` say what of the manifests was passed over."""
-
-
-def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Submitted:
+def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Work:
     """What manifests become when they are submitted to a cluster in ``state`` at ``created`` (RFC 3339).
 
     Every pod is taken as this scheduler's. Raises BadObject for what cannot be read, is no work, is there already, or
     names what is not there.
     """
-    found = Submitted()
+    found = Work()
     given = list(flatten(manifests))
     owners = owners_in(given)
     for manifest in given:
@@ -64,7 +57,7 @@ def job_name(group: str, pod: Pod | None) -> str:
     """The name by which users know a job: of its group, without the uid that a Volcano Job's has in it; where the group
     was made for a workload or a bare pod, of that, by one of its pods."""
     if pod is None or not group.partition("/")[2].startswith("podgroup-"):
-        return _UID.sub("", group)
+        return UID.sub("", group)
     owner = next((owner.name for owner in pod.metadata.owner_references if owner.controller), "")
     return f"{pod.metadata.namespace}/{owner or pod.metadata.name}"
 
@@ -79,7 +72,7 @@ def _named(manifest: Manifest) -> Manifest:
     return defaulted(new)
 
 
-def _object(manifest: Manifest, found: Submitted) -> None:
+def _object(manifest: Manifest, found: Work) -> None:
     """A pod or a group as it is. Raises BadObject for anything else."""
     meta, kind = manifest["metadata"], str(manifest.get("kind", "")) or "(no kind)"
     if kind in ("Pod", "PodGroup"):
@@ -106,7 +99,7 @@ class _Admission:
             name: obj for name, obj in state.others.get("PriorityClass", {}).items() if isinstance(obj, PriorityClass)
         }
 
-    def admit(self, found: Submitted) -> None:
+    def admit(self, found: Work) -> None:
         """Fill in and check; every pod is in a group afterwards."""
         groups = {group.key: self._new(group, group.key in self._state.groups) for group in found.groups}
         pods: dict[str, Pod] = {}

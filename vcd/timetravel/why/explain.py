@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -17,7 +16,7 @@ from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import present, reasons, sentence
 from vcd.timetravel.why.story import Episode, Story
-from vcd.timetravel.words import moment
+from vcd.timetravel.words import UID, moment
 
 Kind = Literal["job", "pod"]
 
@@ -25,8 +24,6 @@ CHOICES = 3
 """Of how many pods of a job, for each session, the choice of the node is worked out."""
 
 _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
-
-_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class NotFound(LookupError):
@@ -123,7 +120,7 @@ def _group_named(history: History, namespace: str, name: str) -> str:
         return exact
     keys |= keys_of(reader, "PodGroup")
     begin_so = sorted(key for key in keys if key.startswith(exact))
-    of_job = [key for key in begin_so if _UID.fullmatch(key.removeprefix(exact))]
+    of_job = [key for key in begin_so if UID.fullmatch(key.removeprefix(exact))]
     found = of_job or begin_so
     if len(found) == 1:
         return found[0]
