@@ -17,12 +17,12 @@ from vcd.model.objects import Pod
 from vcd.model.words import counted, quantities_in_words, span_in_words
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.cluster import ClusterState
 from vcd.timetravel.figures import QueueFigures
-from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.orders import Precedence, table
 from vcd.timetravel.why.sentences import waits_in_words
+from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import Offer, VictimObserver, VictimQuestion
 from vcd.timetravel.words import moment
 
@@ -144,11 +144,10 @@ def explain_eviction(path: str | Path, name: str, namespace: str = "default") ->
         pods = [key] if kind == "pod" else _evicted_pods(history, group)
         found = [info for pod in pods for info in history.reader.operations_of(pod) if info.verb == "evict"]
         found.sort(key=lambda info: (info.session, info.statement, info.operation))
-        later = _Later(history, group, found)
         evictions: list[Eviction] = []
         for number, of_session in groupby(found, key=lambda info: info.session):
             evictions += _of_session(history, number, list(of_session))
-        for eviction, after in zip(evictions, later.follow(), strict=True):
+        for eviction, after in zip(evictions, _aftermath(history, group, found), strict=True):
             _tell_aftermath(eviction, after)
         return EvictionExplanation(kind, key, moment(history.reader.last_time()), evictions)
 
@@ -371,75 +370,52 @@ class _After:
         return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
 
 
-class _Later:
+class _Later(Story):
     """What came of evictions: for each the pod of the same group that took its place, of its name, else the next new
     one."""
 
-    def __init__(self, history: History, group: str, found: list[OperationInfo]) -> None:
-        self._history = history
-        self._group = group
-        self._evictions = [_After(info) for info in found]
-        self._start = 0
-        self._known: dict[str, str] = {}
-        """UIDs of the group's pods, by key."""
-        if found:
-            (first,) = history.reader.sessions(found[0].session, found[0].session)
-            self._start = first.head
-            self._known = _pods_of(history.state(first.head, jump=True), group)
-        self._names = set(self._known)
+    def __init__(self, group: str, found: list[OperationInfo]) -> None:
+        super().__init__(group)
+        self.evictions = [_After(info) for info in found]
+        self._sequence = 0
+        self._names: set[str] = set()
         """Of all pods that the group ever had: who comes under one of these takes the place of that one."""
 
-    def follow(self) -> list[_After]:
-        """Look at the pods' events from the first eviction on."""
-        reader = self._history.reader
-        word = self._group.partition("/")[2].encode()
-        for logged in reader.find(kind="Pod", after=self._start) if self._evictions and word else ():
-            event = logged.event
-            if isinstance(event, ev.ObjectGone):
-                self._goes(event.key, logged)
-            elif isinstance(event, ev.ObjectPut) and event.payload is not None and word in event.payload:
-                pod = shown(event)
-                if isinstance(pod, Pod) and pod.group_key == self._group:
-                    self._see(pod, logged)
-        if any(after.came and not after.bound for after in self._evictions):
-            state = self._history.state(reader.head(), jump=True)
-            waits = waits_in_words(state.waiting.get(self._group, ()))
-            for after in self._evictions:
-                if not after.bound and after.key in state.tasks.row_of:
-                    after.waiting = waits
-        return self._evictions
+    def see(self, logged: Logged) -> None:
+        self._sequence = logged.sequence
+        super().see(logged)
 
-    def _goes(self, key: str, logged: Logged) -> None:
-        self._known.pop(key, None)
-        for after in self._evictions:
-            if after.info.key == key and not after.gone and logged.sequence > after.info.sequence:
-                after.gone = logged.time
+    def _gone(self, kind: str, key: str, time: int) -> None:
+        super()._gone(kind, key, time)
+        for after in self.evictions:
+            if (kind, key) == ("Pod", after.info.key) and not after.gone and self._sequence > after.info.sequence:
+                after.gone = time
 
-    def _see(self, pod: Pod, logged: Logged) -> None:
-        key, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
-        if self._known.get(key) != uid:
-            self._known[key] = uid
-            open_places = [after for after in self._evictions if after.is_open(logged.sequence)]
+    def _see_pod(self, key: str, pod: Pod, time: int) -> None:
+        before, uid = self.pods.get(key), pod.metadata.uid
+        super()._see_pod(key, pod, time)
+        if before is None or before.metadata.uid != uid:
+            open_places = [after for after in self.evictions if after.is_open(self._sequence)]
             of_its_name = [after for after in open_places if after.info.key == key]
             if key not in self._names:
                 of_its_name = of_its_name or open_places
             self._names.add(key)
             for after in of_its_name[:1]:
-                after.came, after.key, after.uid = logged.time, key, uid
-        for after in self._evictions if pod.spec.node_name else ():
+                after.came, after.key, after.uid = time, key, uid
+        for after in self.evictions if pod.spec.node_name else ():
             if (after.key, after.uid) == (key, uid) and not after.bound:
-                after.bound, after.node = logged.time, pod.spec.node_name
+                after.bound, after.node = time, pod.spec.node_name
 
 
-def _pods_of(state: ClusterState, group: str) -> dict[str, str]:
-    """The group's pods: UIDs by key."""
-    namespace = group.partition("/")[0]
-    found = {}
-    for key in sorted(state.tasks.row_of):
-        pod = state.pod(key) if key.startswith(f"{namespace}/") else None
-        if pod is not None and pod.group_key == group:
-            found[key] = pod.metadata.uid
-    return found
+def _aftermath(history: History, group: str, found: list[OperationInfo]) -> list[_After]:
+    """Follow the group from the first eviction on."""
+    later = _Later(group, found)
+    if found and group:
+        history.tell(later, history.reader.session(found[0].session).head, None)
+    for after in later.evictions:
+        if after.came and not after.bound and after.key in later.pods:
+            after.waiting = waits_in_words(later.waits_for)
+    return later.evictions
 
 
 def _tell_aftermath(eviction: Eviction, after: _After) -> None:
