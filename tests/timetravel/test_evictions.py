@@ -25,7 +25,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.evictions import Eviction, EvictionExplanation, explain_eviction
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.orders import Precedence
-from vcd.timetravel.why.victims import verdict_on
+from vcd.timetravel.why.victims import offered
 
 CONF = """\
 actions: "allocate, reclaim, preempt"
@@ -130,7 +130,7 @@ async def test_the_lines_hold_the_sentence_the_reasons_and_a_table(path: Path) -
     )
 
 
-async def test_the_verdict_with_each_plugins_part_is_the_sessions_own(path: Path) -> None:
+async def test_who_may_go_with_each_plugins_part_is_the_sessions_own(path: Path) -> None:
     async with scheduler(path, CONF) as made:
         await reclaimed(made)
     asker = Comparer()
@@ -141,7 +141,7 @@ async def test_the_verdict_with_each_plugins_part_is_the_sessions_own(path: Path
 
 
 class Comparer(Plugin):
-    """Asks at every question what the session answers, and what ``verdict_on`` does."""
+    """Asks at every question what the session answers, and what ``offered`` does."""
 
     name = "comparer"
 
@@ -156,8 +156,10 @@ class Comparer(Plugin):
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> None:
         if not self._asks:
             self._asks = True
-            verdict = verdict_on(self._session, "reclaimable", reclaimer, tasks, self)
-            self.answers.append((verdict.left, framework_of(self._session).reclaimable(reclaimer, tasks).together()))
+            offers, _ = offered(self._session, "reclaimable", reclaimer, tasks, self)
+            going = sorted((offer for offer in offers.values() if offer.place), key=lambda offer: offer.place)
+            answer = framework_of(self._session).reclaimable(reclaimer, tasks).together()
+            self.answers.append(([offer.task for offer in going], answer))
             self._asks = False
 
 

@@ -248,18 +248,19 @@ def _candidates(eviction: Eviction, ask: VictimQuestion, made_for: dict[str, tup
 
 
 def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[str, tuple[int, str]]) -> Candidate:
-    found = Candidate(offer.key, offer.group, offer.queue, offer.priority, "not needed", offer.place, offer.plugin)
-    before = ask.differences.get((mine.key, offer.key))
-    first = f"{mine.key} goes first: {before}" if before else f"{mine.key} goes first"
+    key, job = offer.task.key, offer.task.job
+    found = Candidate(key, job.key, job.queue.name, job.priority, "not needed", offer.place, offer.plugin)
+    before = ask.differences.get((mine.task.key, key))
+    first = f"{mine.task.key} goes first: {before}" if before else f"{mine.task.key} goes first"
     if not offer.rank:
         found.fate, found.why = "not asked", offer.rule
     elif not offer.place and (offer.helps or not offer.alone):
         found.fate = "spared"
         found.why = f"{offer.rule}; {first}" if offer.alone and offer.rank > mine.rank else offer.rule
-    elif offer.key in made_for:
+    elif key in made_for:
         found.fate = "evicted"
-        statement, group = made_for[offer.key]
-        found.why = "goes, too" if statement == made_for.get(mine.key, (-1, ""))[0] else f"goes for {group}"
+        statement, group = made_for[key]
+        found.why = "goes, too" if statement == made_for.get(mine.task.key, (-1, ""))[0] else f"goes for {group}"
     elif offer.place > mine.place:
         found.why = first
     elif not offer.helps:
@@ -274,9 +275,9 @@ def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
     later = [offer for offer in ask.offers.values() if offer.rank > ask.offers[eviction.pod].rank]
     stayed = {one.pod for one in eviction.candidates if one.fate != "evicted"}
     for other in [offer for offer in later if offer.place] + [offer for offer in later if offer.alone]:
-        if other.key in stayed:
-            eviction.chosen_before = other.key
-            eviction.difference = ask.differences.get((eviction.pod, other.key))
+        if other.task.key in stayed:
+            eviction.chosen_before = other.task.key
+            eviction.difference = ask.differences.get((eviction.pod, other.task.key))
             return
 
 

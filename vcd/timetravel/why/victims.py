@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from vcd.model.words import quantities_in_words
 from vcd.scheduling.eviction.room import EvictionContext, choose_victims, immune_rows, placed_tasks
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.rules import plugin_of, victims_of_tier
+from vcd.scheduling.framework.rules import Participants, plugin_of, victims_of_tier
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -23,71 +23,70 @@ from vcd.timetravel.why.orders import Precedence, goes_before
 
 
 @dataclass(slots=True)
-class Verdict:
-    """Who of some tasks may go together, in order, and by which plugins' leave; who spared each of the others, by key:
-    the plugin, and its rule in words; ``alone`` are the keys of those that may go for themselves."""
-
-    left: list[Task]
-    let_go: tuple[str, ...]
-    spared: dict[str, tuple[str, str]]
-    alone: frozenset[str] = frozenset()
-
-
-def verdict_on(session: Session, point: str, asker: Any, tasks: list[Task], without: Plugin | None = None) -> Verdict:
-    """What comes of asking at one of the victims' points, with each plugin's part in it; ``without`` is not asked."""
-    who = framework_of(session).participants[point].without(without)
-    plugins = {plugin.name: plugin for plugin in map(plugin_of, who.methods)}
-    spared: dict[str, tuple[str, str]] = {}
-    for tier in who.tiers:
-        ask = partial(victims_of_tier(who, tier), asker, tasks)
-        leave = ask()
-        if not leave.answers:
-            continue
-        spared = _kept(leave, plugins, point, tasks)
-        if isinstance(asker, Task):
-            room = session.nodes.usage.room_of(tasks[0].node)
-            left, leave = choose_victims(asker, room, ask)
-        else:
-            left = leave.together()
-        spared |= _kept(leave, plugins, point, [task for task in leave.tasks if task not in left])
-        if left:
-            names = tuple([name for name, _ in leave.answers])
-            return Verdict(left, names, spared, frozenset([task.key for task in leave.tasks]))
-    return Verdict([], (), spared)
-
-
-def _kept(
-    leave: Victims, plugins: Mapping[str, Plugin], point: str, tasks: Iterable[Task]
-) -> dict[str, tuple[str, str]]:
-    """Of the tasks that plugins keep as things are: the first of these, and the first sentence of what it says of
-    itself at the point."""
-    kept = {}
-    for task in tasks:
-        name = leave.protector(task)
-        if name is not None:
-            said = (getattr(type(plugins[name]), point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
-            rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
-            kept[task.key] = (name, rule)
-    return kept
-
-
-@dataclass(slots=True)
 class Offer:
     """A pod that could have gone. ``rank`` is its place in the order in which it was offered (0: it was not, ``rule``
     says why), ``place`` that among those that the plugins let go (0: none of them). ``plugin`` spared it, by ``rule``;
     ``alone`` it would have gone: it was spared for what goes before it. ``helps``: it holds some of what the node
     lacks."""
 
-    key: str
-    group: str
-    queue: str
-    priority: int
+    task: Task
     rank: int = 0
     place: int = 0
     plugin: str = ""
     rule: str = ""
     alone: bool = False
     helps: bool = True
+
+
+Offers = dict[str, Offer]
+"""By the keys of the pods."""
+
+
+def offered(
+    session: Session,
+    point: str,
+    asker: Any,
+    tasks: list[Task],
+    without: Plugin | None = None,
+    before: Offers | None = None,
+) -> tuple[Offers, tuple[str, ...]]:
+    """What comes of asking about tasks at one of the victims' points, after those asked about ``before`` in the same
+    search, and by which plugins' leave those go who may; ``without`` is not asked."""
+    before = before or {}
+    offers = {task.key: Offer(task, rank) for rank, task in enumerate(tasks, len(before) + 1)}
+    who = framework_of(session).participants[point].without(without)
+    for tier in who.tiers:
+        ask = partial(victims_of_tier(who, tier), asker, tasks)
+        leave = ask()
+        if not leave.answers:
+            continue
+        for offer in offers.values():
+            offer.plugin = offer.rule = ""
+        _note_spared(offers, leave, who, tasks)
+        if isinstance(asker, Task):
+            left, leave = choose_victims(asker, session.nodes.usage.room_of(tasks[0].node), ask)
+        else:
+            left = leave.together()
+        _note_spared(offers, leave, who, [task for task in leave.tasks if task not in left])
+        if left:
+            for place, task in enumerate(left, sum(offer.place > 0 for offer in before.values()) + 1):
+                offers[task.key].place = place
+            for task in leave.tasks if isinstance(asker, Task) else ():
+                offers[task.key].alone = bool(offers[task.key].rule)
+            return offers, tuple([name for name, _ in leave.answers])
+    return offers, ()
+
+
+def _note_spared(offers: Offers, leave: Victims, who: Participants, tasks: Iterable[Task]) -> None:
+    """Of the tasks that plugins keep as things are: the first of these, and the first sentence of what it says of
+    itself at the point."""
+    plugins = {plugin.name: plugin for plugin in map(plugin_of, who.methods)}
+    for task in tasks:
+        name = leave.protector(task)
+        if name is not None:
+            said = (getattr(type(plugins[name]), who.point).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+            offers[task.key].plugin = name
+            offers[task.key].rule = f"lets go: {said[:1].lower()}{said[1:]}" if said else "does not let it go"
 
 
 @dataclass(slots=True)
@@ -101,7 +100,7 @@ class VictimQuestion:
 
     job: Job
     asker: Task | None
-    offers: dict[str, Offer]
+    offers: Offers
     let_go: tuple[str, ...]
     figures: dict[str, QueueFigures]
     asked: dict[str, str]
@@ -122,7 +121,7 @@ class VictimObserver(Observer):
         super().__init__()
         self._pods = frozenset(pods)
         self._asks: dict[str, VictimQuestion] = {}
-        self._gang: tuple[Any, dict[str, Offer]] = (None, {})
+        self._gang: tuple[Any, Offers] = (None, {})
         self._figures: tuple[int, dict[str, QueueFigures]] = (-1, {})
         self._immune: frozenset[int] | None = None
         self.made: dict[str, tuple[Task, VictimQuestion | None]] = {}
@@ -144,13 +143,13 @@ class VictimObserver(Observer):
             return  # an action of somebody else's asks in its own words
         if self._gang[0] is not context:
             self._gang = (context, {})
-        verdict = verdict_on(self.session, "unified_evictable", context, tasks, self)
         offers = self._gang[1]
-        offers |= _offers(verdict, tasks, offers)
+        new, let_go = offered(self.session, "unified_evictable", context, tasks, self, offers)
+        offers |= new
         watched = [task for task in tasks if task.key in self._pods]
         if watched:
             asked = self.session.amounts(context.wanted.tolist())
-            ask = VictimQuestion(context.job, None, offers, verdict.let_go, self._figures_now(), asked, {})
+            ask = VictimQuestion(context.job, None, offers, let_go, self._figures_now(), asked, {})
             self._asks.update((task.key, ask) for task in watched)
 
     def victim_tasks(self, tasks: list[Task]) -> tuple[()]:
@@ -176,19 +175,17 @@ class VictimObserver(Observer):
         if not watched:
             return
         session, node = self.session, watched[0].node
-        verdict = verdict_on(session, point, asker, tasks, self)
-        offers = _offers(verdict, tasks, {})
+        offers, let_go = offered(session, point, asker, tasks, self)
         room = session.nodes.usage.room_of(node)
         short = asker.floor > room
         for task in tasks:
             offers[task.key].helps = not short.any() or bool((task.request[short] > 0).any())
-            offers[task.key].alone = task.key in verdict.spared and task.key in verdict.alone
         refusal = framework_of(session).allocatable(asker.job.queue, asker)
         ask = VictimQuestion(
             asker.job,
             asker,
             offers,
-            verdict.let_go,
+            let_go,
             self._figures_now(),
             session.amounts(asker.request.tolist()),
             session.amounts(((asker.request - room) * short).tolist()),
@@ -214,7 +211,7 @@ class VictimObserver(Observer):
                     why = goes_before(self.session, first, second, ask.job.queue, indexed=indexed)
                     ask.differences[first.key, second.key] = why
 
-    def _add_not_asked(self, offers: dict[str, Offer], asker: Task, point: str, node: int) -> None:
+    def _add_not_asked(self, offers: Offers, asker: Task, point: str, node: int) -> None:
         """Add those on a node that were not even offered."""
         session = self.session
         if self._immune is None:
@@ -223,25 +220,8 @@ class VictimObserver(Observer):
         tasks = [session.task(row) for row in placed.rows[placed.nodes == node].tolist()]
         for task in sorted(tasks, key=lambda task: task.key):
             if task.key not in offers and task.status in (TaskStatus.BOUND, TaskStatus.RUNNING):
-                offers[task.key] = _offer(task)
-                offers[task.key].rule = _why_not_asked(task, asker, point, task.row in self._immune)
-
-
-def _offers(verdict: Verdict, tasks: list[Task], before: dict[str, Offer]) -> dict[str, Offer]:
-    """What was offered, after what was offered ``before`` in the same search."""
-    gone = sum(1 for offer in before.values() if offer.place)
-    places = {task.key: number for number, task in enumerate(verdict.left, gone + 1)}
-    found = {}
-    for rank, task in enumerate(tasks, len(before) + 1):
-        offer = found[task.key] = _offer(task)
-        offer.rank = rank
-        offer.place = places.get(task.key, 0)
-        offer.plugin, offer.rule = verdict.spared.get(task.key, ("", ""))
-    return found
-
-
-def _offer(task: Task) -> Offer:
-    return Offer(task.key, task.job.key, task.job.queue.name, task.job.priority)
+                rule = _why_not_asked(task, asker, point, task.row in self._immune)
+                offers[task.key] = Offer(task, rule=rule)
 
 
 def _why_not_asked(task: Task, asker: Task, point: str, immune: bool) -> str:
