@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 import yaml
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vcd.api import (
+    Policy,
     PolicyError,
     Problem,
     describe_policy,
@@ -23,8 +23,7 @@ from vcd.api import (
 )
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import EVENT_LOG, read_text
-
-_WIDTH_OF_A_PIPE = 160
+from vcd.cli.printing import console
 
 
 class _Invalid(InvalidConf):
@@ -78,13 +77,11 @@ def show(file: str | None, event_log: str | None, output: str) -> None:
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
-    try:
-        if event_log is not None and file is None:
-            policy, file = read_policy(_logged(event_log), logged=True), f"in force in {event_log}"
-        else:
-            policy = read_policy(None if file is None else read_text(file))
-    except PolicyError as error:
-        raise _Invalid(str(file), error) from None
+    if event_log is not None and file is None:
+        file = f"in force in {event_log}"
+        policy = _policy(file, _logged(event_log), logged=True)
+    else:
+        policy = _policy(file, None if file is None else read_text(file))
     described = describe_policy(policy)
     if output == "json":
         click.echo(json.dumps(described, indent=2))
@@ -109,12 +106,16 @@ def rbac(file: str | None, service_account: str, namespace: str) -> None:
 
     Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
     """
-    try:
-        policy = read_policy(None if file is None else read_text(file))
-    except PolicyError as error:
-        raise _Invalid(str(file), error) from None
+    policy = _policy(file, None if file is None else read_text(file))
     roles = roles_for(policy, service_account, namespace)
     click.echo(yaml.dump_all(roles, Dumper=_Plain, sort_keys=False), nl=False)
+
+
+def _policy(name: str | None, text: str | None, *, logged: bool = False) -> Policy:
+    try:
+        return read_policy(text, logged=logged)
+    except PolicyError as error:
+        raise _Invalid(str(name), error) from None
 
 
 class _Plain(yaml.SafeDumper):
@@ -139,24 +140,20 @@ def _data(problem: Problem) -> dict[str, Any]:
     return {"line": problem.line, "key": problem.key, "value": problem.value, "message": problem.message}
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
-
-
 def _print_findings(name: str, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:
-    console = _console()
+    out = console()
     rows = [(item.line, "error", "red", item) for item in problems]
     rows += [(item.line, "warning", "yellow", item) for item in warnings]
     for _, severity, style, item in sorted(rows, key=lambda row: row[0]):
-        console.print(Text(_line(name, severity, item), style=style), soft_wrap=True)
+        out.print(Text(_line(name, severity, item), style=style), soft_wrap=True)
     counts = f"errors: {len(problems)}, warnings: {len(warnings)}"
-    console.print(Text(f"{name}: {'cannot' if problems else 'can'} be used ({counts})"), soft_wrap=True)
+    out.print(Text(f"{name}: {'cannot' if problems else 'can'} be used ({counts})"), soft_wrap=True)
 
 
 def _print_policy(name: str, described: Mapping[str, Any]) -> None:
-    console = _console()
-    console.print(Text(f"{name} (digest {described['digest'][:16]})", style="bold"), soft_wrap=True)
-    console.print(Text("actions: " + ", ".join(action["name"] for action in described["actions"])), soft_wrap=True)
+    out = console()
+    out.print(Text(f"{name} (digest {described['digest'][:16]})", style="bold"), soft_wrap=True)
+    out.print(Text("actions: " + ", ".join(action["name"] for action in described["actions"])), soft_wrap=True)
     table = Table("tier", "plugin", "flags", "argument", "value", "from")
     for number, tier in enumerate(described["tiers"], 1):
         for plugin in tier:
@@ -164,15 +161,15 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
             for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
                 table.add_row(*row)
         table.add_section()
-    console.print(table)
+    out.print(table)
     if any(action["arguments"] for action in described["actions"]):
         table = Table("action", "argument", "value", "from")
         for action in described["actions"]:
             for row in _rows((action["name"],), action["arguments"]):
                 table.add_row(*row)
-        console.print(table)
+        out.print(table)
     for key, value in described["metrics"].items():
-        console.print(Text(f"metrics.{key}: {value}"), soft_wrap=True)
+        out.print(Text(f"metrics.{key}: {value}"), soft_wrap=True)
 
 
 def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:

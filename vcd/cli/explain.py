@@ -13,6 +13,7 @@ import msgspec
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
+from vcd.cli.printing import print_json
 
 
 class _Told(Protocol):
@@ -136,7 +137,7 @@ def explain(
     with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
         told = KINDS[kind](_Asked(log, name, namespace, session, first, last, change))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(_plain(told))).decode())
+        print_json(_plain(told))
         return
     for line in told.lines():
         click.echo(line)

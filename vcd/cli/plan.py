@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import read_manifests, read_text
-
-_WIDTH_OF_A_PIPE = 160
+from vcd.cli.printing import console
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
@@ -101,7 +98,7 @@ def plan(
 
 
 def _print(result: api.PlanResult) -> None:
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+    out = console()
     pods = Table("pod", "what", "node", box=None, pad_edge=False)
     for pod, node in result.binds.items():
         pods.add_row(pod, Text("bind", style="green"), node)
@@ -121,9 +118,9 @@ def _print(result: api.PlanResult) -> None:
             groups.add_row(group, "", _gate(reason), Text(_told(reason)))
     for table in (pods, groups):
         if table.row_count:
-            console.print(table)
+            out.print(table)
     if not pods.row_count:
-        console.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else ""))
+        out.print("nothing to bind or evict" + (" of what is read; see the notes" if result.notes else ""))
 
 
 def _gate(reason: dict[str, Any]) -> str:

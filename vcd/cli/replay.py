@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
+from vcd.cli.printing import print_json
 
 _SHOWN = 10
 """Runs of sessions that a line names."""
@@ -60,7 +60,7 @@ def replay(
     different = [one for one in found if one.difference is not None]
     if output == "json":
         result = {"file": str(event_log), "sessions": len(found), "identical": len(found) - len(different)}
-        click.echo(msgspec.json.format(msgspec.json.encode({**result, "different": different})).decode())
+        print_json({**result, "different": different})
     else:
         _print(found, different)
     sys.exit(1 if different else 0)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable
+from vcd.cli.printing import console, print_json
 
-_WIDTH_OF_A_PIPE = 200
 _SHIFTS = 10
 
 
@@ -37,7 +34,7 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
     if report is not None:
         write_report(comparison, report)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(comparison)).decode())
+        print_json(comparison)
         return
     begin, end = api.moment(comparison.begin), api.moment(comparison.end)
     click.echo(f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}")
@@ -57,7 +54,7 @@ def write_report(comparison: api.Comparison, file: Path) -> None:
 
 def print_runs(runs: Sequence[api.Run]) -> None:
     """A column for each run."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
+    out = console(200)
     table = Table("", *(escape(run.name) for run in runs), box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
@@ -75,7 +72,7 @@ def print_runs(runs: Sequence[api.Run]) -> None:
         )
         table.add_row("  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
         table.add_row("  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
-    console.print(table)
+    out.print(table)
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (

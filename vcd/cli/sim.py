@@ -20,6 +20,7 @@ from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import EVENT_LOG, read_manifests, read_text
+from vcd.cli.printing import console
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -240,7 +241,7 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
 
 async def _show(simulation: Simulation) -> None:
     """Draw the tables until cancelled; a picture that takes long to draw is drawn less often."""
-    with Live(simview.tables(simulation), console=simview.console(), auto_refresh=False, transient=True) as picture:
+    with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
         while True:
             timing = simview.Timing()
             picture.update(simview.tables(simulation), refresh=True)

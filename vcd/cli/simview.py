@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from vcd import api
+from vcd.cli.printing import print_json
 from vcd.cli.simulation import Simulation
 from vcd.daemon.waiting import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
@@ -26,7 +27,6 @@ _ROWS = 10
 """Jobs and nodes that a table shows at most."""
 _SHOWN = 20
 """Objects that the summary names at most; ``-o json`` names all."""
-_WIDTH_OF_A_PIPE = 160
 _BAR = 20
 
 
@@ -107,9 +107,7 @@ class Timing:
 def summary(simulation: Simulation, timing: Timing) -> Summary:
     """What the simulation came to so far."""
     tally, feeder = simulation.tally, simulation.feeder
-    phases = {group.phase or "Pending": 0 for group in tally.groups.values()}
-    for group in tally.groups.values():
-        phases[group.phase or "Pending"] += 1
+    phases = Counter(group.phase or "Pending" for group in tally.groups.values())
     if tally.completed:
         phases["Completed"] = tally.completed
     return Summary(
@@ -227,14 +225,9 @@ def _bar(use: NodeTally) -> Text:
     return Text.assemble(("█" * filled, "cyan"), ("░" * (_BAR - filled), "dim"), f" {share:4.0%}")
 
 
-def console() -> Console:
-    """Standard output for rich."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
-
-
 def print_summary(result: Summary, output: str) -> None:
     """Print the summary as a table or as JSON."""
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        print_json(result)
     else:
         click.echo(result.text)

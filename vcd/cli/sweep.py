@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from vcd import api
 from vcd.cli.errors import Unusable, says_errors
 from vcd.cli.inputs import event_log_option, read_manifests, read_text
+from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, refused
 
 SECOND = 1_000_000_000
@@ -67,7 +67,7 @@ def sweep(
     except OSError as error:
         raise Unusable(f"--dask {dask}: {error}") from None
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
     else:
         print_runs(found.runs)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -17,6 +16,7 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
+from vcd.cli.printing import print_json
 
 _ROWS = 10
 """Nodes and jobs that a table shows at most."""
@@ -50,7 +50,7 @@ def top(event_log: Path, interval: float, once: bool, output: str) -> None:
     with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log, api.opened(log) as history:
         glances = api.glances(history)
         if output == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(next(glances))).decode())
+            print_json(next(glances))
         elif once or not console.is_terminal:
             console.print(frame(event_log.name, next(glances), time.time_ns()))
         else:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option, read_manifests, read_text
+from vcd.cli.printing import print_json
 from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
@@ -102,7 +102,7 @@ def whatif(
 
 def _print_lines(found: api.Submission | api.Filling, output: str) -> None:
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        print_json(found)
         return
     for line in found.lines():
         click.echo(line)

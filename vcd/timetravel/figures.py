@@ -90,7 +90,7 @@ def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
 
 
 def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
-    fresh: set[tuple[str, str]] = set()
+    counted: dict[tuple[str, str], dict[str, int]] = {}
     for gauge in gauges:
         labels = dict(gauge.labels)
         figures = found.get(labels.get("queue_name", ""))
@@ -103,8 +103,7 @@ def _take(gauges: Iterable[Gauge], found: dict[str, QueueFigures]) -> None:
         for ending, resource in _RESOURCE_OF.items():
             series = _SERIES_OF.get(gauge.name.removesuffix(ending)) if gauge.name.endswith(ending) else None
             if series is not None:
-                if (figures.name, series) not in fresh:
-                    fresh.add((figures.name, series))
-                    figures.amounts[series] = {}
                 name = resource or labels["resource"]
-                figures.amounts[series][name] = round(gauge.value / to_volcanos_unit(name))
+                counted.setdefault((figures.name, series), {})[name] = round(gauge.value / to_volcanos_unit(name))
+    for (queue, series), amounts in counted.items():
+        found[queue].amounts[series] = amounts

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from multiprocessing import connection
 from pathlib import Path
@@ -103,8 +103,8 @@ def _history(path: str) -> Any:
 @lru_cache(maxsize=1)
 def _opened(path: str, file: int) -> Any:
     """The history of a file; nothing that is known of another one counts, though it had the same name."""
-    for known in (_overview_of, _plan_of, _job_of):
-        known.cache_clear()
+    _overview_of.cache_clear()
+    _told.cache_clear()
     return api.opened(path)
 
 
@@ -131,31 +131,23 @@ def _overview_of(path: str, number: int) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return _plan_of(path, _session(path, "number", number), api.ends(_history(path)).head)
-
-
-@lru_cache(maxsize=64)
-def _plan_of(path: str, number: int, head: int) -> bytes:
-    """As of the log's head: outcomes of the calls, and the session after it, may come later."""
-    told = api.explain_session(path, number)
-    return msgspec.json.encode({"session": number, "lines": _indented(told.lines())})
+    return _told(path, "session", _session(path, "number", number), api.ends(_history(path)).head)
 
 
 def _job(path: str, key: str) -> bytes:
     namespace, slash, name = key.partition("/")
     if not (namespace and slash and name):
         raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
-    return _job_of(path, key, api.ends(_history(path)).head)
+    return _told(path, "key", key, api.ends(_history(path)).head)
 
 
-@lru_cache(maxsize=64)
-def _job_of(path: str, key: str, head: int) -> bytes:
-    return msgspec.json.encode({"key": key, "lines": _indented(api.explain(path, "job", key).lines())})
-
-
-def _indented(lines: Iterator[str]) -> list[tuple[int, str]]:
-    """Each line with the depth of its indent, since a page does not indent by spaces."""
-    return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]
+@lru_cache(maxsize=128)
+def _told(path: str, what: str, of: Any, head: int) -> bytes:
+    """A session or a job as of the log's head: outcomes of the calls, and the session after it, may come later. Each
+    line is with the depth of its indent, since a page does not indent by spaces."""
+    told = api.explain_session(path, of) if what == "session" else api.explain(path, "job", of)
+    lines = [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in told.lines()]
+    return msgspec.json.encode({what: of, "lines": lines})
 
 
 QUESTIONS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {

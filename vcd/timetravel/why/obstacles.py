@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -267,7 +267,7 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
     def told(values: Ints) -> dict[str, str]:
         return {name: format_resource(name, int(values[column_of[name], row])) for name in names}
 
-    held_by = _holders(session, NodeView(session, row).tasks, {name: _amount_of(session, name) for name in names})
+    held_by = _holders(session, NodeView(session, row).tasks, names)
     name = session.nodes.facts.names[row]
     return NearNode(name, int(near.fits[row]), told(near.room), told(total), told(near.lacks), held_by)
 
@@ -275,30 +275,25 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 # --- who holds --------------------------------------------------------------------------------------------------------
 
 
-def _amount_of(session: Session, resource: str) -> Callable[[Task], int]:
-    """How much of a resource, or of what a plugin counts, a task takes where it is; in the session's units."""
-    return lambda task: _amount_on(session, resource, task, task.node)
-
-
-def _amount_on(session: Session, resource: str, task: Task, row: int) -> int:
-    """How much of a resource, or of what a plugin counts, a task takes on a node."""
+def _amount(session: Session, resource: str, task: Task, row: int | None = None) -> int:
+    """How much of a resource, or of what a plugin counts, a task takes where it is, or on another node."""
     column = session.nodes.column_of.get(resource)
     if column is not None:
         return int(task.amounts[column])
     quotas = [quota for plugin in framework_of(session).plugins for quota in plugin.quotas]
-    return sum(quota.used(session, task, resource, row) for quota in quotas)
+    return sum(quota.used(session, task, resource, task.node if row is None else row) for quota in quotas)
 
 
-def _holders(session: Session, tasks: Iterable[Task], amount_of: Mapping[str, Callable[[Task], int]]) -> list[Holder]:
+def _holders(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
     """The jobs of tasks by what they hold of resources, the largest first."""
     sums: dict[int, Counter[str]] = {}
     pods: Counter[int] = Counter()
     for task in tasks:
-        amounts = {name: amount for name, of in amount_of.items() if (amount := of(task))}
+        amounts = {name: amount for name in names if (amount := _amount(session, name, task))}
         if amounts:
             pods[task.job.index] += 1
             sums.setdefault(task.job.index, Counter()).update(amounts)
-    first = next(iter(amount_of), "")
+    first = names[0] if names else ""
     order = sorted(sums, key=lambda index: (-sums[index].get(first, 0), session.job(index).key))
     return [_holder(session.job(index), pods[index], sums[index]) for index in order[:_KEPT]]
 
@@ -319,7 +314,7 @@ def _held_in(session: Session, queue: Queue | None, resource: str) -> list[Holde
         jobs = sorted((job for job in jobs if job.allocated[column]), key=lambda job: (-job.allocated[column], job.key))
         return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in jobs[:_KEPT]]
     placed = (task for job in jobs for task in job.tasks() if task.status in ALLOCATED_STATUSES)
-    return _holders(session, placed, {resource: _amount_of(session, resource)})
+    return _holders(session, placed, [resource])
 
 
 def _pods_with(job: Job, column: int) -> int:
@@ -412,7 +407,7 @@ class _Turns(Observer):
         back = [
             (task, row) for task, row in placed if task.job.key == reason.group and task.status == TaskStatus.PENDING
         ]
-        amount = sum(_amount_on(self.session, resource, task, row) for task, row in back)
+        amount = sum(_amount(self.session, resource, task, row) for task, row in back)
         return format_resource(resource, amount) if amount else ""
 
     def _placed_before(self, move: int | None) -> Iterable[tuple[Task, int]]:
@@ -435,8 +430,8 @@ def _admitted(session: Session, job: Job, lacking: Mapping[str, Queue | None]) -
 
 def _placed(session: Session, tasks: list[Task], lacking: Mapping[str, Queue | None]) -> Ahead:
     job = tasks[0].job
-    of = {name: _amount_of(session, name) for name, queue in lacking.items() if _is_in(session, job, queue)}
-    sums = {name: sum(amount(task) for task in tasks) for name, amount in of.items()}
+    names = [name for name, queue in lacking.items() if _is_in(session, job, queue)]
+    sums = {name: sum(_amount(session, name, task) for task in tasks) for name in names}
     amounts = {name: format_sum(name, amount) for name, amount in sums.items() if amount}
     return Ahead(job.key, job.queue.name, job.priority, "placed", len(tasks), amounts)
 

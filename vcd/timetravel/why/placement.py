@@ -105,7 +105,7 @@ class _Rating:
             if score.weight and score.applies(task):
                 raw = score.raw(task, usage)
                 points = fixed_point(score.normalise(raw, feasible) if score.normalised else raw, score.weight)
-                self._points[_free_name(self._points, score.name)] = points
+                self._points[score.name] = self._points.get(score.name, 0) + points
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
         self._refused = framework_of(session).evaluator.table(task).reasons()
 
@@ -129,11 +129,3 @@ class _Rating:
         scores = {name: int(points[row]) for name, points in self._points.items()}
         shown = {name: points / SCALE for name, points in scores.items()}
         return Rated(self._names[row], bool(self._now[row]), sum(scores.values()) / SCALE, shown)
-
-
-def _free_name(taken: Collection[str], name: str) -> str:
-    """A score's name, with a number where two scores have the same one."""
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name} {number}", number + 1
-    return free

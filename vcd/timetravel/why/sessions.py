@@ -260,58 +260,46 @@ def evicted_by(statement: ev.Statement, info: SessionInfo, state: ClusterState) 
 
 
 def _decided(history: History, info: SessionInfo, record: ev.SessionDecided, state: ClusterState) -> list[Decided]:
-    plan, stale = ev.decode_plan(record.plan), dict(record.stale)
-    outcomes = _outcomes(history, info, plan, stale)
-    found = []
+    plan, stale, found = ev.decode_plan(record.plan), dict(record.stale), []
     for number, statement in enumerate(plan.statements):
         decided = Decided(number, statement.action, statement.group, queue_in(state, statement.group))
         decided.binds = {one.key: one.node for one in statement.operations if one.verb == "bind"}
         decided.held = {one.key: one.node for one in statement.operations if one.verb == "pipeline"}
         decided.evictions = evicted_by(statement, info, state)
         decided.dropped = stale.get(number, "")
-        if not decided.dropped:
-            _add_outcomes(decided, statement, outcomes)
         found.append(decided)
+    _add_outcomes(history, info, plan, [decided for decided in found if not decided.dropped])
     return found
 
 
-def _outcomes(
-    history: History, info: SessionInfo, plan: ev.Plan, stale: Mapping[int, str]
-) -> dict[tuple[int, int], ev.OperationDone]:
+def _add_outcomes(history: History, info: SessionInfo, plan: ev.Plan, accepted: Sequence[Decided]) -> None:
     """The last outcome of each call of a session; the log is read no further than until all are known."""
-    open_calls = {
-        (number, position)
-        for number, statement in enumerate(plan.statements)
-        for position, operation in enumerate(statement.operations)
-        if number not in stale and operation.verb != "pipeline"
-    }
-    found: dict[tuple[int, int], ev.OperationDone] = {}
+    open_calls = {(decided.statement, position) for decided in accepted for position, _ in _calls(plan, decided)}
+    last: dict[tuple[int, int], ev.OperationDone] = {}
     for logged in history.decided("outcome", after=info.sequence) if open_calls else ():
-        done = logged.event
-        if isinstance(done, ev.OperationDone) and done.session == info.number:
-            found[done.statement, done.operation] = done
-            if done.result != "unknown":
-                open_calls.discard((done.statement, done.operation))
+        event = logged.event
+        if isinstance(event, ev.OperationDone) and event.session == info.number:
+            last[event.statement, event.operation] = event
+            if event.result != "unknown":
+                open_calls.discard((event.statement, event.operation))
             if not open_calls:
                 break
-    return found
+    for decided in accepted:
+        own = [(last.get((decided.statement, position)), key) for position, key in _calls(plan, decided)]
+        results = Counter("without an answer yet" if done is None else str(done.result) for done, _ in own)
+        decided.outcomes = dict(sorted(results.items()))
+        failed: dict[str, list[str]] = {}
+        for done, key in own:
+            if done is not None and done.result != "done":
+                text = f"{done.result}: {done.detail}" if done.detail else str(done.result)
+                failed.setdefault(text, []).append(key)
+        decided.failures = [f"{text} ({some(pods)})" for text, pods in failed.items()]
 
 
-def _add_outcomes(
-    decided: Decided, statement: ev.Statement, outcomes: Mapping[tuple[int, int], ev.OperationDone]
-) -> None:
-    results: Counter[str] = Counter()
-    failed: dict[str, list[str]] = {}
-    for position, operation in enumerate(statement.operations):
-        if operation.verb == "pipeline":
-            continue
-        done = outcomes.get((decided.statement, position))
-        result = "without an answer yet" if done is None else str(done.result)
-        results[result] += 1
-        if done is not None and done.result != "done":
-            failed.setdefault(f"{result}: {done.detail}" if done.detail else result, []).append(operation.key)
-    decided.outcomes = dict(sorted(results.items()))
-    decided.failures = [f"{text} ({some(pods)})" for text, pods in failed.items()]
+def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
+    """The places of a statement's operations that are calls, with their pods."""
+    operations = enumerate(plan.statements[decided.statement].operations)
+    return [(position, operation.key) for position, operation in operations if operation.verb != "pipeline"]
 
 
 # --- waits and queues -------------------------------------------------------------------------------------------------
