@@ -111,7 +111,7 @@ def _described(
         )
         state.apply(state.sequence + 1, event)
     rest = [each for each in known if not is_workload(each) and not _readers(each, (*KINDS.values(), *kinds))]
-    return state, [*work.notes, *passed_over(rest, ())]
+    return state, [*work.notes, *passed_over(rest)]
 
 
 def _readers(manifest: Manifest, kinds: Collection[Kind]) -> list[Kind]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -184,15 +184,14 @@ def makes_pods(manifest: Manifest) -> bool:
     return False
 
 
-def passed_over(manifests: Iterable[Manifest], known: Collection[str]) -> Iterator[str]:
-    """Sentences about manifests that nobody reads: each that makes pods, the others by kind. ``known`` are kinds that
-    are read, if not by every configuration."""
+def passed_over(manifests: Iterable[Manifest]) -> Iterator[str]:
+    """Sentences about manifests that nobody reads: each that makes pods, the others by kind."""
     rest: Counter[str] = Counter()
     for manifest in manifests:
         kind = str(manifest.get("kind", "")) or "(no kind)"
         if makes_pods(manifest):
             yield f"{called(manifest)} is not read, so its pods are not planned; what is: {READ}"
-        elif kind not in known:
+        else:
             rest[kind] += 1
     if rest:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items()))

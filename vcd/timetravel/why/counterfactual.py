@@ -101,7 +101,6 @@ def _or(words: list[str]) -> str:
 def smallest_change(
     path: str | Path,
     name: str,
-    namespace: str = "default",
     session: int | None = None,
     kinds: Sequence[What] = KINDS,
     most_decisions: int = MOST_DECISIONS,
@@ -115,7 +114,7 @@ def smallest_change(
     the name or it does not wait there, and LogError for a file that cannot be used.
     """
     with opened(path) as history:
-        wait = wait_of(history, name, namespace, session)
+        wait = wait_of(history, name, session)
         search = Search(wait, history.policy(wait.record), most_decisions)
         found = search.run(kinds)
     return Counterfactual(

@@ -109,23 +109,17 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
             yield queue.name, [_lowered(session, queue, needs)]
 
 
-_FIELDS: dict[str, Callable[[QueueObject, Mapping[str, str]], QueueObject]] = {
-    "capability": lambda queue, texts: with_spec(queue, capability={**queue.spec.capability, **texts}),
-    "deserved": lambda queue, texts: with_spec(queue, deserved={**queue.spec.deserved, **texts}),
-    "guarantee": lambda queue, texts: with_spec(
-        queue, guarantee=Guarantee(resource={**queue.spec.guarantee.resource, **texts})
-    ),
-}
-
-
 def with_spec(queue: QueueObject, **fields: object) -> QueueObject:
     """A queue with other fields of its spec."""
     return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **fields))
 
 
 def _with_amounts(session: Session, queue: Queue, field: str, amounts: Amounts) -> Snapshot:
-    texts = {name: format_resource(name, amount) for name, amount in amounts.items()}
-    return with_queue(session.snapshot, _FIELDS[field](queue.record.queue, texts))
+    stated = getattr(queue.record.queue.spec, field)
+    before = stated.resource if isinstance(stated, Guarantee) else stated
+    after = {**before, **{name: format_resource(name, amount) for name, amount in amounts.items()}}
+    whole = Guarantee(resource=after) if isinstance(stated, Guarantee) else after
+    return with_queue(session.snapshot, with_spec(queue.record.queue, **{field: whole}))
 
 
 def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Dial:

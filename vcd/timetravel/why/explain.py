@@ -81,7 +81,7 @@ def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default")
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def named(history: History, kind: Kind | None, name: str, namespace: str) -> tuple[Kind, str, str]:
+def named(history: History, kind: Kind | None, name: str, namespace: str = "default") -> tuple[Kind, str, str]:
     """What a name means, as kind, key and the group's key; of no given kind, a pod first, else a job. Raises
     NotFound."""
     if "/" in name:

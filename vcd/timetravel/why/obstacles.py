@@ -177,7 +177,7 @@ def _held_by(holders: list[Holder], resource: str) -> str:
     return f"held by {some(shown, SHOWN)}" if shown else ""
 
 
-def obstacles(path: str | Path, name: str, namespace: str = "default", session: int | None = None) -> Obstacles:
+def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstacles:
     """What stands in the way of a job at a session of a log, by default the last one in which it waited.
 
     Names are those that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and
@@ -185,7 +185,7 @@ def obstacles(path: str | Path, name: str, namespace: str = "default", session: 
     """
     with opened(path) as history:
         observer = _Turns()
-        return _told(wait_of(history, name, namespace, session, (observer,)), observer)
+        return _told(wait_of(history, name, session, (observer,)), observer)
 
 
 def _told(wait: Wait, turns: _Turns) -> Obstacles:

@@ -72,11 +72,9 @@ def _standing(key: str, pod: Pod, story: Story) -> str:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _names(keys: Iterable[str], story: Story, noun: str = "") -> str:
+def _names(keys: Iterable[str], story: Story) -> str:
     """Pods by name, the first of many; in the story of one pod, the noun alone."""
-    if story.only is not None:
-        return "the pod"
-    return f"{noun} {some([key.partition('/')[2] for key in keys])}".strip()
+    return "the pod" if story.only is not None else some([key.partition("/")[2] for key in keys])
 
 
 def _placed(episode: Episode, story: Story) -> str:
@@ -89,10 +87,6 @@ def _placed(episode: Episode, story: Story) -> str:
 def _nodes(episode: Episode) -> str:
     nodes = sorted(set(episode.places.values()))
     return ", ".join(nodes) if len(nodes) <= _NAMED else counted(len(nodes), "node")
-
-
-def _plural(episode: Episode, story: Story) -> bool:
-    return story.only is None and len(episode.pods or episode.places) > 1
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -238,7 +232,7 @@ def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     """A sentence about pods that do the same."""
 
     def tell(episode: Episode, story: Story) -> str:
-        many = _plural(episode, story)
+        many = story.only is None and len(episode.pods) > 1
         place = f" on {_nodes(episode)}" if episode.places else ""
         detail = f": {episode.detail}" if episode.detail else ""
         if not episode.pods:

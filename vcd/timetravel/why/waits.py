@@ -29,13 +29,11 @@ class Wait:
         return None if index is None else self.session.job(index)
 
 
-def wait_of(
-    history: History, name: str, namespace: str, number: int | None, observers: tuple[Observer, ...] = ()
-) -> Wait:
+def wait_of(history: History, name: str, number: int | None, observers: tuple[Observer, ...] = ()) -> Wait:
     """A job, named as ``explain`` names it, at a session in which it waits: at its last one where ``number`` is None.
     Raises NotFound where nothing has that name, or it does not wait there; LogError for a session that is not in the
     file."""
-    _, group, _ = named(history, "job", name, namespace)
+    _, group, _ = named(history, "job", name)
     if number is None:
         number = _last_wait(history, group)
     record, session = history.rerun(number, observers=observers)
