@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from vcd.cli.errors import Unusable
-
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -22,7 +20,6 @@ def completion(context: click.Context, shell: str) -> None:
     fish:  vcd completion fish > ~/.config/fish/completions/vcd.fish
     """
     found = get_completion_class(shell)
-    if found is None:
-        raise Unusable(f"click knows no completion for {shell}")
+    assert found is not None, "click knows each of SHELLS"
     root = context.find_root()
     click.echo(found(root.command, {}, "vcd", "_VCD_COMPLETE").source())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -52,7 +53,7 @@ def check(file: str, output: str) -> None:
     except PolicyError as error:
         problems, warnings = error.problems, error.warnings
     if output == "json":
-        found = {"problems": [_data(item) for item in problems], "warnings": [_data(item) for item in warnings]}
+        found = {"problems": list(map(asdict, problems)), "warnings": list(map(asdict, warnings))}
         click.echo(json.dumps({"file": file, "usable": not problems, **found}, indent=2))
     else:
         _print_findings(file, problems, warnings)
@@ -134,10 +135,6 @@ def _logged(event_log: str) -> str:
 
 def _line(name: str, severity: str, problem: Problem) -> str:
     return f"{name}:{problem.line}: {severity}: {problem.sentence}"
-
-
-def _data(problem: Problem) -> dict[str, Any]:
-    return {"line": problem.line, "key": problem.key, "value": problem.value, "message": problem.message}
 
 
 def _print_findings(name: str, problems: tuple[Problem, ...], warnings: tuple[Problem, ...]) -> None:

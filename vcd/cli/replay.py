@@ -74,14 +74,15 @@ def _with_progress(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("sessions", total=None)
-
-        def total(count: int) -> None:
-            progress.update(bar, total=count)
-
-        def advanced() -> None:
-            progress.advance(bar)
-
-        yield from api.replay(event_log, first, last, memory=memory, jobs=jobs, total=total, advanced=advanced)
+        yield from api.replay(
+            event_log,
+            first,
+            last,
+            memory=memory,
+            jobs=jobs,
+            total=lambda count: progress.update(bar, total=count),
+            advanced=lambda: progress.advance(bar),
+        )
 
 
 def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:

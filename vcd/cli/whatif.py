@@ -96,7 +96,8 @@ def whatif(
                 )
             name = Path(conf).name if conf is not None else "changed"
             variant = api.Variant(name, text, edits, seed)
-            comparison = _compared(log, variant, round(period * SECOND), gpu)
+            with progress_bars() as told:
+                comparison = api.whatif(log, [variant], period=round(period * SECOND), gpu=gpu, progress=told)
             print_comparison(comparison, output, report)
 
 
@@ -106,11 +107,6 @@ def _print_lines(found: api.Submission | api.Filling, output: str) -> None:
         return
     for line in found.lines():
         click.echo(line)
-
-
-def _compared(event_log: Path, variant: api.Variant, period: int, gpu: str) -> api.Comparison:
-    with progress_bars() as told:
-        return api.whatif(event_log, [variant], period=period, gpu=gpu, progress=told)
 
 
 @contextmanager

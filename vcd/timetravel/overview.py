@@ -18,6 +18,7 @@ from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
 from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.words import place_in_words
 
 _SECOND = 1_000_000_000
 _RECENT = 60
@@ -185,9 +186,7 @@ def _since(record: GroupRecord, pods: int, oldest: int) -> int | None:
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
     """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
     known = ev.waits_after(session.snapshot.waiting, plan.waiting)
-    return {group: "; ".join(map(_in_words, whys)) for group, whys in known.items()}
-
-
-def _in_words(waiting: ev.Waiting) -> str:
-    source = f" ({waiting.plugin})" if waiting.plugin not in ("", waiting.gate) else ""
-    return f"{waiting.gate}{source}: {reason_in_words(waiting)}"
+    return {
+        group: "; ".join(f"{place_in_words(one)}: {reason_in_words(one)}" for one in reasons)
+        for group, reasons in known.items()
+    }

@@ -53,6 +53,11 @@ def waiting_in_words(waiting: ev.Waiting) -> str:
     return f"{waiting.group} waits at {waiting.gate}{source}{pods}: {reason_in_words(waiting)}"
 
 
+def place_in_words(waiting: ev.Waiting) -> str:
+    """Where a group waits, and who says so: ``queue (PLUGIN)``."""
+    return waiting.gate if waiting.plugin in ("", waiting.gate) else f"{waiting.gate} ({waiting.plugin})"
+
+
 def pods_in_words(waiting: ev.Waiting) -> str:
     """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``."""
     names = [key.partition("/")[2] for key in waiting.pods]

@@ -13,10 +13,9 @@ import yaml
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload, from_manifest
 from vcd.model.manifests import defaulted, flatten
-from vcd.model.objects import PodGroup
 from vcd.model.words import some
 from vcd.scheduling.framework.registry import kinds
-from vcd.timetravel.whatif.workload import GroupLife, Workload
+from vcd.timetravel.whatif.workload import Workload
 
 _SET = re.compile(
     r"(?P<kind>[A-Za-z]+)/(?P<key>[^=]+?)\.(?P<path>(?:spec|status|metadata|value)\b[^=]*)=(?P<value>.*)", re.DOTALL
@@ -123,7 +122,11 @@ def edited(work: Workload, edits: Edits) -> Workload:
 
 def _assigned(work: Workload, assignment: Assignment) -> Workload:
     if assignment.kind == "PodGroup":
-        return replace(work, groups={key: _with_group(life, assignment) for key, life in work.groups.items()})
+        groups = {
+            key: replace(life, group=_set(life.group, "PodGroup", assignment)) if key == assignment.key else life
+            for key, life in work.groups.items()
+        }
+        return replace(work, groups=groups)
     if assignment.kind == "Pod":
         units = [
             replace(unit, pod=_set(unit.pod, "Pod", assignment)) if unit.key == assignment.key else unit
@@ -163,14 +166,6 @@ def _with(event: ev.Event, assignment: Assignment) -> ev.Event:
     except BadObject as error:
         raise EditError(f"{assignment.text!r}: {error}") from error
     return ev.ObjectPut(event.kind, event.key, "", encode_payload(_set(obj, event.kind, assignment)))
-
-
-def _with_group(life: GroupLife, assignment: Assignment) -> GroupLife:
-    if life.key != assignment.key:
-        return life
-    group = _set(life.group, "PodGroup", assignment)
-    assert isinstance(group, PodGroup)
-    return replace(life, group=group)
 
 
 def _set(obj: Any, kind: str, assignment: Assignment) -> Any:

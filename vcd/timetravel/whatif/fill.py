@@ -288,17 +288,16 @@ def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     for name, record in sorted(state.nodes.items()):
         by_offer.setdefault(_offer(record, kept), []).append(name)
     shared = set.intersection(*(set(labels) for _, labels, *_ in by_offer)) if by_offer else set()
-    found = []
-    for (allocatable, labels, _, unschedulable), names in by_offer.items():
-        found.append(
-            NodeKind(
-                nodes=len(names),
-                allocatable=_size(dict(allocatable)),
-                labels={key: value for key, value in labels if (key, value) not in shared},
-                unschedulable=unschedulable,
-                took=sum(took.get(name, 0) for name in names),
-            )
+    found = [
+        NodeKind(
+            nodes=len(names),
+            allocatable=_size(dict(allocatable)),
+            labels={key: value for key, value in labels if (key, value) not in shared},
+            unschedulable=unschedulable,
+            took=sum(took.get(name, 0) for name in names),
         )
+        for (allocatable, labels, _, unschedulable), names in by_offer.items()
+    ]
     return sorted(found, key=lambda kind: (-kind.took, -kind.nodes, kind.words))
 
 

@@ -14,9 +14,9 @@ from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
-from vcd.state.records import GroupRecord, seconds_of
+from vcd.state.records import GroupRecord
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod, fixed_objects
+from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload, bare_pod, fixed_objects, started
 
 _STAYS = ("DaemonSet", "Node")
 """Owners of pods that run as long as their node does."""
@@ -130,11 +130,7 @@ class GoingOn:
         if bound is None:
             binds = [one.time for one in self._reader.operations_of(key) if one.verb == "bind"]
             bound = max((time for time in binds if time <= self._begin), default=None)
-        if bound is None and pod.status.start_time:
-            try:
-                bound = seconds_of(pod.status.start_time) * SECOND
-            except ValueError:
-                bound = None  # a time that nobody can read is as good as none
+        bound = started(pod) if bound is None else bound
         return self._begin if bound is None else min(bound, self._begin)
 
     def _meant(self, record: GroupRecord) -> Iterator[Unit]:

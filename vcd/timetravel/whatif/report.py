@@ -72,13 +72,16 @@ def _table(runs: Sequence[Run]) -> str:
         (f"queue {name or '(none)'}: median, 95 in 100", [_waits(run.queues.get(name)) for run in runs])
         for name in queues
     ]
-    head = "".join(f"<th>{escape(run.name)}</th>" for run in runs)
-    body = "".join(
-        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for name, cells in rows
-        if any(cells)
-    )
-    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return _html_table(["", *(run.name for run in runs)], [(name, *cells) for name, cells in rows if any(cells)])
+
+
+def _html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    body = "".join(_html_row("td", row) for row in rows)
+    return f"<table><thead>{_html_row('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _waits(waits: Waits | None) -> str:
@@ -88,13 +91,11 @@ def _waits(waits: Waits | None) -> str:
 def _shifts(comparison: Comparison) -> str:
     if not comparison.shifts:
         return "<h2>Jobs</h2><p>No job waits otherwise than in the baseline.</p>"
-    rows = "".join(
-        f"<tr><td>{escape(one.job)}</td><td>{escape(one.queue)}</td><td>{escape(one.run)}</td>"
-        f"<td>{span_in_words(one.baseline)}</td><td>{span_in_words(one.wait)}</td></tr>"
-        for one in comparison.shifts
-    )
-    head = "<tr><th>job</th><th>queue</th><th>run</th><th>baseline</th><th>wait</th></tr>"
-    return f"<h2>Jobs whose wait changes most</h2><table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    rows = [
+        (one.job, one.queue, one.run, span_in_words(one.baseline), span_in_words(one.wait)) for one in comparison.shifts
+    ]
+    table = _html_table(("job", "queue", "run", "baseline", "wait"), rows)
+    return f"<h2>Jobs whose wait changes most</h2>{table}"
 
 
 def _notes(comparison: Comparison) -> str:

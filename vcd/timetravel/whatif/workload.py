@@ -247,7 +247,7 @@ class _Listener:
         unit = Unit(key, pod.metadata.uid, group, bare_pod(pod), requests, self._time)
         if pod.spec.node_name:
             unit.node = unit.place = pod.spec.node_name
-            unit.bound = min(self._time, _started(pod, self._time))
+            unit.bound = min(self._time, started(pod) or self._time)
         life = self._work.groups.get(group)
         if life is not None and life.waited and life.admitted is not None and not unit.node:
             unit.delay = self._time - life.admitted
@@ -287,12 +287,12 @@ def bare_pod(pod: Pod) -> Pod:
     )
 
 
-def _started(pod: Pod, otherwise: int) -> int:
-    text = pod.status.start_time
+def started(pod: Pod) -> int | None:
+    """When a pod says that it began, in ns; None where it says nothing that can be read."""
     try:
-        return seconds_of(text) * SECOND if text else otherwise
+        return seconds_of(pod.status.start_time) * SECOND if pod.status.start_time else None
     except ValueError:
-        return otherwise
+        return None
 
 
 def fixed_objects(state: ClusterState) -> Iterable[tuple[str, str, Object]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -22,9 +22,11 @@ from vcd.state.interning import Pages
 from vcd.state.records import NodeRecord, QueueRecord
 from vcd.state.snapshot import Snapshot
 
-V = TypeVar("V")
-
 What = Literal["quota", "room", "priority", "job"]
+
+_BY_GROUP = ("groups", "waiting", "stranded", "evicted")
+_BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
+"""What a snapshot holds by the keys of groups, and of pods."""
 
 CHANGED_CLASS = "(changed)"
 """The PriorityClass of a changed priority: no cluster can have one of this name."""
@@ -104,20 +106,9 @@ def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
         keys=Pages(keys),
         pods=Pages(pods),
     )
-    return dataclasses.replace(
-        snapshot,
-        tasks=columns,
-        groups=_without(snapshot.groups, groups),
-        waiting=_without(snapshot.waiting, groups),
-        stranded=_without(snapshot.stranded, groups),
-        evicted=_without(snapshot.evicted, groups),
-        volumes=_without(snapshot.volumes, names),
-        annotations=_without(snapshot.annotations, names),
-        lifting=_without(snapshot.lifting, names),
-        nominated=_without(snapshot.nominated, names),
-        nomination_turns=_without(snapshot.nomination_turns, names),
-    )
-
-
-def _without(entries: Mapping[str, V], keys: Collection[str]) -> dict[str, V]:
-    return {key: value for key, value in entries.items() if key not in keys}
+    kept: dict[str, Any] = {
+        name: {key: value for key, value in getattr(snapshot, name).items() if key not in gone_keys}
+        for known, gone_keys in ((_BY_GROUP, groups), (_BY_POD, names))
+        for name in known
+    }
+    return dataclasses.replace(snapshot, tasks=columns, **kept)

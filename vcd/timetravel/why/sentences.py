@@ -13,7 +13,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.words import counted, quantities_in_words, reason_in_words, some, span_in_words
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story
-from vcd.timetravel.words import pods_in_words
+from vcd.timetravel.words import place_in_words, pods_in_words
 
 _NAMED = 4
 """How many nodes a sentence names."""
@@ -131,9 +131,8 @@ def waits_in_words(reasons: Sequence[ev.Waiting]) -> str:
     """``at enqueue (PLUGIN): no room (asks cpu 4); at gang (gang): ...``"""
     words = []
     for reason in reasons:
-        plugin = f" ({reason.plugin})" if reason.plugin and reason.plugin != reason.gate else ""
         pods = f" for {pods_in_words(reason)}" if reason.pods else ""
-        words.append(f"at {reason.gate}{plugin}{pods}: {reason_in_words(reason)}")
+        words.append(f"at {place_in_words(reason)}{pods}: {reason_in_words(reason)}")
     return "; ".join(words)
 
 

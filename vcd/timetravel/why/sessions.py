@@ -21,7 +21,7 @@ from vcd.timetravel.history import History, opened
 from vcd.timetravel.why.explain import NotFound
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.words import moment, operation_in_words, status_in_words
+from vcd.timetravel.words import moment, operation_in_words, place_in_words, status_in_words
 
 _SHOWN = 12
 """How many entries of a list become lines."""
@@ -238,8 +238,7 @@ def queue_in(state: ClusterState, group: str) -> str:
 
 def group_in(state: ClusterState, pod: str) -> str:
     """The group that a pod is in as of a state; empty where it names none or is not there."""
-    row = state.tasks.row_of.get(pod)
-    shown = None if row is None else state.pods[row]
+    shown = state.pod(pod)
     return "" if shown is None else shown.group_key
 
 
@@ -307,12 +306,7 @@ def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
 
 def kinds_of(waits: Iterable[ev.Waiting]) -> list[str]:
     """Reasons without their numbers, each once: ``queue (PLUGIN): queue is overused``."""
-    named = (
-        f"{one.gate} ({one.plugin}): {one.reason}" if one.plugin not in ("", one.gate) else f"{one.gate}: {one.reason}"
-        for one in waits
-        if one.gate
-    )
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys(f"{place_in_words(one)}: {one.reason}" for one in waits if one.gate))
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:

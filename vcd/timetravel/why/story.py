@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -324,12 +324,10 @@ class Story:
 
     # --- episodes -------------------------------------------------------------------------------------------------
 
-    def _add(self, what: What, time: int, **fields: object) -> Episode:
+    def _add(self, what: What, time: int, **fields: Any) -> Episode:
         """A new episode; what grew until now is complete."""
         self._growing.clear()
-        episode = Episode(what, _when(time))
-        for name, value in fields.items():
-            setattr(episode, name, value)
+        episode = Episode(what, _when(time), **fields)
         self.episodes.append(episode)
         return episode
 
