@@ -69,15 +69,11 @@ def _job(asked: _Asked) -> _Told:
     return _Job(story, obstacles, change, asked.session is not None)
 
 
-def _session(asked: _Asked) -> _Told:
-    return api.explain_session(asked.log, asked.session or asked.name or "last")
-
-
 KINDS: dict[str, Callable[[_Asked], _Told]] = {
     "job": _job,
     "pod": lambda asked: api.explain(asked.log, "pod", asked.name, asked.namespace),
     "queue": lambda asked: api.explain_queue(asked.log, asked.name, asked.first, asked.last),
-    "session": _session,
+    "session": lambda asked: api.explain_session(asked.log, asked.session or asked.name or "last"),
     "eviction": lambda asked: api.explain_eviction(asked.log, asked.name, asked.namespace),
     "order": lambda asked: api.explain_order(asked.log, asked.name or None, asked.session),
 }

@@ -136,9 +136,7 @@ def _check_nesting(name: str, text: str) -> None:
         return  # what is wrong with it is said where it is read
 
 
-def _is_number(tag: str) -> bool:
-    return tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 _DEEPEST = 300
 """Levels of YAML that are read."""
@@ -153,7 +151,7 @@ class _Loader(_Base):  # type: ignore[misc]
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {  # noqa: RUF012
         first: [
-            (tag, re.compile(rf"(?!.*:)(?:{pattern.pattern})", pattern.flags) if _is_number(tag) else pattern)
+            (tag, re.compile(rf"(?!.*:)(?:{pattern.pattern})", pattern.flags) if tag in _NUMBERS else pattern)
             for tag, pattern in resolvers
             if tag != "tag:yaml.org,2002:timestamp"
         ]

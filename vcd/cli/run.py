@@ -51,7 +51,7 @@ class _GoLikeCommand(click.Command):
 
 def _serve(**given: tuple[str, ...]) -> None:
     try:
-        options = parse_options({flag.name: given[_parameter(flag)] for flag in FLAGS}, os.environ)
+        options = parse_options({flag.name: given[flag.name.replace("-", "_")] for flag in FLAGS}, os.environ)
     except OptionError as error:
         raise click.UsageError(str(error)) from None
     logs.configure(options.log_format, options.verbosity)
@@ -89,10 +89,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     return factory
-
-
-def _parameter(flag: Flag) -> str:
-    return flag.name.replace("-", "_")
 
 
 def _option(flag: Flag) -> click.Option:

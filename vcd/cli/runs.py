@@ -32,7 +32,10 @@ def refused(conf: str | None) -> Iterator[None]:
 def print_comparison(comparison: api.Comparison, output: str, report: Path | None) -> None:
     """Print a comparison, and write its report where one is wanted. Raises Unusable."""
     if report is not None:
-        write_report(comparison, report)
+        try:
+            report.write_text(api.html_report(comparison), encoding="utf-8")
+        except OSError as error:
+            raise Unusable(f"{report}: {error.strerror or error}") from None
     if output == "json":
         print_json(comparison)
         return
@@ -42,14 +45,6 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
     _print_shifts(comparison)
     for note in comparison.notes:
         click.echo(f"note: {note}")
-
-
-def write_report(comparison: api.Comparison, file: Path) -> None:
-    """One HTML file that needs no other. Raises Unusable."""
-    try:
-        file.write_text(api.html_report(comparison), encoding="utf-8")
-    except OSError as error:
-        raise Unusable(f"{file}: {error.strerror or error}") from None
 
 
 def print_runs(runs: Sequence[api.Run]) -> None:
@@ -64,7 +59,10 @@ def print_runs(runs: Sequence[api.Run]) -> None:
         if any(cells):
             table.add_row(title, *cells)
     for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
-        table.add_row(f"{resource} used", *(_share(run.utilisation.get(resource)) for run in runs))
+        table.add_row(
+            f"{resource} used",
+            *(f"{run.utilisation[resource]:.1%}" if resource in run.utilisation else "" for run in runs),
+        )
     for queue in dict.fromkeys(name for run in runs for name in run.queues):
         waits = [run.queues.get(queue) for run in runs]
         table.add_row(
@@ -101,7 +99,3 @@ def _print_shifts(comparison: api.Comparison) -> None:
         if shown[shift.run] <= _SHIFTS:
             waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
             click.echo(f"  {shift.job} (queue {shift.queue}): {waits}")
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"

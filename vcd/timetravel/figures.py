@@ -12,7 +12,6 @@ from vcd.model.requests import CPU, MEMORY, format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodes import Ints
-from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sums_by
 
@@ -54,7 +53,7 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
 def queue_figures(session: Session) -> dict[str, QueueFigures]:
     """The figures of all queues at the end of a session, by name, in order."""
     found = {
-        queue.name: QueueFigures(queue.name, queue.weight, _state(queue), queue.record.queue.spec.parent)
+        queue.name: QueueFigures(queue.name, queue.weight, queue.state or "Open", queue.record.queue.spec.parent)
         for queue in session.queue_list
     }
     for name, amounts in held_by_queue(session, allocated_now(session)).items():
@@ -67,10 +66,6 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
     for figures in found.values():  # one that wants and has nothing is so to a plugin, to nobody else
         figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
-
-
-def _state(queue: Queue) -> str:
-    return queue.record.queue.status.state or "Open"
 
 
 def allocated_now(session: Session) -> Ints:

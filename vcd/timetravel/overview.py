@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 
 from vcd.model import events as ev
-from vcd.model.objects import Node
 from vcd.model.status import STATUSES, TaskStatus
 from vcd.model.words import reason_in_words
 from vcd.scheduling.session.nodes import Ints
@@ -117,16 +116,12 @@ def _statuses(session: Session) -> Ints:
 
 
 def _nodes(session: Session) -> list[NodeUse]:
-    return [
-        NodeUse(
-            view.name, _is_ready(view.node), _nonzero(view.allocatable), _nonzero(view.used), view.pods, {**view.labels}
-        )
-        for view in all_nodes(session)
-    ]
-
-
-def _is_ready(node: Node) -> bool:
-    return all(one.status == "True" for one in node.status.conditions if one.type == "Ready")
+    nodes = []
+    for view in all_nodes(session):
+        ready = all(one.status == "True" for one in view.node.status.conditions if one.type == "Ready")
+        amounts = _nonzero(view.allocatable), _nonzero(view.used)
+        nodes.append(NodeUse(view.name, ready, *amounts, view.pods, {**view.labels}))
+    return nodes
 
 
 def _nonzero(amounts: dict[str, int]) -> dict[str, int]:

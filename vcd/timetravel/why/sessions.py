@@ -159,7 +159,9 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     def lines(self) -> Iterator[str]:
         """The explanation in sentences, with times in UTC."""
         yield f"session {self.session} at {self.now}, decided from event {self.head} (epoch {self.epoch})"
-        since = "since the log begins" if self.previous is None else _since(self.previous)
+        since = "since the log begins"
+        if self.previous is not None:
+            since = f"since session {self.previous.session}, {span_in_words(self.previous.seconds)} before"
         yield from _section(f"new {since}:", map(str, self.news), "nothing that a scheduler looks at")
         if self.meanwhile:
             yield f"{counted(self.meanwhile, 'event')} came while it was decided"
@@ -188,10 +190,6 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def _since(previous: Contrast) -> str:
-    return f"since session {previous.session}, {span_in_words(previous.seconds)} before"
 
 
 def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
@@ -401,7 +399,8 @@ def _explained(
 ) -> SessionExplanation:
     reader = history.reader
     previous = None if before is None else _beside(history, before)
-    start = _start(reader, before, info)
+    # the last event that is not new to it: what the session before saw, or the beginning of the log
+    start = min(reader.oldest(), info.head) if before is None else before.head
     seen = Sight.of(history.state(start, jump=True)) if start else Sight()
     state = history.state(info.head, jump=True)
     news = [*news_of_objects(seen, Sight.of(state)), *news_of_calls(history, start, info.head)]
@@ -427,11 +426,6 @@ def _explained(
     explanation.previous = None if previous is None else here.against(previous)
     explanation.next = None if after is None else here.against(_beside(history, after))
     return explanation
-
-
-def _start(reader: LogReader, before: SessionInfo | None, info: SessionInfo) -> int:
-    """The last event that is not new to a session: what the one before it saw, or the beginning of the log."""
-    return min(reader.oldest(), info.head) if before is None else before.head
 
 
 def _beside(history: History, info: SessionInfo) -> _Beside:

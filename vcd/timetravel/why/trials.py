@@ -234,7 +234,8 @@ class Search:
     def _jobs_gone(self, job: Job) -> FoundChange | None:
         """One job after the other: the lowest priority first, then the fewest pods, then the youngest."""
         since = self.trials.decisions
-        running = [one for one in self._session.all_jobs() if one is not job and _had_room(self._session, one)]
+        held = self._session.jobs.allocated  # as the session began
+        running = [one for one in self._session.all_jobs() if one is not job and held[one.index].any()]
         running.sort(key=lambda one: (one.priority, one.task_count, -one.created, one.key))
         gone = self._first_gone([one.key for one in running])
         for one in running[:ONE_BY_ONE] if gone is None else ():  # others may come in where all of them go
@@ -302,11 +303,6 @@ class Search:
 
 def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
     return dial.at({**counts, name: steps})
-
-
-def _had_room(session: Session, job: Job) -> bool:
-    """Whether a job held something as the session began."""
-    return bool(session.jobs.allocated[job.index].any())
 
 
 def _priorities_above(session: Session, job: Job) -> list[int]:
