@@ -34,7 +34,7 @@ class Poller:
         self.log = FakeLog()
         self.keeper = Keeper(self.log.as_log(), ClusterState())
         self.settings: dict[str, str] = {}
-        self.polls: list[bool] = []
+        self.polls: list[str] = []
         self.clock = FakeClock()
         self.poller = UsagePoller(
             client, self.keeper.state, self.keeper.put, lambda: self.settings, self.polls.append, self.clock
@@ -90,7 +90,7 @@ async def test_prometheus_is_asked_for_all_nodes_at_once(told: Answering) -> Non
     answer = next(each for each in poller.log.appended if isinstance(each, Answered))
     sample = read_samples(answer.answer)
     assert (answer.question, sample.at, sample.source) == ("usage", poller.clock.wall(), "prometheus")
-    assert poller.polls == [True]
+    assert poller.polls == ["taken"]
 
 
 async def test_prometheus_is_the_type_of_an_address(told: Answering) -> None:
@@ -252,7 +252,7 @@ async def test_what_was_measured_too_long_ago_is_no_sample(told: Answering, kind
     told.answer = answer
     with capture_logs() as logs:
         poller = await polled_through(told, kind)
-    assert (poller.samples, poller.polls) == ([], [False])
+    assert (poller.samples, poller.polls) == ([], ["failed"])
     assert "all that it knows was measured more than 5m ago" in str(logs)
 
 
@@ -318,7 +318,7 @@ async def test_a_sample_that_cannot_be_taken_is_told_and_leaves_no_event(
     told.answer = answer
     with capture_logs() as logs:
         assert await poller.once() == []
-    assert poller.polls == [False]
+    assert poller.polls == ["failed"]
     (line,) = [each for each in logs if each["log_level"] == "warning"]
     assert words in line["reason"]
 
@@ -336,7 +336,7 @@ async def test_settings_that_cannot_work_are_told(settings: dict[str, str], word
     poller.settings = settings
     with capture_logs() as logs:
         assert await poller.once() == []
-    assert (poller.polls, words in str(logs), "secret" in str(logs)) == ([False], True, False)
+    assert (poller.polls, words in str(logs), "secret" in str(logs)) == (["failed"], True, False)
 
 
 async def test_a_source_that_is_not_there_is_told_without_its_password() -> None:
@@ -374,7 +374,7 @@ def test_how_long_a_sample_may_take(text: str | None, seconds: float) -> None:
 async def test_an_api_server_that_refuses_is_told(told: Answering) -> None:
     told.answer = lambda _: (403, b'{"kind": "Status", "reason": "Forbidden", "message": "nodes.metrics.k8s.io"}')
     poller = await polled_through(told, "metrics_server")
-    assert (poller.polls, poller.samples) == ([False], [])
+    assert (poller.polls, poller.samples) == (["failed"], [])
 
 
 # --- the interval -----------------------------------------------------------------------------------------------------
@@ -400,15 +400,15 @@ async def test_samples_come_at_the_interval_and_failures_in_between_change_nothi
     good = prometheus(vector({"a": "1"}), vector({"a": "2"}))
     told.answer = good
     async with running(poller.poller.run()):
-        await until(lambda: poller.polls == [True])
+        await until(lambda: poller.polls == ["taken"])
         told.answer = lambda _: (500, b"")
         await poller.clock.advance_when_asleep(10)
-        await until(lambda: poller.polls == [True, False])
+        await until(lambda: poller.polls == ["taken", "failed"])
         told.answer = good
         await poller.clock.advance_when_asleep(9.5)
         assert len(poller.polls) == 2
         poller.clock.advance(0.5)
-        await until(lambda: poller.polls == [True, False, True])
+        await until(lambda: poller.polls == ["taken", "failed", "taken"])
     assert len(poller.samples) == 2
 
 
@@ -421,7 +421,7 @@ async def test_it_waits_until_there_are_nodes(told: Answering) -> None:
         assert poller.polls == []
         await poller.keeper.put(puts(node("a")))
         poller.clock.advance(1)
-        await until(lambda: poller.polls == [True])
+        await until(lambda: poller.polls == ["taken"])
 
 
 async def test_another_configuration_is_in_force_at_once(told: Answering) -> None:
@@ -430,11 +430,11 @@ async def test_another_configuration_is_in_force_at_once(told: Answering) -> Non
     async with running(poller.poller.run()):
         poller.settings = {"address": told.url, "interval": "1h"}
         poller.poller.reloaded()
-        await until(lambda: poller.polls == [True])
+        await until(lambda: poller.polls == ["taken"])
         poller.settings = {"address": nobodys_url(), "interval": "1h"}
         await until(lambda: poller.clock.sleeping)
         poller.poller.reloaded()
-        await until(lambda: poller.polls == [True, False])
+        await until(lambda: poller.polls == ["taken", "failed"])
         poller.settings = {}
         poller.poller.reloaded()
         await until(lambda: not poller.clock.sleeping)

@@ -5,7 +5,11 @@ Source of the first: Volcano ``pkg/scheduler/metrics`` and, for groups and jobs 
 
 from __future__ import annotations
 
+from functools import partial
+
 from vcd.daemon.series import Family, exponential
+
+_counter, _gauge, _histogram = (partial(Family, kind) for kind in ("counter", "gauge", "histogram"))
 
 _SESSION = exponential(1, 5000, 20)
 _JOB = exponential(100, 120000, 30)
@@ -16,178 +20,139 @@ _STAGE = exponential(0.1, 500, 20)
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _WAITS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 10800.0, 21600.0, 43200.0, 86400.0, 259200.0, 604800.0)
 _JOB_LABELS = ("job_name", "queue", "job_namespace")
+_WHY = ("queue", "gate", "reason")
+_KIND = ("kind",)
 
-COUNTED = (
-    Family(
-        "volcano_e2e_scheduling_latency_milliseconds", "histogram", "Time of one scheduling cycle, ms.", (), _SESSION
-    ),
-    Family(
+WATCH = {
+    "synced": _gauge("vcd_watch_synced", "Whether a kind's first list is complete.", _KIND),
+    "lag": _gauge("vcd_watch_lag_seconds", "From arrival to log and state, of the last changes.", _KIND),
+    "lists": _counter("vcd_watch_lists_total", "Complete lists.", _KIND),
+    "relists": _counter("vcd_watch_relists_total", "Lists made because a watch could not go on.", _KIND),
+    "connections": _counter("vcd_watch_connections_total", "Watches begun.", _KIND),
+    "drift": _counter("vcd_watch_drift_total", "Objects that a list showed otherwise than the watch had told.", _KIND),
+    "crashes": _counter("vcd_watch_crashes_total", "Defects after which a watch began anew.", _KIND),
+    "errors": _counter("vcd_watch_errors_total", "Lists and watches that failed.", _KIND),
+    "events": _counter("vcd_watch_events_total", "Changes received.", _KIND),
+    "bad": _counter("vcd_watch_bad_objects_total", "Objects received that cannot be read.", _KIND),
+}
+"""By the field of a watch's status that they show."""
+WATCH_AGES = {
+    "last_event": _gauge("vcd_watch_last_event_age_seconds", "Since the last change.", _KIND),
+    "last_contact": _gauge("vcd_watch_last_contact_age_seconds", "Since the last line at all.", _KIND),
+}
+"""By the field of a watch's status with the time."""
+
+DAEMON = (
+    _histogram("volcano_e2e_scheduling_latency_milliseconds", "Time of one scheduling cycle, ms.", (), _SESSION),
+    _histogram(
         "volcano_open_session_duration_milliseconds",
-        "histogram",
         "Time to take a snapshot and open a session on it, ms.",
         (),
         _SESSION,
     ),
-    Family(
+    _histogram(
         "volcano_e2e_job_scheduling_latency_milliseconds",
-        "histogram",
         "Age of jobs whenever some of their tasks were placed, ms.",
         (),
         _JOB,
     ),
-    Family(
+    _histogram(
         "volcano_plugin_scheduling_latency_milliseconds",
-        "histogram",
         "Time of a plugin at the beginning and the end of a session, ms.",
         ("plugin", "OnSession"),
         _PLUGIN,
     ),
-    Family(
-        "volcano_action_scheduling_latency_milliseconds", "histogram", "Time of an action, ms.", ("action",), _ACTION
-    ),
-    Family(
+    _histogram("volcano_action_scheduling_latency_milliseconds", "Time of an action, ms.", ("action",), _ACTION),
+    _histogram(
         "volcano_task_scheduling_latency_milliseconds",
-        "histogram",
         "Age of pods when they were placed (Assumed) and when they were bound (Bound), ms.",
         ("stage",),
         _TASK,
     ),
-    Family(
+    _histogram(
         "volcano_scheduling_stage_duration_milliseconds",
-        "histogram",
         "Time from a decision to the answer of a pod's binding (Bind), ms.",
         ("stage",),
         _STAGE,
     ),
-    Family(
+    _counter(
         "volcano_schedule_attempts_total",
-        "counter",
         "Pods that cycles looked at: scheduled, unschedulable, or not bound because of an error.",
         ("result",),
     ),
-    Family("volcano_total_preemption_attempts", "counter", "Statements of preempt actions that evict pods."),
-    Family("volcano_eviction_transactions_total", "counter", "Statements that evict pods, by action.", ("action",)),
-    Family("vcd_session_phase_seconds", "histogram", "Time of the parts of a cycle.", ("phase",), _SECONDS),
-    Family("vcd_session_statements_total", "counter", "Statements by what became of them.", ("verdict",)),
-    Family(
+    _counter("volcano_total_preemption_attempts", "Statements of preempt actions that evict pods."),
+    _counter("volcano_eviction_transactions_total", "Statements that evict pods, by action.", ("action",)),
+    _histogram("vcd_session_phase_seconds", "Time of the parts of a cycle.", ("phase",), _SECONDS),
+    _counter("vcd_session_statements_total", "Statements by what became of them.", ("verdict",)),
+    _counter(
         "vcd_commit_operations_total",
-        "counter",
         "Binds, evictions and lifted scheduling gates by their outcome.",
         ("verb", "result"),
     ),
-    Family("vcd_event_log_append_seconds", "histogram", "Time until appended events are durable.", (), _SECONDS),
-    Family(
-        "vcd_plugin_faults_total",
-        "counter",
-        "Sessions that a plugin failed in, or does not come back from.",
-        ("plugin",),
+    _histogram("vcd_event_log_append_seconds", "Time until appended events are durable.", (), _SECONDS),
+    _counter("vcd_plugin_faults_total", "Sessions that a plugin failed in, or does not come back from.", ("plugin",)),
+    _counter("vcd_usage_polls_total", "Samples of the nodes' usage: taken or failed.", ("result",)),
+    _counter("vcd_lease_given_back_total", "How often the Lease was given back because a kind could not be listed."),
+    _counter("vcd_clock_jumps_total", "How often the machine's wall clock jumped."),
+    _counter("vcd_policy_reload_errors_total", "Configurations that were refused."),
+    _counter("vcd_replay_mismatches_total", "Sessions whose replay gave another plan."),
+    _gauge("vcd_event_log_sequence", "The last event in the event log."),
+    _gauge("vcd_event_log_bytes", "Size of the event log's file."),
+    _gauge("vcd_event_log_volume_bytes", "Size of the file system that holds the event log."),
+    _gauge("vcd_event_log_volume_free_bytes", "What is free for vcd on that file system."),
+    _gauge("vcd_leader", "1 while this replica holds the Lease."),
+    _gauge("vcd_epoch", "The Lease's transitions when this replica last won or lost it."),
+    _gauge("vcd_policy_info", "The configuration in force.", ("digest",)),
+    _gauge("vcd_build_info", "The program.", ("version",)),
+    _gauge("vcd_objects_set_aside", "Objects that cannot be read and are not scheduled.", _KIND),
+    _gauge("vcd_loop_pause_seconds", "The event loop's longest pause in the last one to two minutes."),
+    _gauge(
+        "vcd_clock_ahead_seconds",
+        "How far the machine's wall clock is ahead of the time that decisions and the log have.",
     ),
-    Family("vcd_usage_polls_total", "counter", "Samples of the nodes' usage: taken or failed.", ("result",)),
-    Family(
-        "vcd_lease_given_back_total",
-        "counter",
-        "How often the Lease was given back because a kind could not be listed.",
-    ),
-    Family("vcd_clock_jumps_total", "counter", "How often the machine's wall clock jumped."),
-    Family("vcd_policy_reload_errors_total", "counter", "Configurations that were refused."),
-    Family("vcd_replay_mismatches_total", "counter", "Sessions whose replay gave another plan."),
+    _gauge("vcd_session", "The number of the last session that this replica decided and logged."),
+    *WATCH.values(),
+    *WATCH_AGES.values(),
+    _gauge("vcd_watch_stale_seconds", "For how long a kind could neither be listed nor watched.", _KIND),
 )
-"""Families that count on as long as the daemon runs."""
+"""Families of this replica, whether it leads or not."""
 
-BY_QUEUE = (
-    Family("vcd_wait_seconds", "histogram", "Age of pods when they were placed, by queue.", ("queue",), _WAITS),
-    Family(
+LEADER = (
+    _histogram("vcd_wait_seconds", "Age of pods when they were placed, by queue.", ("queue",), _WAITS),
+    _counter(
         "vcd_evictions_total",
-        "counter",
         "Pods that were chosen to go, by action, the queue that gets the room and the queue that they are of.",
         ("action", "queue", "victim_queue"),
     ),
+    _gauge("vcd_misconfigured", "Problems that plugins see in an object's configuration.", ("kind", "name")),
+    _gauge("vcd_jobs_without_series", "Jobs that have no series of their own, since they are more than --job-series."),
 )
-"""Families that count on while their queues are there and this replica leads."""
+"""Families that go on while this replica leads, those with a queue while that is there."""
 
-E2E_DURATION = Family(
-    "volcano_e2e_job_scheduling_duration", "gauge", "A job's age when tasks of it were last placed, ms.", _JOB_LABELS
-)
-E2E_START = Family("volcano_e2e_job_scheduling_start_time", "gauge", "When a job was created, Unix time.", _JOB_LABELS)
-E2E_LAST = Family(
-    "volcano_e2e_job_scheduling_last_time", "gauge", "When tasks of a job were last placed, Unix time.", _JOB_LABELS
-)
-RETRIES = Family("volcano_job_retry_counts", "counter", "Cycles in which a job stayed unschedulable.", ("job_id",))
-COMPLETED = Family(
-    "volcano_job_completed_phase_count", "counter", "How often a job completed.", ("job_name", "queue_name")
-)
-UNSCHEDULED_TASKS = Family(
-    "volcano_unschedule_task_count", "gauge", "Tasks that a job lacks of its minimum.", ("job_id",)
-)
-UNSCHEDULED_JOBS = Family("volcano_unschedule_job_count", "gauge", "Jobs that have not their minimum of tasks.")
-JOB_SERIES_LEFT_OUT = Family(
-    "vcd_jobs_without_series", "gauge", "Jobs that have no series of their own, since they are more than --job-series."
-)
-VICTIMS = Family("volcano_pod_preemption_victims", "gauge", "Pods that the last cycle chose as victims of preemption.")
-
-EVENT_LOG = (
-    Family("vcd_event_log_sequence", "gauge", "The last event in the event log."),
-    Family("vcd_event_log_bytes", "gauge", "Size of the event log's file."),
-    Family("vcd_event_log_volume_bytes", "gauge", "Size of the file system that holds the event log."),
-    Family("vcd_event_log_volume_free_bytes", "gauge", "What is free for vcd on that file system."),
-)
-LEADER = Family("vcd_leader", "gauge", "1 while this replica holds the Lease.")
-EPOCH = Family("vcd_epoch", "gauge", "The Lease's transitions when this replica last won or lost it.")
-POLICY = Family("vcd_policy_info", "gauge", "The configuration in force.", ("digest",))
-BUILD = Family("vcd_build_info", "gauge", "The program.", ("version",))
-SET_ASIDE = Family("vcd_objects_set_aside", "gauge", "Objects that cannot be read and are not scheduled.", ("kind",))
-MISCONFIGURED = Family(
-    "vcd_misconfigured", "gauge", "Problems that plugins see in an object's configuration.", ("kind", "name")
-)
-PAUSE = Family("vcd_loop_pause_seconds", "gauge", "The event loop's longest pause in the last one to two minutes.")
-CLOCK = Family(
-    "vcd_clock_ahead_seconds",
-    "gauge",
-    "How far the machine's wall clock is ahead of the time that decisions and the log have.",
-)
-SESSION = Family("vcd_session", "gauge", "The number of the last session that this replica decided and logged.")
-WAITING_GROUPS = Family(
-    "vcd_waiting_groups", "gauge", "Groups that wait, by queue, gate and kind of reason.", ("queue", "gate", "reason")
-)
-WAITING_PODS = Family(
-    "vcd_waiting_pods", "gauge", "Pods that wait, once for each kind of reason.", ("queue", "gate", "reason")
-)
-WAITING_OLDEST = Family(
-    "vcd_waiting_oldest_timestamp_seconds",
-    "gauge",
-    "When the oldest pod that waits was created, or the group where it has none yet, Unix time.",
-    ("queue",),
-)
-CLUSTER_NODES = Family("vcd_cluster_nodes", "gauge", "Nodes that cycles can choose from.")
-CLUSTER_ALLOCATABLE = Family(
-    "vcd_cluster_allocatable", "gauge", "What all nodes have: cores, bytes, pods or pieces.", ("resource",)
-)
-CLUSTER_USED = Family(
-    "vcd_cluster_used", "gauge", "What pods have of it, those of other schedulers included.", ("resource",)
-)
-
-WATCH = {
-    "synced": Family("vcd_watch_synced", "gauge", "Whether a kind's first list is complete.", ("kind",)),
-    "lag": Family("vcd_watch_lag_seconds", "gauge", "From arrival to log and state, of the last changes.", ("kind",)),
-    "lists": Family("vcd_watch_lists_total", "counter", "Complete lists.", ("kind",)),
-    "relists": Family("vcd_watch_relists_total", "counter", "Lists made because a watch could not go on.", ("kind",)),
-    "connections": Family("vcd_watch_connections_total", "counter", "Watches begun.", ("kind",)),
-    "drift": Family(
-        "vcd_watch_drift_total", "counter", "Objects that a list showed otherwise than the watch had told.", ("kind",)
+LAST_SESSION = (
+    _gauge("volcano_unschedule_job_count", "Jobs that have not their minimum of tasks."),
+    _gauge("volcano_pod_preemption_victims", "Pods that the last cycle chose as victims of preemption."),
+    _gauge("vcd_waiting_groups", "Groups that wait, by queue, gate and kind of reason.", _WHY),
+    _gauge("vcd_waiting_pods", "Pods that wait, once for each kind of reason.", _WHY),
+    _gauge(
+        "vcd_waiting_oldest_timestamp_seconds",
+        "When the oldest pod that waits was created, or the group where it has none yet, Unix time.",
+        ("queue",),
     ),
-    "crashes": Family("vcd_watch_crashes_total", "counter", "Defects after which a watch began anew.", ("kind",)),
-    "errors": Family("vcd_watch_errors_total", "counter", "Lists and watches that failed.", ("kind",)),
-    "events": Family("vcd_watch_events_total", "counter", "Changes received.", ("kind",)),
-    "bad": Family("vcd_watch_bad_objects_total", "counter", "Objects received that cannot be read.", ("kind",)),
-}
-"""By the field of a watch's status that they show."""
-WATCH_STALE = Family(
-    "vcd_watch_stale_seconds", "gauge", "For how long a kind could neither be listed nor watched.", ("kind",)
+    _gauge("vcd_cluster_nodes", "Nodes that cycles can choose from."),
+    _gauge("vcd_cluster_allocatable", "What all nodes have: cores, bytes, pods or pieces.", ("resource",)),
+    _gauge("vcd_cluster_used", "What pods have of it, those of other schedulers included.", ("resource",)),
 )
-WATCH_AGES = {
-    "last_event": Family("vcd_watch_last_event_age_seconds", "gauge", "Since the last change.", ("kind",)),
-    "last_contact": Family("vcd_watch_last_contact_age_seconds", "gauge", "Since the last line at all.", ("kind",)),
-}
+
+JOBS = (
+    _gauge("volcano_e2e_job_scheduling_start_time", "When a job was created, Unix time.", _JOB_LABELS),
+    _gauge("volcano_e2e_job_scheduling_duration", "A job's age when tasks of it were last placed, ms.", _JOB_LABELS),
+    _gauge("volcano_e2e_job_scheduling_last_time", "When tasks of a job were last placed, Unix time.", _JOB_LABELS),
+    _counter("volcano_job_retry_counts", "Cycles in which a job stayed unschedulable.", ("job_id",)),
+    _counter("volcano_job_completed_phase_count", "How often a job completed.", ("job_name", "queue_name")),
+    _gauge("volcano_unschedule_task_count", "Tasks that a job lacks of its minimum.", ("job_id",)),
+)
+"""Of single jobs, as of the last session."""
 
 _QUEUE_AMOUNTS = {
     "volcano_queue_allocated": "what a queue's tasks have",

@@ -28,7 +28,9 @@ async def keep_house(
     log = keeper.log
     while True:
         await asyncio.sleep(options.housekeeping_period)
-        metrics.observe_log(log.head, *await asyncio.to_thread(_sizes, options.event_log))
+        metrics.series.show("vcd_event_log_sequence", log.head)
+        for name, size in (await asyncio.to_thread(_sizes, options.event_log)).items():
+            metrics.series.show(name, size)
         also()
         if keeper.state.sequence - keeper.checkpointed_at >= options.checkpoint_interval:
             await keeper.checkpoint()
@@ -42,16 +44,20 @@ async def mind_clock(clock: SteadyClock, keeper: Keeper, metrics: Metrics) -> No
     while True:
         await clock.sleep(_CLOCK_LOOK)
         for jump in clock.news():
-            metrics.observe_clock_jump()
+            metrics.series.add("vcd_clock_jumps_total")
             _log.error(
                 "the machine's wall clock jumped" + ("; it is believed now" if jump.followed else ""),
                 seconds=round(jump.by / 1e9, 3),
             )
             await keeper.put([ClockJumped(jump.by, jump.followed)])
-        metrics.observe_clock(clock.ahead)
+        metrics.series.show("vcd_clock_ahead_seconds", clock.ahead)
 
 
-def _sizes(path: Path) -> tuple[int, int, int]:
-    """The bytes of a file, and those of its file system: all, and those that are free for this process."""
+def _sizes(path: Path) -> dict[str, int]:
+    """The bytes of a log, and those of its file system: all, and those that are free for this process."""
     volume = shutil.disk_usage(path.parent)
-    return path.stat().st_size, volume.total, volume.free
+    return {
+        "vcd_event_log_bytes": path.stat().st_size,
+        "vcd_event_log_volume_bytes": volume.total,
+        "vcd_event_log_volume_free_bytes": volume.free,
+    }

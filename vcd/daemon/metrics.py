@@ -11,7 +11,7 @@ import functools
 import re
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
@@ -21,11 +21,11 @@ import structlog
 from prometheus_client import Metric, ProcessCollector, generate_latest
 
 from vcd.daemon import families as fam
-from vcd.daemon.series import Family, LabelValues, SeriesStore
-from vcd.daemon.waiting import Labels, WaitingCounts
+from vcd.daemon.series import LabelValues, SeriesStore
+from vcd.daemon.waiting import WaitingCounts
 from vcd.kube.clock import SYSTEM_CLOCK
 from vcd.kube.watcher import WatchStatus
-from vcd.model.events import OperationDone, Plan, Result, SessionDecided
+from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
 from vcd.model.quantity import per_unit
 from vcd.model.requests import names_in_order
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
@@ -69,6 +69,8 @@ class _Progress(NamedTuple):
 
 
 _NEW = _Progress()
+_Evicting = tuple[Statement, list[str]]
+"""A statement, and the pods that it evicts."""
 
 
 @dataclass
@@ -101,18 +103,11 @@ class _Placed:
 class _View:
     """What the last session says of queues, jobs and who waits."""
 
+    series: SeriesStore
     gauges: list[Gauge]
     jobs: GroupColumns
     queue_names: list[str]
-    groups: list[list[int]]
     unschedulable: dict[str, int]
-    victims: int
-    waiting_groups: dict[Labels, int]
-    waiting_pods: dict[Labels, int]
-    waiting_oldest: dict[tuple[str], int]
-    nodes: int
-    allocatable: dict[tuple[str], float]
-    used: dict[tuple[str], float]
 
 
 class _Jobs:
@@ -139,19 +134,6 @@ class SessionSummary:
     silent: list[tuple[str, Exception]]
 
 
-@dataclass
-class _Now:
-    """Single values."""
-
-    session: int = 0
-    log: tuple[int, int, int, int] | None = None
-    leader: bool = False
-    epoch: int = 0
-    digest: str | None = None
-    clock: float = 0.0
-    pause: list[float] = field(default_factory=lambda: [0.0, 0.0])
-
-
 class Metrics:
     """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
 
@@ -165,12 +147,17 @@ class Metrics:
         self._clock = clock
         self._job_series = job_series
         self._series_left_out = False
-        self._store = SeriesStore(fam.COUNTED)
+        self.series = SeriesStore(fam.DAEMON)
+        """What of this replica is counted and shown, whether it leads or not."""
         for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
             for result in get_args(Result):
-                self._store.add("vcd_commit_operations_total", verb, result, by=0)
-        self._now = _Now()
+                self.series.add("vcd_commit_operations_total", verb, result, by=0)
+        self.series.show("vcd_build_info", {(__version__,): 1})
+        for name in ("vcd_leader", "vcd_epoch", "vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
+            self.series.show(name, 0)
         self._window = clock()
+        self._pauses = [0.0, 0.0]
+        """The longest one of the current window and of the last."""
         self._faulty: set[str] = set()
         self._process = ProcessCollector(registry=None)
         self._forget_sessions()
@@ -178,9 +165,8 @@ class Metrics:
     def _forget_sessions(self) -> None:
         self._view: _View | None = None
         self._jobs = _Jobs()
-        self._by_queue = SeriesStore(fam.BY_QUEUE)
+        self._leader = SeriesStore(fam.LEADER)
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
-        self._misconfigured: Mapping[tuple[str, str], int] = {}
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
@@ -196,15 +182,15 @@ class Metrics:
         """
         self._time(durations, framework_of(session).policy.actions)
         for option in (option for tier in framework_of(session).policy.tiers for option in tier):
-            self._store.add("vcd_plugin_faults_total", option.name, by=0)
+            self.series.add("vcd_plugin_faults_total", option.name, by=0)
         for fault in plan.faults:
-            self.observe_fault(name_in(fault))
+            self.series.add("vcd_plugin_faults_total", name_in(fault))
         for name, told in session.problems.items():
             if isinstance(told, Exception):
                 self._count_silent(name, "problems", told)
-        self._by_queue.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
+        self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in session.queues)
         if record is not None:
-            self._now.session = record.session
+            self.series.show("vcd_session", record.session)
             self._decided[record.session] = _Decided(plan, record.now, self._clock())
             if len(self._decided) > REMEMBERED_SESSIONS:
                 self._decided.popitem(last=False)
@@ -215,23 +201,20 @@ class Metrics:
         for name, error in summary.silent:
             self._count_silent(name, "gauges", error)
         for (name, *labels), count in summary.counts.items():
-            self._store.add(name, *labels, by=count)
-        self._show_ages(summary.placed)
+            self.series.add(name, *labels, by=count)
+        placed = summary.placed
+        ages = _ages(placed.pods, placed.now)
+        self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
+        ages = _ages([*placed.jobs.values()], placed.now)
+        self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
         if summary.jobs is self._jobs:
             for labels_of, count in summary.evicted.items():
-                self._by_queue.add("vcd_evictions_total", *labels_of, by=count)
-            for queue, created in summary.placed.by_queue.items():
-                seconds = _ages(created, summary.placed.now) / 1000
-                self._by_queue.distribution("vcd_wait_seconds", queue).observe_many(seconds)
+                self._leader.add("vcd_evictions_total", *labels_of, by=count)
+            for queue, created in placed.by_queue.items():
+                self._leader.distribution("vcd_wait_seconds", queue).observe_many(_ages(created, placed.now) / 1000)
             self._view = summary.view
             self._tell_series(len(summary.view.jobs))
-        self._take_early(summary.session, summary.placed.left)
-
-    def _show_ages(self, placed: _Placed) -> None:
-        """Ages of the pods and jobs that were placed."""
-        self._observe_ages("volcano_task_scheduling_latency_milliseconds", placed.pods, placed.now, "Assumed")
-        jobs = [*placed.jobs.values()]
-        self._observe_ages("volcano_e2e_job_scheduling_latency_milliseconds", jobs, placed.now)
+        self._take_early(summary.session, placed.left)
 
     def _take_early(self, session: int, left: dict[tuple[int, int], int]) -> None:
         """Now it is known of which pods outcomes are to come; take those that have come already."""
@@ -249,9 +232,10 @@ class Metrics:
             self._series_left_out = jobs > self._job_series
             state = "left out" if self._series_left_out else "shown again"
             _log.warning(f"series of single jobs are {state}", jobs=jobs, limit=self._job_series)
+        self._leader.show("vcd_jobs_without_series", jobs if self._series_left_out else 0)
 
     def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
-        store = self._store
+        store = self.series
         for name, seconds in durations.items():
             part, _, plugin = name.partition("/")
             if plugin:
@@ -268,20 +252,12 @@ class Metrics:
             opened = durations["open"] + durations.get("snapshot", 0.0)
             store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
 
-    def _observe_ages(self, name: str, created: list[int], now: int, *labels: str) -> None:
-        """Ages in ms of what was created at these Unix times."""
-        self._store.distribution(name, *labels).observe_many(_ages(created, now))
-
     def _count_silent(self, name: str, what: str, error: Exception) -> None:
         """A plugin that decided well and cannot tell: told once."""
         if name not in self._faulty:
             _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
         self._faulty.add(name)
-        self.observe_fault(name)
-
-    def observe_fault(self, name: str) -> None:
-        """Note that a plugin, or ``action NAME``, failed."""
-        self._store.add("vcd_plugin_faults_total", name)
+        self.series.add("vcd_plugin_faults_total", name)
 
     # --- everything else ----------------------------------------------------------------------------------------------
 
@@ -297,9 +273,9 @@ class Metrics:
                 if not decided.left:
                     del self._decided[done.session]
         verb = verb or "unknown"  # of a session before this start
-        self._store.add("vcd_commit_operations_total", verb, done.result)
+        self.series.add("vcd_commit_operations_total", verb, done.result)
         if verb == "bind" and done.result in ("failed", "unknown"):
-            self._store.add("volcano_schedule_attempts_total", "error")
+            self.series.add("volcano_schedule_attempts_total", "error")
 
     def _settle(self, decided: _Decided, done: OperationDone, at: float) -> None:
         """An operation has its outcome: how long that took, where it is a bind that was made."""
@@ -308,62 +284,36 @@ class Metrics:
         if created is None or verb != "bind" or done.result != "done":
             return
         waited = (at - decided.at) * 1000
-        self._store.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
+        self.series.distribution("volcano_scheduling_stage_duration_milliseconds", "Bind").observe(waited)
         if created:
             age = _age(decided.now, created) + waited
-            self._store.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
-
-    def observe_log(self, head: int, size_bytes: int, volume_bytes: int, free_bytes: int) -> None:
-        """Note the event log's last sequence number, its size, and its file system's size and room."""
-        self._now.log = (head, size_bytes, volume_bytes, free_bytes)
-
-    def observe_append(self, seconds: float) -> None:
-        """Note how long it took until appended events were durable."""
-        self._store.distribution("vcd_event_log_append_seconds").observe(seconds)
+            self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
 
     def observe_policy(self, digest: str, ok: bool) -> None:
         """Note the configuration in force; ``ok`` is False when another one was just refused."""
-        self._now.digest = digest
+        self.series.show("vcd_policy_info", {(digest,): 1})
         if not ok:
-            self._store.add("vcd_policy_reload_errors_total")
+            self.series.add("vcd_policy_reload_errors_total")
 
-    def observe_misconfigured(self, counts: Mapping[tuple[str, str], int]) -> None:
+    def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
         """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
-        self._misconfigured = counts
-
-    def observe_usage(self, taken: bool) -> None:
-        """Note whether a sample of the nodes' usage was taken."""
-        self._store.add("vcd_usage_polls_total", "taken" if taken else "failed")
+        self._leader.show("vcd_misconfigured", counts)
 
     def observe_leadership(self, leading: bool, epoch: int) -> None:
         """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""
-        self._now.leader, self._now.epoch = leading, epoch
+        self.series.show("vcd_leader", leading)
+        self.series.show("vcd_epoch", epoch)
         if not leading:
             self._forget_sessions()
-
-    def observe_given_back(self) -> None:
-        """Note that the Lease was given back because something could not be listed."""
-        self._store.add("vcd_lease_given_back_total")
-
-    def observe_clock_jump(self) -> None:
-        """Note that the machine's wall clock jumped, or that its new time is believed."""
-        self._store.add("vcd_clock_jumps_total")
-
-    def observe_clock(self, ahead: float) -> None:
-        """Note how many seconds the machine's wall clock is ahead of the time that decisions and the log have."""
-        self._now.clock = ahead
-
-    def observe_mismatch(self) -> None:
-        """Note a session whose replay gave another plan."""
-        self._store.add("vcd_replay_mismatches_total")
 
     def observe_pause(self, seconds: float) -> None:
         """Note that the event loop did not turn for so long."""
         windows = int((self._clock() - self._window) / PAUSE_WINDOW)
         if windows:
             self._window += windows * PAUSE_WINDOW
-            self._now.pause = [0.0, self._now.pause[0] if windows == 1 else 0.0]
-        self._now.pause[0] = max(self._now.pause[0], seconds)
+            self._pauses = [0.0, self._pauses[0] if windows == 1 else 0.0]
+        self._pauses[0] = max(self._pauses[0], seconds)
+        self.series.show("vcd_loop_pause_seconds", max(self._pauses))
 
     async def measure_pauses(self) -> None:
         """Watch the event loop that it runs in, until cancelled."""
@@ -376,42 +326,20 @@ class Metrics:
 
     def freeze(self) -> Callable[[], bytes]:
         """Take what the page shows as it is now; the result writes it in Prometheus' text format, in any thread."""
-        page = _Page(
-            (self._store.copy(), self._by_queue.copy()),
-            self._view,
-            dict(self._jobs.progress),
-            self._job_series,
-            list(self._single_values()),
-            list(self._watch_values()),
-            self._process,
-        )
+        kinds = Counter(kind for kind, _ in self.set_aside())
+        self.series.show("vcd_objects_set_aside", {(kind,): kinds[kind] for kind in sorted(kinds)})
+        self._show_watches(self.watches(), self._clock())
+        stores = (self.series.copy(), self._leader.copy())
+        page = _Page(stores, self._view, dict(self._jobs.progress), self._series_left_out, self._process)
         return lambda: generate_latest(page)
 
-    def _single_values(self) -> Iterator[Metric]:
-        now = self._now
-        yield fam.BUILD.values([((__version__,), 1)])
-        yield fam.LEADER.values([((), now.leader)])
-        yield fam.EPOCH.values([((), now.epoch)])
-        yield fam.PAUSE.values([((), max(now.pause))])
-        yield fam.CLOCK.values([((), now.clock)])
-        yield fam.POLICY.values([((now.digest,), 1)] if now.digest is not None else [])
-        if now.session:
-            yield fam.SESSION.values([((), now.session)])
-        if now.log is not None:
-            for family, value in zip(fam.EVENT_LOG, now.log, strict=True):
-                yield family.values([((), value)])
-        yield fam.MISCONFIGURED.values(self._misconfigured.items())
-        kinds = Counter(kind for kind, _ in self.set_aside())
-        yield fam.SET_ASIDE.values(((kind,), count) for kind, count in sorted(kinds.items()))
-
-    def _watch_values(self) -> Iterator[Metric]:
-        statuses, now = self.watches(), self._clock()
+    def _show_watches(self, statuses: Mapping[str, WatchStatus], now: float) -> None:
         for name, family in fam.WATCH.items():
-            yield family.values(((kind,), float(getattr(status, name))) for kind, status in statuses.items())
-        yield fam.WATCH_STALE.values(((kind,), status.stale(now)) for kind, status in statuses.items())
+            self.series.show(family.name, {(kind,): getattr(status, name) for kind, status in statuses.items()})
+        self.series.show("vcd_watch_stale_seconds", {(kind,): each.stale(now) for kind, each in statuses.items()})
         for name, family in fam.WATCH_AGES.items():
-            times = ((kind, getattr(status, name)) for kind, status in statuses.items())
-            yield family.values(((kind,), max(0.0, now - since)) for kind, since in times if since)
+            times = {(kind,): getattr(status, name) for kind, status in statuses.items()}
+            self.series.show(family.name, {kind: max(0.0, now - since) for kind, since in times.items() if since})
 
 
 @dataclass(frozen=True)
@@ -421,9 +349,7 @@ class _Page:
     stores: tuple[SeriesStore, ...]
     view: _View | None
     progress: dict[str, _Progress]
-    job_series: int
-    single: list[Metric]
-    watches: list[Metric]
+    without_jobs: bool
     process: ProcessCollector
 
     def collect(self) -> Iterator[Metric]:
@@ -437,24 +363,12 @@ class _Page:
     def _pages(self) -> Iterator[Metric]:
         for store in self.stores:
             yield from store.pages()
-        yield from self.single
-        yield from self.watches
         yield from self.process.collect()
         view = self.view
         if view is not None:
-            shown = len(view.jobs) <= self.job_series
-            yield from _job_pages(view, self.progress) if shown else _no_job_pages()
-            yield fam.UNSCHEDULED_JOBS.values([((), len(view.unschedulable))])
-            yield fam.JOB_SERIES_LEFT_OUT.values([((), 0 if shown else len(view.jobs))])
-            yield fam.VICTIMS.values([((), view.victims)])
-            yield fam.WAITING_GROUPS.values(sorted(view.waiting_groups.items()))
-            yield fam.WAITING_PODS.values(sorted(view.waiting_pods.items()))
-            yield fam.WAITING_OLDEST.values(sorted(view.waiting_oldest.items()))
-            yield fam.CLUSTER_NODES.values([((), view.nodes)])
-            yield fam.CLUSTER_ALLOCATABLE.values(view.allocatable.items())
-            yield fam.CLUSTER_USED.values(view.used.items())
-            gauges = [gauge for gauge in view.gauges if shown or not _is_of_a_job(gauge)]
-            yield from _gauge_pages([*gauges, *_phase_gauges(view)])
+            yield from view.series.pages()
+            yield from _job_series(view, None if self.without_jobs else self.progress).pages()
+            yield from _gauge_pages(gauge for gauge in view.gauges if not (self.without_jobs and _is_of_a_job(gauge)))
 
 
 def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided | None) -> SessionSummary:
@@ -469,61 +383,54 @@ def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided 
     unschedulable, failed = _count_unschedulable(session, progress)
     known.waiting.update(session, plan)
     silent: list[tuple[str, Exception]] = []
-    view = _View(
-        gauges=[*_plugin_gauges(session, silent), *_guarantees(session)],
-        jobs=session.jobs,
-        queue_names=[queue.name for queue in session.queue_list],
-        groups=_groups_by_phase(session, plan, progress),
-        unschedulable=unschedulable,
-        victims=_victims(plan, stale),
-        waiting_groups=dict(known.waiting.groups),
-        waiting_pods=dict(known.waiting.pods),
-        waiting_oldest=known.waiting.oldest(session),
-        nodes=len(session.nodes),
-        allocatable=_in_units(session, session.nodes.total),
-        used=_in_units(session, sum_of(session.nodes.usage.used, axis=1)),
-    )
-    counts = _counts(plan, stale)
+    statements = [each for number, each in enumerate(plan.statements) if number not in stale]
+    shown = SeriesStore(fam.LAST_SESSION)
+    shown.show("volcano_unschedule_job_count", len(unschedulable))
+    evicting = [(each, keys) for each in statements if (keys := _evicted_by(each))]
+    victims = sum(len(keys) for statement, keys in evicting if statement.action in _PREEMPTING)
+    shown.show("volcano_pod_preemption_victims", victims)
+    shown.show("vcd_waiting_groups", dict(sorted(known.waiting.groups.items())))
+    shown.show("vcd_waiting_pods", dict(sorted(known.waiting.pods.items())))
+    shown.show("vcd_waiting_oldest_timestamp_seconds", dict(sorted(known.waiting.oldest(session).items())))
+    shown.show("vcd_cluster_nodes", len(session.nodes))
+    shown.show("vcd_cluster_allocatable", _in_units(session, session.nodes.total))
+    shown.show("vcd_cluster_used", _in_units(session, sum_of(session.nodes.usage.used, axis=1)))
+    phases = _phase_gauges(session, plan, progress)
+    gauges = [*_plugin_gauges(session, silent), *_guarantees(session), *phases]
+    view = _View(shown, gauges, session.jobs, [queue.name for queue in session.queue_list], unschedulable)
+    counts = _counts(statements, evicting)
     counts["volcano_schedule_attempts_total", "unschedulable"] = failed
+    counts["vcd_session_statements_total", "stale"] = len(stale)
     number = 0 if record is None else record.session
-    return SessionSummary(known, view, number, counts, _evictions(session, plan, stale), placed, silent)
+    return SessionSummary(known, view, number, counts, _evictions(session, evicting), placed, silent)
 
 
-def _counts(plan: Plan, stale: Mapping[int, str]) -> Counter[tuple[str, ...]]:
+def _evicted_by(statement: Statement) -> list[str]:
+    return [operation.key for operation in statement.operations if operation.verb == "evict"]
+
+
+def _counts(statements: Sequence[Statement], evicting: Iterable[_Evicting]) -> Counter[tuple[str, ...]]:
     """How often what a session decided happens, by the name of the series and its labels."""
     counts: Counter[tuple[str, ...]] = Counter()
-    binds = 0
-    for index, statement in enumerate(plan.statements):
-        if index in stale:
-            continue
-        evicts = 0
-        for operation in statement.operations:
-            binds += operation.verb == "bind"
-            evicts += operation.verb == "evict"
-        if evicts and statement.action in _EVICTING:
-            counts["volcano_eviction_transactions_total", statement.action] += 1
-            counts["volcano_total_preemption_attempts",] += statement.action in _PREEMPTING
-    counts["volcano_schedule_attempts_total", "scheduled"] = binds
-    counts["vcd_session_statements_total", "committed"] = len(plan.statements) - len(stale)
-    counts["vcd_session_statements_total", "stale"] = len(stale)
+    binds = [each for statement in statements for each in statement.operations if each.verb == "bind"]
+    counts["volcano_schedule_attempts_total", "scheduled"] = len(binds)
+    counts["vcd_session_statements_total", "committed"] = len(statements)
+    for action in [statement.action for statement, _ in evicting if statement.action in _EVICTING]:
+        counts["volcano_eviction_transactions_total", action] += 1
+        counts["volcano_total_preemption_attempts",] += action in _PREEMPTING
     return counts
 
 
-def _evictions(session: Session, plan: Plan, stale: Mapping[int, str]) -> Counter[LabelValues]:
+def _evictions(session: Session, evicting: Sequence[_Evicting]) -> Counter[LabelValues]:
     """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
     evicted: Counter[LabelValues] = Counter()
-    statements = [each for number, each in enumerate(plan.statements) if number not in stale]
-    pods = {each.key for one in statements for each in one.operations if each.verb == "evict"}
+    pods = {key for _, keys in evicting for key in keys}
     queue_of = {task.key: task.job.queue.name for task in session.views.moves if task.key in pods} if pods else {}
-    for statement in statements:
+    for statement, keys in evicting:
         index = session.jobs.index(statement.group)
-        if index is not None and pods:
+        if index is not None:
             queue = session.job(index).queue.name
-            evicted.update(
-                (statement.action, queue, queue_of[each.key])
-                for each in statement.operations
-                if each.verb == "evict" and each.key in queue_of
-            )
+            evicted.update((statement.action, queue, queue_of[key]) for key in keys if key in queue_of)
     return evicted
 
 
@@ -569,7 +476,7 @@ def _count_unschedulable(session: Session, progress: dict[str, _Progress]) -> tu
     return found, failed
 
 
-def _groups_by_phase(session: Session, plan: Plan, progress: dict[str, _Progress]) -> list[list[int]]:
+def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) -> Iterator[Gauge]:
     """Groups per queue and phase once the plan's statuses are written."""
     jobs = session.jobs
     phases = jobs.phase.astype(np.int64)
@@ -579,9 +486,11 @@ def _groups_by_phase(session: Session, plan: Plan, progress: dict[str, _Progress
             known = progress.get(status.key, _NEW)
             progress[status.key] = known._replace(completions=known.completions + 1)
     size = len(session.queue_list) * len(Phase)
-    counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size)
-    rows: list[list[int]] = counts.reshape(-1, len(Phase)).tolist()
-    return rows
+    counts = np.bincount(jobs.queue.astype(np.int64) * len(Phase) + phases, minlength=size).reshape(-1, len(Phase))
+    for queue, row in zip(session.queue_list, counts.tolist(), strict=True):
+        for phase in Phase:
+            name = f"volcano_queue_pod_group_{phase.text.lower()}_count"
+            yield Gauge(name, (("queue_name", queue.name),), row[phase])
 
 
 def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge]:
@@ -617,56 +526,29 @@ def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
         yield page
 
 
-def _phase_gauges(view: _View) -> Iterator[Gauge]:
-    for queue, counts in zip(view.queue_names, view.groups, strict=True):
-        for phase in Phase:
-            name = f"volcano_queue_pod_group_{phase.text.lower()}_count"
-            yield Gauge(name, (("queue_name", queue),), counts[phase])
-
-
-def _no_job_pages() -> Iterator[Metric]:
-    """The families of series by job, without series."""
-    for family in (fam.E2E_START, fam.E2E_DURATION, fam.E2E_LAST, fam.RETRIES, fam.COMPLETED, fam.UNSCHEDULED_TASKS):
-        yield family.values(())
-
-
-def _job_pages(view: _View, progress: Mapping[str, _Progress]) -> Iterator[Metric]:
-    """Volcano's series by job. Where a label has the name without the namespace, jobs of one name add up."""
-    start: dict[LabelValues, float] = {}
-    duration: dict[LabelValues, float] = {}
-    last: dict[LabelValues, float] = {}
-    completed: dict[LabelValues, float] = {}
-    retries: Counter[LabelValues] = Counter()
-    lacking: Counter[LabelValues] = Counter()
-    queues = view.jobs.queue.tolist()
-    for key, record, queue, phase in zip(
-        view.jobs.keys, view.jobs.records, queues, view.jobs.phase.tolist(), strict=True
-    ):
+def _job_series(view: _View, progress: Mapping[str, _Progress] | None) -> SeriesStore:
+    """Volcano's series by job; none without ``progress``. Where a label has the name without the namespace, jobs of one
+    name add up."""
+    store = SeriesStore(fam.JOBS)
+    if progress is None:
+        return store
+    queues, phases = view.jobs.queue.tolist(), view.jobs.phase.tolist()
+    for key, record, queue, phase in zip(view.jobs.keys, view.jobs.records, queues, phases, strict=True):
         namespace, _, name = key.partition("/")
         labels = (name, view.queue_names[queue], namespace)
-        start[labels] = record.created
+        store.add("volcano_e2e_job_scheduling_start_time", *labels, by=record.created)
         if phase != Phase.COMPLETED:
-            lacking[name,] += view.unschedulable.get(key, 0)
-        known = progress.get(key)
-        if known is None:
-            continue
+            store.add("volcano_unschedule_task_count", name, by=view.unschedulable.get(key, 0))
+        known = progress.get(key, _NEW)
         if known.duration is not None:
-            duration[labels] = known.duration
+            store.add("volcano_e2e_job_scheduling_duration", *labels, by=known.duration)
         if known.last:
-            last[labels] = known.last
+            store.add("volcano_e2e_job_scheduling_last_time", *labels, by=known.last)
         if known.retries:
-            retries[name,] += known.retries
+            store.add("volcano_job_retry_counts", name, by=known.retries)
         if known.completions:
-            completed[key, labels[1]] = known.completions
-    pages: tuple[tuple[Family, Mapping[LabelValues, float]], ...] = (
-        (fam.E2E_START, start),
-        (fam.E2E_DURATION, duration),
-        (fam.E2E_LAST, last),
-        (fam.RETRIES, retries),
-        (fam.COMPLETED, completed),
-        (fam.UNSCHEDULED_TASKS, lacking),
-    )
-    yield from (family.values(values.items()) for family, values in pages)
+            store.add("volcano_job_completed_phase_count", key, labels[1], by=known.completions)
+    return store
 
 
 def _checked(gauges: Iterable[Gauge]) -> list[Gauge]:
@@ -687,19 +569,10 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
             yield from resource_gauges("vcd_queue_guarantee", queue.name, names, amounts)
 
 
-def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[tuple[str], float]:
+def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[LabelValues, float]:
     """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
     names = session.snapshot.resources
     return {(name,): amount / per_unit(name) for name, amount in zip(names, amounts.tolist(), strict=True)}
-
-
-def _victims(plan: Plan, stale: Mapping[int, str]) -> int:
-    return sum(
-        operation.verb == "evict"
-        for index, statement in enumerate(plan.statements)
-        if index not in stale and statement.action in _PREEMPTING
-        for operation in statement.operations
-    )
 
 
 def _ages(created: list[int], now: int) -> npt.NDArray[np.float64]:

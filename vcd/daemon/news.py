@@ -53,7 +53,7 @@ class Misconfigured:
         }
         return sorted(self._all() - known)
 
-    def counts(self) -> dict[tuple[str, str], int]:
+    def counts(self) -> dict[tuple[str, ...], int]:
         """How many problems each object has, by kind and key, in order."""
         return dict(sorted(Counter((problem.kind, problem.key) for problem in self._all() if problem.kind).items()))
 

@@ -7,7 +7,7 @@ Values are kept here and given to prometheus-client when a page is asked for. It
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ LabelValues = tuple[str, ...]
 class Family(NamedTuple):
     """Series of one name. ``kind`` is gauge, counter or histogram; ``bounds`` a histogram's buckets."""
 
-    name: str
     kind: str
+    name: str
     doc: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
@@ -37,20 +37,6 @@ class Family(NamedTuple):
         if self.name.endswith("_total"):
             return Metric(self.name.removesuffix("_total"), self.doc, "counter")
         return Metric(self.name, self.doc, "unknown")
-
-    def values(self, values: Iterable[tuple[LabelValues, float]]) -> Metric:
-        """The family with a value for each set of labels."""
-        page = self.page()
-        for labels, value in values:
-            page.samples.append(Sample(self.name, dict(zip(self.labels, labels, strict=True)), value))
-        return page
-
-    def distributions(self, values: Iterable[tuple[LabelValues, Distribution]]) -> Metric:
-        """The family with a distribution for each set of labels."""
-        page = self.page()
-        for labels, value in values:
-            page.samples.extend(value.samples(self.name, dict(zip(self.labels, labels, strict=True))))
-        return page
 
 
 def exponential(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -99,23 +85,27 @@ class Distribution:
 
 
 class SeriesStore:
-    """Counters and distributions of many families, each made when it is first counted. Not for two threads at once."""
+    """The series of many families, counters and distributions each made when it is first counted. Not for two threads
+    at once."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = {family.name: family for family in families}
         self._values: dict[str, dict[LabelValues, float]] = {}
         self._distributions: dict[str, dict[LabelValues, Distribution]] = {}
-        for family in self._families.values():
-            start: LabelValues | None = None if family.labels else ()
-            if family.kind == "histogram":
-                self._distributions[family.name] = {} if start is None else {start: Distribution(family.bounds)}
+        for kind, name, _, labels, bounds in self._families.values():
+            if kind == "histogram":
+                self._distributions[name] = {} if labels else {(): Distribution(bounds)}
             else:
-                self._values[family.name] = {} if start is None else {start: 0.0}
+                self._values[name] = {} if labels or kind == "gauge" else {(): 0.0}
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
         """Count up."""
         values = self._values[name]
         values[labels] = values.get(labels, 0.0) + by
+
+    def show(self, name: str, values: float | Mapping[LabelValues, float]) -> None:
+        """Set a family's one value, or all of its values by their labels, as they are now."""
+        self._values[name] = dict(values) if isinstance(values, Mapping) else {(): values}
 
     def distribution(self, name: str, *labels: str) -> Distribution:
         """A family's distribution under these labels, to observe values with."""
@@ -134,8 +124,7 @@ class SeriesStore:
 
     def copy(self) -> SeriesStore:
         """As it is now, for another thread to read."""
-        result = SeriesStore(())
-        result._families = self._families
+        result = SeriesStore(self._families.values())
         result._values = {name: dict(values) for name, values in self._values.items()}
         result._distributions = {
             name: {labels: value.copy() for labels, value in values.items()}
@@ -146,7 +135,9 @@ class SeriesStore:
     def pages(self) -> Iterable[Metric]:
         """Every family, those without series included."""
         for name, family in self._families.items():
-            if family.kind == "histogram":
-                yield family.distributions(self._distributions[name].items())
-            else:
-                yield family.values(self._values[name].items())
+            page = family.page()
+            for labels, value in (self._values.get(name) or self._distributions.get(name, {})).items():
+                names = dict(zip(family.labels, labels, strict=True))
+                own = value.samples(name, names) if isinstance(value, Distribution) else [Sample(name, names, value)]
+                page.samples.extend(own)
+            yield page

@@ -98,9 +98,8 @@ class SchedulerService:
         self.watchdog = Watchdog(keeper, options.plugin_timeout or math.inf, wall=clock.wall)
         self.asking = Asking(self.watchdog.check)
         self.cycle = self._made_cycle(gather)
-        self.usage = UsagePoller(
-            client, state, keeper.put, lambda: policy.policy.metrics, self.metrics.observe_usage, clock
-        )
+        usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
+        self.usage = UsagePoller(client, state, keeper.put, lambda: policy.policy.metrics, usage_polled, clock)
         self.first_queues = FirstQueues(
             client,
             options.default_queue,
@@ -113,7 +112,7 @@ class SchedulerService:
         self.metrics.watches = self.watches.statuses
         self.metrics.set_aside = lambda: state.bad
         keeper.minded = policy.minds
-        keeper.appended = self.metrics.observe_append
+        keeper.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
         keeper.observers += [self._observe, self.telling.observe, self.lookups.observe, self.rest.observe]
 
     def _made_cycle(self, gather: Gather) -> Cycle:
@@ -128,7 +127,7 @@ class SchedulerService:
             clock=self.clock.wall,
             outside=self.asking,
             watchdog=self.watchdog,
-            check=SelfCheck(self.options.replay_every, self.metrics.observe_mismatch),
+            check=SelfCheck(self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")),
         )
 
     def _policy_in_force(self) -> Policy:

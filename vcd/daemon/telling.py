@@ -115,7 +115,7 @@ class Telling:
         """A plugin does not come back, and the session with it."""
         _log.error("plugin does not come back; only a restart helps", fault=late.fault)
         self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
-        self._metrics.observe_fault(late.name)
+        self._metrics.series.add("vcd_plugin_faults_total", late.name)
 
     def _tell_misconfigured(self, session: Session) -> None:
         """An Event on each object that a plugin finds a new problem with."""

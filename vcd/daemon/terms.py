@@ -113,7 +113,7 @@ class Terms:
             if not self.elector.is_leader():
                 continue
             if why := self.cannot_list():
-                self._metrics.observe_given_back()
+                self._metrics.series.add("vcd_lease_given_back_total")
                 _log.error("the Lease is given back: what is known is too old", reason=why)
                 self.elector.step_down(why, pauses.next())
             elif self._watches.synced():

@@ -75,8 +75,8 @@ class UsageFailed(Exception):
 class UsagePoller:
     """Takes a sample at each interval, as long as the configuration names where from.
 
-    ``settings`` gives the section ``metrics`` in force, ``put`` logs and folds, ``observe`` is told whether a sample
-    was taken.
+    ``settings`` gives the section ``metrics`` in force, ``put`` logs and folds, ``observe`` is told "taken" or
+    "failed".
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class UsagePoller:
         state: ClusterState,
         put: Callable[[Sequence[Event]], Awaitable[None]],
         settings: Callable[[], Mapping[str, str]],
-        observe: Callable[[bool], None],
+        observe: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
@@ -140,10 +140,10 @@ class UsagePoller:
             _log.warning(
                 "no sample of the nodes' usage; it counts as unknown once the last one is old", reason=str(error)
             )
-            self._observe(False)
+            self._observe("failed")
             return False
         await self._put([event])
-        self._observe(True)
+        self._observe("taken")
         return True
 
     async def _in_time(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
