@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 
-from vcd.daemon.http import CONNECTIONS, AddressError, Endpoint, Endpoints
+from vcd.daemon.http import CONNECTIONS, AddressError, Ports, endpoints
 from vcd.daemon.metrics import Metrics
 from vcd.daemon.options import Options, parse_options
 
@@ -30,14 +30,14 @@ def well() -> None:
 @asynccontextmanager
 async def serving(
     healthy: Callable[[], str | None] = well, ready: Callable[[], str | None] = well, metrics: Metrics | None = None
-) -> AsyncIterator[Endpoints]:
-    async with Endpoints(options(), metrics or Metrics(), healthy, ready) as endpoints:
-        yield endpoints
+) -> AsyncIterator[Ports]:
+    async with endpoints(options(), metrics or Metrics(), healthy, ready) as ports:
+        yield ports
 
 
-def port_of(endpoint: Endpoint | None) -> int:
-    assert endpoint is not None
-    return endpoint.port
+def port_of(port: int | None) -> int:
+    assert port is not None
+    return port
 
 
 async def get(port: int, path: str) -> tuple[int, str, aiohttp.ClientResponse]:
@@ -46,16 +46,16 @@ async def get(port: int, path: str) -> tuple[int, str, aiohttp.ClientResponse]:
 
 
 async def test_metrics_are_prometheus_text() -> None:
-    async with serving() as endpoints:
-        status, text, response = await get(port_of(endpoints.metrics), "/metrics")
+    async with serving() as ports:
+        status, text, response = await get(port_of(ports.metrics), "/metrics")
     assert status == 200
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "# TYPE vcd_leader gauge\nvcd_leader 0.0\n" in text
 
 
 async def test_metrics_are_compressed_for_who_takes_it() -> None:
-    async with serving() as endpoints:
-        _, text, response = await get(port_of(endpoints.metrics), "/metrics")
+    async with serving() as ports:
+        _, text, response = await get(port_of(ports.metrics), "/metrics")
     assert response.headers["Content-Encoding"] in ("gzip", "deflate")
     assert "vcd_leader" in text
 
@@ -67,49 +67,49 @@ async def test_the_page_is_written_in_another_thread() -> None:
             return lambda: threads.append(threading.get_ident()) or b""
 
     threads: list[int] = []
-    async with serving(metrics=Noted()) as endpoints:
-        await get(port_of(endpoints.metrics), "/metrics")
+    async with serving(metrics=Noted()) as ports:
+        await get(port_of(ports.metrics), "/metrics")
     assert threads[0] == threading.get_ident() != threads[1]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_all_is_well(path: str) -> None:
-    async with serving() as endpoints:
-        status, text, _ = await get(port_of(endpoints.health), path)
+    async with serving() as ports:
+        status, text, _ = await get(port_of(ports.health), path)
     assert (status, text) == (200, "ok")
 
 
 async def test_who_is_not_healthy_says_why() -> None:
-    async with serving(healthy=lambda: "the event log is full") as endpoints:
-        status, text, _ = await get(port_of(endpoints.health), "/healthz")
+    async with serving(healthy=lambda: "the event log is full") as ports:
+        status, text, _ = await get(port_of(ports.health), "/healthz")
         assert (status, text) == (503, "the event log is full")
-        assert (await get(port_of(endpoints.health), "/readyz"))[0] == 200
+        assert (await get(port_of(ports.health), "/readyz"))[0] == 200
 
 
 async def test_who_is_not_ready_says_why() -> None:
-    async with serving(ready=lambda: "not all lists are in") as endpoints:
-        status, text, _ = await get(port_of(endpoints.health), "/readyz")
+    async with serving(ready=lambda: "not all lists are in") as ports:
+        status, text, _ = await get(port_of(ports.health), "/readyz")
         assert (status, text) == (503, "not all lists are in")
-        assert (await get(port_of(endpoints.health), "/healthz"))[0] == 200
+        assert (await get(port_of(ports.health), "/healthz"))[0] == 200
 
 
 async def test_each_address_has_its_own_pages() -> None:
-    async with serving() as endpoints:
-        assert (await get(port_of(endpoints.health), "/metrics"))[0] == 404
-        assert (await get(port_of(endpoints.metrics), "/healthz"))[0] == 404
+    async with serving() as ports:
+        assert (await get(port_of(ports.health), "/metrics"))[0] == 404
+        assert (await get(port_of(ports.metrics), "/healthz"))[0] == 404
 
 
 @pytest.mark.parametrize(
     ("flag", "metrics", "health"), [("enable_metrics", False, True), ("enable_healthz", True, False)]
 )
 async def test_what_is_turned_off_is_not_served(flag: str, metrics: bool, health: bool) -> None:
-    async with Endpoints(options(**{flag: "false"}), Metrics(), well, well) as endpoints:
-        assert (endpoints.metrics is not None, endpoints.health is not None) == (metrics, health)
+    async with endpoints(options(**{flag: "false"}), Metrics(), well, well) as ports:
+        assert (ports.metrics is not None, ports.health is not None) == (metrics, health)
 
 
 async def test_nothing_listens_afterwards() -> None:
-    async with serving() as endpoints:
-        port = port_of(endpoints.metrics)
+    async with serving() as ports:
+        port = port_of(ports.metrics)
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(port, "/metrics")
 
@@ -125,7 +125,7 @@ def taken() -> Iterator[int]:
 @pytest.mark.parametrize("flag", ["listen-address", "healthz-address"])
 async def test_an_address_in_use_is_named_with_its_flag(taken: int, flag: str) -> None:
     with pytest.raises(AddressError, match=f"^--{flag}=127.0.0.1:{taken}: address already in use") as raised:
-        async with Endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), well, well):
+        async with endpoints(options(**{flag: f"127.0.0.1:{taken}"}), Metrics(), well, well):
             pass
     assert raised.value.errno == errno.EADDRINUSE
 
@@ -136,7 +136,7 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
         free = probe.getsockname()[1]
     chosen = options(listen_address=f"127.0.0.1:{free}", healthz_address=f"127.0.0.1:{taken}")
     with pytest.raises(AddressError):
-        async with Endpoints(chosen, Metrics(), well, well):
+        async with endpoints(chosen, Metrics(), well, well):
             pass
     with socket.socket() as again:
         again.bind(("127.0.0.1", free))
@@ -144,14 +144,14 @@ async def test_one_bad_address_leaves_the_other_free(taken: int) -> None:
 
 async def test_a_host_that_is_not_ours_is_a_clear_error() -> None:
     with pytest.raises(AddressError, match=r"--listen-address=203\.0\.113\.1:0: "):
-        async with Endpoints(options(listen_address="203.0.113.1:0"), Metrics(), well, well):
+        async with endpoints(options(listen_address="203.0.113.1:0"), Metrics(), well, well):
             pass
 
 
 async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go() -> None:
     loop = asyncio.get_running_loop()
-    async with serving() as endpoints, AsyncExitStack() as stack:
-        port = port_of(endpoints.metrics)
+    async with serving() as ports, AsyncExitStack() as stack:
+        port = port_of(ports.metrics)
         silent = []
         for number in range(3 * CONNECTIONS):
             connection = stack.enter_context(socket.socket())
@@ -170,9 +170,9 @@ async def test_who_connects_and_says_nothing_keeps_nobody_out_and_the_oldest_go(
 async def test_a_connection_without_a_request_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vcd.daemon.http.IDLE_SECONDS", 0.05)
     loop = asyncio.get_running_loop()
-    async with serving() as endpoints, asyncio.timeout(5):
+    async with serving() as ports, asyncio.timeout(5):
         with socket.socket() as connection:
             connection.setblocking(False)
-            await loop.sock_connect(connection, ("127.0.0.1", port_of(endpoints.health)))
+            await loop.sock_connect(connection, ("127.0.0.1", port_of(ports.health)))
             await loop.sock_sendall(connection, b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
             assert await loop.sock_recv(connection, 100) == b""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
-from types import TracebackType
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple
 
 import structlog
 from aiohttp import web
@@ -45,57 +45,41 @@ class AddressError(OSError):
         return str(self.strerror)
 
 
-class Endpoint:
-    """One address and the pages that it serves. ``flag`` is what an error names."""
+@asynccontextmanager
+async def _listening(flag: str, address: str, pages: Mapping[str, _Handler]) -> AsyncIterator[int]:
+    """Serve pages on one address, which is named by its flag in an error; the port, also where 0 was asked for.
 
-    def __init__(self, flag: str, address: str, pages: Mapping[str, _Handler]) -> None:
-        self._flag = flag
-        self._address = address
-        self._pages = pages
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+    Raises AddressError, and OptionError for what is no address. At the end requests under way may end.
+    """
+    host, port = split_address(address, flag)
+    application = web.Application()
+    for path, handler in pages.items():
+        application.router.add_get(path, handler)
+    runner = web.AppRunner(
+        application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
+    )
+    await runner.setup()
+    serve = runner.server
+    assert serve is not None
 
-    async def __aenter__(self) -> Endpoint:
-        """Listen. Raises AddressError, and OptionError for what is no address."""
-        host, port = split_address(self._address, self._flag)
-        application = web.Application()
-        for path, handler in self._pages.items():
-            application.router.add_get(path, handler)
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
-        )
-        await self._runner.setup()
-        try:
-            loop = asyncio.get_running_loop()
-            self._listener = await loop.create_server(self._connected, host or None, port, backlog=CONNECTIONS)
-        except OSError as error:
-            await self._runner.cleanup()
-            raise AddressError(error.errno, f"{self._flag}={self._address}: {_explained(error)}") from error
-        _log.info("listening", address=self._address, pages=list(self._pages))
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop listening; requests under way may end."""
-        if self._listener is not None:
-            self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, also where 0 was asked for."""
-        assert self._listener is not None
-        return int(self._listener.sockets[0].getsockname()[1])
-
-    def _connected(self) -> asyncio.Protocol:
+    def connected() -> asyncio.Protocol:
         """What serves a new connection; the oldest are closed where there are too many."""
-        assert self._runner is not None and self._runner.server is not None
-        open_ = self._runner.server.connections
+        open_ = serve.connections
         for oldest in open_[: max(0, len(open_) + 1 - CONNECTIONS)]:
             oldest.force_close()
-        return self._runner.server()
+        return serve()
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connected, host or None, port, backlog=CONNECTIONS
+            )
+        except OSError as error:
+            raise AddressError(error.errno, f"{flag}={address}: {_explained(error)}") from error
+        stack.callback(listener.close)
+        _log.info("listening", address=address, pages=list(pages))
+        yield int(listener.sockets[0].getsockname()[1])
 
 
 def _explained(error: OSError) -> str:
@@ -106,37 +90,28 @@ def _explained(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-class Endpoints:
-    """All that the options ask to serve, as an async context manager.
+class Ports(NamedTuple):
+    """Where it is listened; None for what the options turn off."""
+
+    metrics: int | None
+    health: int | None
+
+
+@asynccontextmanager
+async def endpoints(options: Options, metrics: Metrics, healthy: Verdict, ready: Verdict) -> AsyncIterator[Ports]:
+    """Serve all that the options ask for. Raises AddressError, and then listens on no address.
 
     ``healthy`` and ``ready`` are asked at each probe; an answer of theirs makes it fail with 503, and is its text.
     """
-
-    def __init__(self, options: Options, metrics: Metrics, healthy: Verdict, ready: Verdict) -> None:
-        self.metrics: Endpoint | None = None
-        self.health: Endpoint | None = None
+    async with AsyncExitStack() as stack:
+        port = health = None
         if options.enable_metrics:
             pages = {"/metrics": _metrics_page(metrics)}
-            self.metrics = Endpoint("--listen-address", options.listen_address, pages)
+            port = await stack.enter_async_context(_listening("--listen-address", options.listen_address, pages))
         if options.enable_healthz:
             pages = {"/healthz": _verdict_page(healthy), "/readyz": _verdict_page(ready)}
-            self.health = Endpoint("--healthz-address", options.healthz_address, pages)
-        self._open = AsyncExitStack()
-
-    async def __aenter__(self) -> Endpoints:
-        """Listen on all addresses. Raises AddressError, and then listens on none."""
-        async with AsyncExitStack() as stack:
-            for endpoint in (self.metrics, self.health):
-                if endpoint is not None:
-                    await stack.enter_async_context(endpoint)
-            self._open = stack.pop_all()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop listening."""
-        await self._open.aclose()
+            health = await stack.enter_async_context(_listening("--healthz-address", options.healthz_address, pages))
+        yield Ports(port, health)
 
 
 def _metrics_page(metrics: Metrics) -> _Handler:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
-from vcd.scheduling.framework.arguments import did_you_mean, parse_duration
+from vcd.scheduling.framework.arguments import MEANINGS, READERS, did_you_mean, parse_duration
 from vcd.state.records import Settings
 
 Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age", "size", "path"]
@@ -23,8 +23,6 @@ Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age
 ENVIRONMENT_PREFIX = "VCD_"
 SECOND = 1_000_000_000
 _LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
-_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class OptionError(ValueError):
@@ -94,24 +92,6 @@ def _text(texts: Sequence[str]) -> str:
     return texts[-1] if texts else ""
 
 
-def _bool(texts: Sequence[str]) -> bool:
-    if texts[-1] not in _TRUE | _FALSE:
-        raise ValueError
-    return texts[-1] in _TRUE
-
-
-def _int(texts: Sequence[str]) -> int:
-    if not re.fullmatch(r"[+-]?[0-9]{1,18}", texts[-1]):
-        raise ValueError
-    return int(texts[-1])
-
-
-def _float(texts: Sequence[str]) -> float:
-    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?", texts[-1]):
-        raise ValueError
-    return float(texts[-1])
-
-
 def _nanoseconds(texts: Sequence[str]) -> int:
     long = re.fullmatch(r"([0-9]{1,6})([dw])", texts[-1])
     return int(long[1]) * _LONG_UNITS[long[2]] if long else parse_duration(texts[-1])
@@ -128,26 +108,22 @@ _READERS: Mapping[Kind, Callable[[Sequence[str]], Any]] = {
     "text": _text,
     "texts": tuple,
     "list": lambda texts: tuple(part.strip() for text in texts for part in text.split(",") if part.strip()),
-    "bool": _bool,
-    "int": _int,
-    "float": _float,
+    "bool": lambda texts: READERS["bool"](texts[-1]),
+    "int": lambda texts: READERS["int"](texts[-1]),
+    "float": lambda texts: READERS["float"](texts[-1]),
     "duration": lambda texts: _nanoseconds(texts) / SECOND,
     "age": _age,
     "size": lambda texts: parse_units(texts[-1]) or None,
     "path": lambda texts: Path(texts[-1]) if _text(texts) else None,
 }
-_MEANINGS: Mapping[Kind, str] = {
-    "text": "a text",
-    "texts": "a text",
-    "list": "a list with commas",
-    "bool": "true or false",
-    "int": "an integer",
-    "float": "a number",
+_MEANINGS: Mapping[str, str] = {
+    "bool": MEANINGS["bool"],
+    "int": MEANINGS["int"],
+    "float": MEANINGS["float"],
     "duration": "a duration such as 500ms, 1m30s or 7d",
     "age": "a duration such as 36h or 14d, or 0 for ever",
-    "size": "a size such as 500Mi or 10Gi",
-    "path": "a path",
 }
+"""Of the kinds whose reader tells no more than that a text is none of them."""
 
 # --- the flags --------------------------------------------------------------------------------------------------------
 

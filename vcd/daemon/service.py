@@ -18,7 +18,7 @@ from vcd.daemon.asking import Asking
 from vcd.daemon.cycle import Cycle, Gather, gather_briefly
 from vcd.daemon.firstqueues import FirstQueues
 from vcd.daemon.housekeeping import keep_house, mind_clock
-from vcd.daemon.http import Endpoints
+from vcd.daemon.http import endpoints
 from vcd.daemon.keeper import Keeper, restore
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.metrics import Metrics
@@ -199,7 +199,7 @@ class SchedulerService:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
-        async with Endpoints(self.options, self.metrics, self.healthy, self.ready):
+        async with endpoints(self.options, self.metrics, self.healthy, self.ready):
             tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             try:

@@ -51,7 +51,7 @@ class LeaderElector:
     """Takes part in the election for one Lease. All times are seconds.
 
     ``last_epoch`` is the highest epoch this replica's log knows: an epoch is never used twice, even when somebody
-    deletes the Lease. Raises ValueError for times that could let two replicas lead at once.
+    deletes the Lease. That the times let no two replicas lead at once `vcd.daemon.options` sees to.
     """
 
     def __init__(
@@ -67,7 +67,6 @@ class LeaderElector:
         last_epoch: int = -1,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        _validate(identity, lease_duration, renew_deadline, retry_period, client.request_timeout)
         self.identity = identity
         self.epoch = last_epoch
         self.safe_at = float("inf")
@@ -301,22 +300,6 @@ class LeaderElector:
         """One request that ends, at the latest, when there is nothing left to renew."""
         timeout = self._client.request_timeout if left is None else max(0.05, min(self._client.request_timeout, left))
         return await self._client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
-
-
-def _validate(identity: str, duration: float, deadline: float, retry: float, request: float) -> None:
-    if not identity:
-        raise ValueError("leader election needs an identity that no other replica has")
-    if duration < 1 or retry <= 0:
-        raise ValueError(f"lease duration {duration:g} s must be at least 1 s and retry period {retry:g} s above 0")
-    if not duration.is_integer():
-        raise ValueError(f"lease duration {duration:g} s must be whole seconds, as the Lease holds it")
-    if deadline <= retry:
-        raise ValueError(f"renew deadline {deadline:g} s must be longer than retry period {retry:g} s")
-    if deadline + request >= duration:
-        raise ValueError(
-            f"renew deadline {deadline:g} s plus request timeout {request:g} s must be less than the lease duration "
-            f"{duration:g} s, or a request may still be under way when another replica takes the lease"
-        )
 
 
 def _read(raw: bytes) -> _Lease:

@@ -45,7 +45,7 @@ _BOOLEANS = {
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
 _INT64 = range(-(2**63), 2**63)
-_MEANINGS: Mapping[Kind, str] = {
+MEANINGS: Mapping[Kind, str] = {
     "int": "an integer",
     "float": "a number",
     "bool": "true or false",
@@ -106,7 +106,7 @@ class Argument:
     @property
     def allowed(self) -> str:
         """What a value may be, in words."""
-        words = _MEANINGS[self.kind]
+        words = MEANINGS[self.kind]
         if self.choices is not None:
             words = ("any of " if self.kind == "strings" else "one of ") + ", ".join(filter(None, self.choices))
         if self.fields is not None:
@@ -338,7 +338,7 @@ def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentEr
         return None
 
     try:
-        result = _READERS[argument.kind](value)
+        result = READERS[argument.kind](value)
     except ValueError:
         return refuse()
     if argument.minimum is not None and result < argument.minimum:
@@ -471,7 +471,7 @@ def _list(value: object) -> tuple[Any, ...]:
     return tuple(value)
 
 
-_READERS: Mapping[Kind, Callable[[object], Any]] = {
+READERS: Mapping[Kind, Callable[[object], Any]] = {
     "int": _int,
     "float": _float,
     "bool": _bool,
