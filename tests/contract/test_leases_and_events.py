@@ -151,7 +151,7 @@ async def test_a_patch_of_an_event_that_expired_is_404(server: Server) -> None:
 
 async def test_the_recorder_writes_one_event_for_repeats(server: Server) -> None:
     pod = await server.pod("a")
-    recorder = Recorder(server.client, "volcano")
+    recorder = Recorder(server.client, "volcano", lambda: True)
     async with running(recorder.run()):
         for _ in range(3):
             recorder.record("Pod", server.key("a"), pod["metadata"]["uid"], "Warning", "Unschedulable", "0/1 nodes")
@@ -160,7 +160,6 @@ async def test_the_recorder_writes_one_event_for_repeats(server: Server) -> None
     assert [(each["count"], each["message"], each["involvedObject"]["uid"]) for each in found] == [
         (3, "0/1 nodes", pod["metadata"]["uid"])
     ]
-    assert (recorder.status.written, recorder.status.lost) == (3, 0)
 
 
 # --- Nodes ----------------------------------------------------------------------------------------------------------

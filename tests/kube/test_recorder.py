@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import START, Answer, HastyClock, ScriptedServer, client_of, failure, running, scripted
@@ -38,7 +39,7 @@ async def recording(**options: Any) -> AsyncIterator[Fixture]:
     async with scripted() as server, client_of(server) as client:
         server.on("POST", "/events", answer("create core Event"))
         server.on("PATCH", "/events/", answer("create core Event"))
-        recorder = Recorder(client, "vcd", fence=lambda: f.leading, clock=clock, **options)
+        recorder = Recorder(client, "vcd", lambda: f.leading, clock=clock, **options)
         f = Fixture(server, recorder, clock)
         async with running(recorder.run()):
             yield f
@@ -96,8 +97,7 @@ async def test_an_object_that_floods_is_limited(f: Fixture) -> None:
         f.recorder.record(*POD, "Warning", "R", "m")
     f.recorder.record("Pod", "default/other", "u-2", "Warning", "R", "m")
     await f.recorder.idle()
-    assert f.recorder.status.limited == 5
-    assert {post["involvedObject"]["name"] for post in f.posts()} == {"g-prio", "other"}
+    assert {post["involvedObject"]["name"]: post["count"] for post in f.posts()} == {"g-prio": 25, "other": 1}
 
 
 async def test_the_limit_recovers(f: Fixture) -> None:
@@ -105,7 +105,8 @@ async def test_the_limit_recovers(f: Fixture) -> None:
         f.recorder.record(*POD, "Warning", "R", "m")
     f.clock.now += 300
     f.recorder.record(*POD, "Warning", "R", "m")
-    assert f.recorder.status.limited == 5
+    await f.recorder.idle()
+    assert [post["count"] for post in f.posts()] == [26]
 
 
 async def test_repeats_before_the_first_is_written_are_one_request(f: Fixture) -> None:
@@ -151,30 +152,33 @@ async def test_long_messages_are_cut(f: Fixture) -> None:
     assert len(f.posts()[0]["message"]) == 1024
 
 
-async def test_a_queue_that_is_full_drops_and_counts() -> None:
+async def test_a_queue_that_is_full_drops() -> None:
     async with recording(capacity=2) as f:
         for number in range(5):
             f.recorder.record("Pod", f"default/p{number}", "u", "Normal", "R", "m")
         await f.recorder.idle()
-        assert (len(f.posts()), f.recorder.status.lost) == (2, 3)
+        assert [post["involvedObject"]["name"] for post in f.posts()] == ["p0", "p1"]
 
 
 async def test_trouble_passes(f: Fixture) -> None:
     f.server.on("POST", "/events", failure(503, "ServiceUnavailable", ""), Answer(drop=True), Answer(201, {}))
-    await f.record("m")
-    assert (f.recorder.status.written, f.recorder.status.lost) == (1, 0)
+    with capture_logs() as told:
+        await f.record("m")
+    assert (len(f.posts()), told) == (3, [])
 
 
 async def test_an_event_whose_answer_was_lost_is_not_lost(f: Fixture) -> None:
     f.server.on("POST", "/events", Answer(drop=True), failure(409, "AlreadyExists", ""))
-    await f.record("m", "m")
-    assert (f.recorder.status.written, f.recorder.status.lost) == (2, 0)
+    with capture_logs() as told:
+        await f.record("m", "m")
+    assert (len(f.posts()), len(f.patches()), told) == (2, 1, [])
 
 
-async def test_a_refused_event_is_lost_and_counted(f: Fixture) -> None:
+async def test_a_refused_event_is_lost_and_told(f: Fixture) -> None:
     f.server.on("POST", "/events", answer("event of another namespace's object"))
-    await f.record("m")
-    assert (len(f.posts()), f.recorder.status.lost) == (1, 1)
+    with capture_logs() as told:
+        await f.record("m")
+    assert (len(f.posts()), [line["event"] for line in told]) == (1, ["event_lost"])
 
 
 async def test_a_replica_that_does_not_lead_writes_no_events(f: Fixture) -> None:

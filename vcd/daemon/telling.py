@@ -48,7 +48,7 @@ class Telling:
         self._leads = leads
         self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
         """Version and status of groups, as the watch last told them."""
-        self.recorder = Recorder(client, options.scheduler_names[0], fence=leads, clock=clock, kinds=kinds())
+        self.recorder = Recorder(client, options.scheduler_names[0], leads, clock=clock, kinds=kinds())
         self.statuses = StatusWriter(client, leads, clock=clock, known_group=self._shown_groups.get)
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)

@@ -137,6 +137,11 @@ def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: str | N
     return ApiError(status or answer.code, answer.reason or "", answer.message or "", wait)
 
 
+def is_final(error: KubeError) -> bool:
+    """Whether the server means it: asking again would bring the same answer."""
+    return isinstance(error, ApiError) and error.status < 500 and error.status != 429
+
+
 def pause_after(error: KubeError, backoff: Backoff) -> float:
     """Seconds to wait before trying again: what the server asked for, or longer."""
     wanted = error.retry_after if isinstance(error, ApiError) else None

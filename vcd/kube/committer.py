@@ -26,6 +26,7 @@ from vcd.kube.client import (
     Malformed,
     Unanswered,
     decoded,
+    is_final,
     pause_after,
 )
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
@@ -236,7 +237,7 @@ class Committer:
             except ApiError as error:
                 problem = error
                 late = error.status == 409 and doubted  # the first call may have been carried out after all, late
-                if error.status < 500 and error.status != 429 and not late:
+                if is_final(error) and not late:
                     break
                 doubt = late or error.status >= 500
             except Unanswered as error:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
-from vcd.kube.client import STRATEGIC_PATCH, ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.client import STRATEGIC_PATCH, ApiError, KubeClient, KubeError, Urgency, is_final
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
+from vcd.kube.writer import Writer
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.words import rfc3339
 
@@ -79,16 +80,7 @@ class _Bucket:
         self.filled = now
 
 
-@dataclasses.dataclass
-class RecorderStatus:
-    """Counters of a Recorder: Events written, refused by an object's rate, lost for want of room or by errors."""
-
-    written: int = 0
-    limited: int = 0
-    lost: int = 0
-
-
-class Recorder:
+class Recorder(Writer[_Identity, _Series]):
     """Writes Events in the background; ``component`` is their source.
 
     ``capacity`` bounds the Events that wait, ``fence`` says whether this replica may write, ``kinds`` are those that
@@ -99,34 +91,20 @@ class Recorder:
         self,
         client: KubeClient,
         component: str,
+        fence: Callable[[], bool],
         *,
-        fence: Callable[[], bool] | None = None,
         capacity: int = 5000,
-        concurrency: int = 4,
-        attempts: int = 3,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
         kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
-        self.status = RecorderStatus()
+        super().__init__(client, fence, WorkQueue(capacity), 4, clock, rand)
         self._kinds = kinds
-        self._client = client
         self._component = component
-        self._fence = fence
-        self._concurrency = concurrency
-        self._attempts = attempts
-        self._clock = clock
-        self._random = rand
         self._stamp = 0
-        self._work: WorkQueue[_Identity, _Series] = WorkQueue(capacity)
         self._series: Recent[_Identity, _Series] = Recent(CACHE_SIZE)
         self._similar: Recent[tuple[Subject, str, str], _Similar] = Recent(CACHE_SIZE)
         self._buckets: Recent[Subject, _Bucket] = Recent(CACHE_SIZE)
-
-    @property
-    def waiting(self) -> int:
-        """Events still to be written."""
-        return len(self._work)
 
     def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
         """Record that something happened to an object. ``type`` is Normal or Warning. Never blocks or raises.
@@ -135,7 +113,6 @@ class Recorder:
         """
         subject = Subject(kind, key, uid)
         if not self._admit(subject):
-            self.status.limited += 1
             return
         message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
         combined = self._combine(subject, type, reason, message)
@@ -148,16 +125,7 @@ class Recorder:
         series.count += 1
         series.last = now
         series.message = f"{COMBINED}{message}" if combined else message
-        if not self._work.put(identity, series):
-            self.status.lost += 1
-
-    async def run(self) -> NoReturn:
-        """Write until cancelled."""
-        await self._work.serve(self._concurrency, self._write)
-
-    async def idle(self) -> None:
-        """Return once all that was recorded is written or given up."""
-        await self._work.idle()
+        self._work.put(identity, series)
 
     def _name(self, subject: Subject) -> str:
         """A name for a new Event, unique in this process, in client-go's form."""
@@ -185,24 +153,15 @@ class Recorder:
             similar.messages.add(message)
         return len(similar.messages) >= SIMILAR_LIMIT
 
-    async def _write(self, identity: _Identity, series: _Series) -> None:
-        backoff = Backoff(0.5, 10.0, self._random)
-        for attempt in range(self._attempts):
-            try:
-                await self._send(identity, series)
-                self.status.written += 1
-                return
-            except Fenced:
-                return
-            except KubeError as error:
-                final = isinstance(error, ApiError) and error.status < 500 and error.status != 429
-                if final or attempt + 1 == self._attempts:
-                    self.status.lost += 1
-                    log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
-                    return
-                await self._clock.sleep(pause_after(error, backoff))
+    def _may_pass(self, identity: _Identity, error: KubeError) -> bool:
+        if is_final(error):
+            self._tell_lost(identity, error)
+        return not is_final(error)
 
-    async def _send(self, identity: _Identity, series: _Series) -> None:
+    def _tell_lost(self, identity: _Identity, error: KubeError) -> None:
+        log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
+
+    async def _write(self, identity: _Identity, series: _Series, *, again: bool) -> None:
         namespace = _namespace(identity.subject)
         path = f"/api/v1/namespaces/{namespace}/events"
         if series.written:

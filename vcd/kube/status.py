@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import structlog
 
-from vcd.kube.client import (
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
-    ApiError,
-    Fenced,
-    KubeClient,
-    KubeError,
-    Urgency,
-    decoded,
-    pause_after,
-)
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, ApiError, KubeClient, KubeError, Urgency, decoded, is_final
+from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
 from vcd.kube.recent import Recent
 from vcd.kube.workqueue import WorkQueue
+from vcd.kube.writer import Writer
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Condition, PodGroupStatus, QueueStatus
@@ -35,6 +26,8 @@ log = structlog.get_logger(__name__)
 
 _PODGROUP, _QUEUE, _POD = KINDS["PodGroup"], KINDS["Queue"], KINDS["Pod"]
 _encode = msgspec.json.Encoder().encode
+_CAPACITY = 200_000
+"""Objects that may wait to be written, or that are remembered."""
 
 
 class _Meta(msgspec.Struct):
@@ -54,15 +47,6 @@ _group_decoder = msgspec.json.Decoder(_Group, strict=False)
 _queue_decoder = msgspec.json.Decoder(_Queue, strict=False)
 
 
-@dataclasses.dataclass
-class WriterStatus:
-    """Counters of a StatusWriter."""
-
-    written: int = 0
-    unchanged: int = 0
-    failed: int = 0
-
-
 @dataclasses.dataclass(frozen=True)
 class _GroupWork:
     wanted: GroupStatus
@@ -79,12 +63,11 @@ class _PodWork:
 _Work = _GroupWork | QueueUsage | _PodWork
 
 
-class StatusWriter:
+class StatusWriter(Writer[tuple[str, str], _Work]):
     """Writes statuses and conditions in the background, as long as ``fence`` says that this replica leads.
 
     ``known_group`` gives a group's version and status as the watch last told them, which saves reading it first; where
-    that is old, the server refuses it by its version. ``concurrency`` bounds the writes under way, ``attempts`` those
-    for one object before it is given up (it is written with the next change), ``capacity`` the objects that may wait.
+    that is old, the server refuses it by its version. ``concurrency`` bounds the writes under way.
     """
 
     def __init__(
@@ -94,38 +77,19 @@ class StatusWriter:
         *,
         known_group: Callable[[str], tuple[str, PodGroupStatus] | None] = lambda _: None,
         concurrency: int = 32,
-        attempts: int = 5,
-        capacity: int = 200_000,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
-        self.status = WriterStatus()
-        self._client = client
-        self._fence = fence
+        super().__init__(client, fence, WorkQueue(_CAPACITY, ranks=2), concurrency, clock, rand)
         self._known_group = known_group
-        self._concurrency = concurrency
-        self._attempts = attempts
-        self._clock = clock
-        self._random = rand
-        self._work: WorkQueue[tuple[str, str], _Work] = WorkQueue(capacity, ranks=2)
-        self._groups: Recent[str, _Group] = Recent(capacity)
-        self._queues: Recent[str, QueueStatus] = Recent(capacity)
-        self._conditions: Recent[str, _PodWork] = Recent(capacity)
+        self._groups: Recent[str, _Group] = Recent(_CAPACITY)
+        self._queues: Recent[str, QueueStatus] = Recent(_CAPACITY)
+        self._conditions: Recent[str, _PodWork] = Recent(_CAPACITY)
         self._remembered: dict[str, Recent[str, Any]] = {
             "PodGroup": self._groups,
             "Queue": self._queues,
             "Pod": self._conditions,
         }
-
-    @property
-    def waiting(self) -> int:
-        """Objects whose status is still to be written."""
-        return len(self._work)
-
-    @property
-    def dropped(self) -> int:
-        """Writes refused because too many waited."""
-        return self._work.dropped
 
     def submit_groups(self, groups: Iterable[GroupStatus], transition: str = "") -> None:
         """Write these PodGroup statuses; ``transition`` becomes the transitionID of conditions that change."""
@@ -149,49 +113,27 @@ class StatusWriter:
         if kind in self._remembered:
             self._remembered[kind].drop(key)
 
-    async def run(self) -> NoReturn:
-        """Write until cancelled."""
-        await self._work.serve(self._concurrency, self._write)
+    def _lost_lease(self) -> None:
+        self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
+        for recent in self._remembered.values():
+            recent.clear()
 
-    async def idle(self) -> None:
-        """Return once all that was submitted is written or given up."""
-        await self._work.idle()
-
-    async def _write(self, name: tuple[str, str], work: _Work) -> None:
+    def _may_pass(self, name: tuple[str, str], error: KubeError) -> bool:
+        """What is remembered of the object is dropped in any case."""
         kind, key = name
-        backoff = Backoff(0.2, 5.0, self._random)
-        for attempt in range(self._attempts):
-            try:
-                await self._put(key, work, attempt > 0)
-                return
-            except Fenced:
-                self._work.clear()  # the new leader writes what it finds, so nothing remembered holds any more
-                for recent in self._remembered.values():
-                    recent.clear()
-                return
-            except KubeError as error:
-                if not self._again(kind, key, error):
-                    return
-                if attempt + 1 == self._attempts:
-                    log.warning("status_not_written", kind=kind, key=key, error=str(error))
-                    self.status.failed += 1
-                    return
-                await self._clock.sleep(pause_after(error, backoff))
-                work = self._work.pending(name) or work
-
-    def _again(self, kind: str, key: str, error: KubeError) -> bool:
-        """Whether to try once more; what is remembered of the object is dropped in any case."""
         self.forget(kind, key)
-        if not isinstance(error, ApiError) or error.status == 429 or error.status >= 500:
+        if not is_final(error):
             return True
-        if error.status == 409 and kind == "PodGroup":
-            return True
-        if error.status not in (404, 409, 422):  # gone, or another pod of that name
+        status = error.status if isinstance(error, ApiError) else 0
+        if status not in (404, 409, 422):  # gone, or another pod of that name
             log.warning("status_refused", kind=kind, key=key, error=str(error))
-            self.status.failed += 1
-        return False
+        return status == 409 and kind == "PodGroup"
 
-    async def _put(self, key: str, work: _Work, again: bool) -> None:
+    def _tell_lost(self, name: tuple[str, str], error: KubeError) -> None:
+        log.warning("status_not_written", kind=name[0], key=name[1], error=str(error))
+
+    async def _write(self, name: tuple[str, str], work: _Work, *, again: bool) -> None:
+        key = name[1]
         if isinstance(work, _GroupWork):
             await self._put_group(key, work, again)
         elif isinstance(work, QueueUsage):
@@ -210,7 +152,6 @@ class StatusWriter:
             self._groups.set(key, group)
         status = self._group_patch(group.status, work)
         if not status:
-            self.status.unchanged += 1
             return
         body = {"metadata": {"resourceVersion": group.metadata.resource_version}, "status": status}
         self._groups.set(key, decoded(_group_decoder, await self._patch(path, body), path))
@@ -240,7 +181,6 @@ class StatusWriter:
         patch: dict[str, str | None] = {k: v for k, v in usage.allocated.items() if old.allocated.get(k) != v}
         patch.update(dict.fromkeys(old.allocated.keys() - usage.allocated.keys()))  # null removes a key
         if not patch:
-            self.status.unchanged += 1
             return
         raw = await self._patch(f"{path}/status", {"status": {"allocated": patch}})
         self._queues.set(key, decoded(_queue_decoder, raw, path).status)
@@ -252,7 +192,6 @@ class StatusWriter:
         if last is not None and (last.uid, last.condition.type) != (work.uid, condition.type):
             last = None
         if last is not None and (last.condition, last.nominated) == (condition, work.nominated):
-            self.status.unchanged += 1
             return
         body: dict[str, Any] = {"type": condition.type, "status": condition.status}
         body.update(reason=condition.reason, message=condition.message)
@@ -265,8 +204,6 @@ class StatusWriter:
         self._conditions.set(key, work)
 
     async def _patch(self, path: str, body: dict[str, Any], content_type: str = MERGE_PATCH) -> bytes:
-        raw = await self._client.request(
+        return await self._client.request(
             "PATCH", path, _encode(body), content_type=content_type, urgency=Urgency.STATUS, fence=self._fence
         )
-        self.status.written += 1
-        return raw

@@ -13,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, pause_after
+from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError, Malformed, is_final, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.model.codec import BadObject, decode_json
 from vcd.model.events import Operation, Result, VolumeChoice
@@ -102,7 +102,7 @@ class VolumeBinder:
                 raise
             except KubeError as error:
                 conflicts += _is_conflict(error)
-                if _is_final(error) or conflicts >= self._attempts:
+                if (is_final(error) and not _is_conflict(error)) or conflicts >= self._attempts:
                     raise NotBound("conflict" if _is_conflict(error) else "failed", str(error)) from error
                 waits_for, pause = str(error), pause_after(error, backoff)
             rest = deadline - self._clock.monotonic()
@@ -113,11 +113,6 @@ class VolumeBinder:
 
 def _is_conflict(error: KubeError) -> bool:
     return isinstance(error, ApiError) and error.status == 409
-
-
-def _is_final(error: KubeError) -> bool:
-    """Whether the server means it: asking again would bring the same answer."""
-    return isinstance(error, ApiError) and error.status < 500 and error.status not in (409, 429)
 
 
 class _Binding:

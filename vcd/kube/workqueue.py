@@ -14,11 +14,10 @@ V = TypeVar("V")
 class WorkQueue(Generic[K, V]):
     """A bounded, coalescing queue with ranks; a lower rank goes first.
 
-    ``capacity`` bounds the keys that wait; a put of a new key beyond it is refused and counted in ``dropped``.
+    ``capacity`` bounds the keys that wait; a put of a new key beyond it is dropped.
     """
 
     def __init__(self, capacity: int, ranks: int = 1) -> None:
-        self.dropped = 0
         self._capacity = capacity
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
@@ -36,31 +35,27 @@ class WorkQueue(Generic[K, V]):
         """What waits for a key, if anything."""
         return self._values.get(key)
 
-    def put(self, key: K, value: V, rank: int = 0) -> bool:
-        """Add work, in place of what waits for the same key. False when it was dropped. Never blocks."""
+    def put(self, key: K, value: V, rank: int = 0) -> None:
+        """Add work, in place of what waits for the same key. Never blocks."""
         if key in self._values:
             self._values[key] = value
-            return True
+            return
         if len(self._values) >= self._capacity:
-            self.dropped += 1
-            return False
+            return
         self._values[key] = value
         self._ranks[key] = rank
         if key not in self._busy:
             self._ready[rank].append(key)
             self._wake.set()
         self._idle.clear()
-        return True
 
-    def clear(self) -> int:
-        """Forget all that waits; returns how much that was."""
-        count = len(self._values)
+    def clear(self) -> None:
+        """Forget all that waits."""
         self._values.clear()
         self._ranks.clear()
         for ready in self._ready:
             ready.clear()
         self._settle()
-        return count
 
     async def idle(self) -> None:
         """Return once nothing waits and nothing is worked on."""

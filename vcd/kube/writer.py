@@ -1,0 +1,82 @@
+"""What is written to the API server in the background, as often as it takes, and only while this replica leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, NoReturn, TypeVar
+
+from vcd.kube.client import Fenced, KubeClient, KubeError, pause_after
+from vcd.kube.clock import Backoff, Clock, Random
+from vcd.kube.workqueue import WorkQueue
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+ATTEMPTS = 5
+"""For one value; then it is given up."""
+
+
+class Writer(Generic[K, V]):
+    """Writes what is put into ``work``, with so many workers; ``fence`` says whether this replica may."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        fence: Callable[[], bool],
+        work: WorkQueue[K, V],
+        workers: int,
+        clock: Clock,
+        rand: Random,
+    ) -> None:
+        self._client = client
+        self._fence = fence
+        self._work = work
+        self._workers = workers
+        self._clock = clock
+        self._random = rand
+
+    @property
+    def waiting(self) -> int:
+        """How much is still to be written."""
+        return len(self._work)
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        await self._work.serve(self._workers, self._attend)
+
+    async def idle(self) -> None:
+        """Return once all is written or given up."""
+        await self._work.idle()
+
+    async def _attend(self, key: K, value: V) -> None:
+        backoff = Backoff(0.2, 5.0, self._random)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                await self._write(key, value, again=attempt > 1)
+                return
+            except Fenced:
+                self._lost_lease()
+                return
+            except KubeError as error:
+                if not self._may_pass(key, error):
+                    return
+                if attempt == ATTEMPTS:
+                    self._tell_lost(key, error)
+                    return
+                await self._clock.sleep(pause_after(error, backoff))
+                value = self._work.pending(key) or value
+
+    async def _write(self, key: K, value: V, *, again: bool) -> None:
+        """One attempt, ``again`` after one that failed. Raises KubeError."""
+        raise NotImplementedError
+
+    def _lost_lease(self) -> None:
+        """Another replica writes now."""
+
+    def _may_pass(self, key: K, error: KubeError) -> bool:
+        """Whether to try once more; what is lost for good is told."""
+        raise NotImplementedError
+
+    def _tell_lost(self, key: K, error: KubeError) -> None:
+        """The last attempt failed."""
+        raise NotImplementedError
