@@ -12,6 +12,8 @@ from tests.kube.scripted import Answer, FakeClock, ScriptedServer, client_of, fa
 from vcd.daemon.lookups import Lookups
 from vcd.daemon.watches import Watches
 from vcd.kube.committer import Committer
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.kinds import KINDS
@@ -56,7 +58,8 @@ async def looking(bound: str = "") -> AsyncIterator[Fixture]:
         server.on("GET", "/api/v1/pods\\?.*watch", Answer(lines=[], stay=True))
         state, clock = ClusterState(), FakeClock()
         watches = Watches(client, state, lambda events: f.sink(events), [KINDS["Pod"]])
-        committer = Committer(client, lambda events: f.sink(events), lambda _: True)
+        writers = (Recorder(client, "vcd", lambda: True), StatusWriter(client, lambda: True))
+        committer = Committer(client, lambda events: f.sink(events), lambda _: True, *writers)
         lookups = Lookups(committer, state, watches, lambda events: f.sink(events), lambda: f.leads, clock=clock)
         f = Fixture(server, lookups, state, clock)
         for manifest in (node("n"), shown(bound)):

@@ -201,11 +201,11 @@ async def test_a_volume_that_changed_under_the_write_is_looked_at_again() -> Non
 
 
 async def test_a_volume_that_changes_again_and_again_is_a_conflict() -> None:
-    async with committing(HastyClock(), attempts=3) as f:
+    async with committing(HastyClock()) as f:
         storage = Storage(f.server)
         f.server.on("PATCH", "/persistentvolumes/v", failure(409, "Conflict", "modified"))
         assert await f.commit(bind(STATIC)) == [("conflict", "409 Conflict: modified")]
-        assert len(storage.written()) == 3
+        assert len(storage.written()) == 5
 
 
 async def test_a_write_that_is_forbidden_fails_at_once() -> None:

@@ -89,8 +89,8 @@ class SchedulerService:
             client,
             keeper.put,
             self.terms.holds,
-            recorder=self.telling.recorder,
-            conditions=self.telling.statuses,
+            self.telling.recorder,
+            self.telling.statuses,
             bind_timeout=bind_timeout(policy.policy) or BIND_TIMEOUT,
             clock=clock,
         )

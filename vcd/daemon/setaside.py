@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import structlog
 
-from vcd.kube.committer import ConditionWriter, EventRecorder
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
@@ -23,7 +24,7 @@ class _Told(NamedTuple):
 class SetAside:
     """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
 
-    def __init__(self, state: ClusterState, recorder: EventRecorder, conditions: ConditionWriter) -> None:
+    def __init__(self, state: ClusterState, recorder: Recorder, conditions: StatusWriter) -> None:
         self._state = state
         self._recorder = recorder
         self._conditions = conditions

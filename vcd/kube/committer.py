@@ -31,6 +31,8 @@ from vcd.kube.client import (
 )
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.kube.recent import Recent
+from vcd.kube.recorder import Recorder
+from vcd.kube.status import StatusWriter
 from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
@@ -46,26 +48,12 @@ QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 """The scheduling gate that Volcano's webhook sets, and the scheduler lifts."""
 _LONGEST_PATIENCE = 15.0
 """Seconds."""
+_ATTEMPTS = 5
+"""Calls for one operation at most, the looks at what became of it not counted."""
 _REMEMBERED_FAILURES = 4096
 
 Fence = Callable[[int], bool]
 """Whether this replica still holds the Lease under the given epoch."""
-
-
-class EventRecorder(Protocol):
-    """Where Kubernetes Events are recorded."""
-
-    def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
-        """Take one Event about an object; never blocks."""
-        ...
-
-
-class ConditionWriter(Protocol):
-    """Where pod conditions are written."""
-
-    def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:
-        """Take one condition for a pod; never blocks."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +101,8 @@ _encode = msgspec.json.Encoder().encode
 class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
-    ``attempts`` bounds the calls for one operation (not the looks at what became of it), ``concurrency`` the operations
-    of one session under way at once (the client's admission bounds all sessions together). A bind that has volumes to
-    bind before waits for them beside those, for ``bind_timeout`` seconds at most.
+    ``concurrency`` bounds the operations of one session under way at once (the client's admission bounds all sessions
+    together). A bind that has volumes to bind before waits for them beside those, for ``bind_timeout`` seconds at most.
     """
 
     def __init__(
@@ -123,10 +110,9 @@ class Committer:
         client: KubeClient,
         sink: Sink,
         fence: Fence,
+        recorder: Recorder,
+        conditions: StatusWriter,
         *,
-        recorder: EventRecorder | None = None,
-        conditions: ConditionWriter | None = None,
-        attempts: int = 5,
         concurrency: int = 64,
         bind_timeout: float = BIND_TIMEOUT,
         clock: Clock = SYSTEM_CLOCK,
@@ -137,16 +123,13 @@ class Committer:
         self._fence = fence
         self._recorder = recorder
         self._conditions = conditions
-        self._attempts = attempts
         self._concurrency = concurrency
         self._clock = clock
         self._random = rand
         self._pauses: Recent[str, Backoff] = Recent(_REMEMBERED_FAILURES)
         """Ever longer pauses before it is told that an operation on the same pod has failed again: whoever is told may
         decide the same at once, and would do so as fast as the server can refuse it."""
-        self._volumes = VolumeBinder(
-            client, timeout=bind_timeout, attempts=attempts, concurrency=concurrency, clock=clock, rand=rand
-        )
+        self._volumes = VolumeBinder(client, timeout=bind_timeout, concurrency=concurrency, clock=clock, rand=rand)
 
     async def commit(self, record: SessionDecided, plan: Plan) -> None:
         """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
@@ -227,7 +210,7 @@ class Committer:
         backoff = Backoff(0.1, 5.0, self._random)
         doubt = doubted = False
         problem: KubeError = Malformed("not tried")
-        for attempt in range(self._attempts):
+        for attempt in range(_ATTEMPTS):
             try:
                 doubt = False
                 await call.make(self._client, fence)
@@ -245,7 +228,7 @@ class Committer:
             except Malformed as error:  # whoever said that it went well was no API server
                 problem, late, doubt = error, False, True
             doubted = doubted or doubt
-            if not late and (doubt or attempt + 1 < self._attempts):
+            if not late and (doubt or attempt + 1 < _ATTEMPTS):
                 await self._clock.sleep(pause_after(problem, backoff))
             if doubt:
                 verdict = await self._settle(call, fence)
@@ -281,7 +264,7 @@ class Committer:
     def _announce(self, operation: Operation, outcome: Outcome) -> None:
         """Tell the pod's owner, in Volcano's words."""
         key, uid = operation.key, operation.uid
-        if self._recorder is not None and outcome.result == "done":
+        if outcome.result == "done":
             if operation.verb == "bind":
                 message = f"Successfully assigned {key} to {operation.node}"
                 self._recorder.record("Pod", key, uid, "Normal", "Scheduled", message)
@@ -292,7 +275,7 @@ class Committer:
         log.warning(
             "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
         )
-        if self._conditions is not None and operation.verb == "bind" and outcome.result != "unknown":
+        if operation.verb == "bind" and outcome.result != "unknown":
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self._conditions.submit_pod_condition(key, uid, condition)

@@ -28,6 +28,8 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 _CLAIM, _VOLUME = KINDS["PersistentVolumeClaim"], KINDS["PersistentVolume"]
 _encode = msgspec.json.Encoder().encode
+_ATTEMPTS = 5
+"""Writes of one object that meet another one's."""
 
 
 class NotBound(Exception):
@@ -42,8 +44,8 @@ class NotBound(Exception):
 class VolumeBinder:
     """Binds the volumes of pods, for any number of them at once.
 
-    ``timeout`` (seconds) is how long a pod's volumes may take; ``attempts`` bounds the writes of one object that
-    meet another one's; ``concurrency`` the pods that make calls at once: those that wait make none.
+    ``timeout`` (seconds) is how long a pod's volumes may take; ``concurrency`` bounds the pods that make calls at once:
+    those that wait make none.
     """
 
     def __init__(
@@ -51,14 +53,12 @@ class VolumeBinder:
         client: KubeClient,
         *,
         timeout: float = BIND_TIMEOUT,
-        attempts: int = 5,
         concurrency: int = 64,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
     ) -> None:
         self._client = client
         self._timeout = timeout
-        self._attempts = attempts
         self._turns = asyncio.Semaphore(concurrency)
         self._clock = clock
         self._random = rand
@@ -102,7 +102,7 @@ class VolumeBinder:
                 raise
             except KubeError as error:
                 conflicts += _is_conflict(error)
-                if (is_final(error) and not _is_conflict(error)) or conflicts >= self._attempts:
+                if (is_final(error) and not _is_conflict(error)) or conflicts >= _ATTEMPTS:
                     raise NotBound("conflict" if _is_conflict(error) else "failed", str(error)) from error
                 waits_for, pause = str(error), pause_after(error, backoff)
             rest = deadline - self._clock.monotonic()
