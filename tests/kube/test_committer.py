@@ -417,7 +417,7 @@ async def test_a_sink_that_fails_ends_the_commit(f: Fixture, monkeypatch: pytest
         raise OSError("disk full")
 
     f.server.on("POST", "binding", BOUND)
-    monkeypatch.setattr(f.committer, "_sink", full)
+    monkeypatch.setattr(f.committer, "sink", full)
     with pytest.raises(ExceptionGroup) as caught:
         await f.commit(BIND)
     assert caught.group_contains(OSError, match="disk full")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, InitVar, dataclass
 
 import structlog
 
@@ -40,6 +41,7 @@ async def gather_briefly() -> None:
     await asyncio.sleep(_GATHERING)
 
 
+@dataclass(eq=False)
 class Cycle:
     """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
 
@@ -49,34 +51,23 @@ class Cycle:
     A decision in which nothing changes is not logged: replaying the one before explains it as well.
     """
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        policy: Callable[[], Policy],
-        may_decide: Callable[[], int | None],
-        handover: Handover,
-        *,
-        seed: int = 0,
-        period: float = 1.0,
-        gather: Gather = gather_briefly,
-        clock: Callable[[], int] = time.time_ns,
-        outside: Outside = NOBODY,
-        watchdog: Watchdog | None = None,
-        check: SelfCheck | None = None,
-    ) -> None:
-        self._keeper = keeper
-        self._policy = policy
-        self._may_decide = may_decide
-        self._handover = handover
-        self._seed = seed
-        self._period = period
-        self._gather = gather
-        self._clock = clock
-        self._outside = outside
-        self._watchdog = watchdog or Watchdog(keeper)
-        self._check = check
+    keeper: Keeper
+    policy: Callable[[], Policy]
+    may_decide: Callable[[], int | None]
+    handover: Handover
+    _: KW_ONLY
+    seed: int = 0
+    period: float = 1.0
+    gather: Gather = gather_briefly
+    clock: Callable[[], int] = time.time_ns
+    outside: Outside = NOBODY
+    watchdog: InitVar[Watchdog | None] = None
+    check: SelfCheck | None = None
+
+    def __post_init__(self, watchdog: Watchdog | None) -> None:
+        self._watchdog = watchdog or Watchdog(self.keeper)
         self._memory = Memory()
-        self._maker = SnapshotMaker(keeper.state)
+        self._maker = SnapshotMaker(self.keeper.state)
         self._epoch: int | None = None
         self.idle = asyncio.Event()
         """Set while there is nothing to decide on."""
@@ -84,24 +75,24 @@ class Cycle:
 
     async def run(self) -> None:
         """Decide until cancelled. A change starts a cycle; so does a period in which time alone may have told."""
-        changed = self._keeper.changed
+        changed = self.keeper.changed
         while True:
             if not changed.is_set():
                 self.idle.set()
                 await self._wait_for_change()
             self.idle.clear()
-            await self._gather()
+            await self.gather()
             changed.clear()
-            epoch = self._may_decide()
+            epoch = self.may_decide()
             if epoch is None:
                 continue
             if await self.once(epoch):
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        timed = bool(self._keeper.state.stranded) or is_timed(self._policy())
+        timed = bool(self.keeper.state.stranded) or is_timed(self.policy())
         try:
-            await asyncio.wait_for(self._keeper.changed.wait(), self._period if timed else None)
+            await asyncio.wait_for(self.keeper.changed.wait(), self.period if timed else None)
         except TimeoutError:
             return
 
@@ -109,29 +100,29 @@ class Cycle:
         """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
         if epoch != self._epoch:
             self._memory, self._epoch = Memory(), epoch
-        structlog.contextvars.bind_contextvars(session=self._keeper.log.last_session + 1)
-        policy, seed, now = self._policy(), self._seed, self._clock()
+        structlog.contextvars.bind_contextvars(session=self.keeper.log.last_session + 1)
+        policy, seed, now = self.policy(), self.seed, self.clock()
         durations: dict[str, float] = {}
         stopwatch = _Stopwatch(durations)
         snapshot = self._maker.snapshot()
         stopwatch("snapshot")
-        recorder = Recorder(self._outside, time.monotonic_ns)
+        recorder = Recorder(self.outside, time.monotonic_ns)
         late = self._watchdog.begin(now)
         deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
         session, plan, encoded = await self._watchdog.attend(deciding)
-        if self._may_decide() != epoch:
+        if self.may_decide() != epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=epoch)
             return False
         if plan == _NOTHING:
-            self._handover(None, plan, session, durations)
+            self.handover(None, plan, session, durations)
             return False
         stopwatch.restart()
         stale: tuple[tuple[int, str], ...] = ()
-        if self._keeper.state.sequence != snapshot.sequence:
+        if self.keeper.state.sequence != snapshot.sequence:
             stale = stale_statements(plan, self._maker.snapshot(), snapshot)
         stopwatch("verify")
         record = ev.SessionDecided(
-            session=self._keeper.log.last_session + 1,
+            session=self.keeper.log.last_session + 1,
             head=snapshot.sequence,
             policy=policy.digest,
             now=now,
@@ -143,12 +134,12 @@ class Cycle:
             asked=recorder.asked,
             interrupted=session.interrupted,
         )
-        await self._keeper.put([record])
+        await self.keeper.put([record])
         self.sessions += 1
-        if self._check is not None:
-            self._check.see(snapshot, policy, record)
+        if self.check is not None:
+            self.check.see(snapshot, policy, record)
         durations["total"] = stopwatch.total()
-        self._handover(record, plan, session, durations)
+        self.handover(record, plan, session, durations)
         return plan.more or bool(stale)
 
     def _decide(

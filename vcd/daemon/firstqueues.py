@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, InitVar, dataclass
 from typing import NoReturn
 
 import msgspec
@@ -21,6 +22,7 @@ _LONGEST_PAUSE = 60.0
 """Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
 
 
+@dataclass(eq=False)
 class FirstQueues:
     """Makes the queues that are missing each time this replica begins to lead (``due``).
 
@@ -29,25 +31,18 @@ class FirstQueues:
     Source: Volcano ``pkg/scheduler/cache``.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        default_queue: str,
-        there: Callable[[], Collection[str]],
-        fence: Callable[[], bool],
-        refused: Callable[[str], None],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        rand: Random = SYSTEM_RANDOM,
-    ) -> None:
-        self._client = client
+    client: KubeClient
+    default_queue: InitVar[str]
+    there: Callable[[], Collection[str]]
+    fence: Callable[[], bool]
+    refused: Callable[[str], None]
+    _: KW_ONLY
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+
+    def __post_init__(self, default_queue: str) -> None:
         self._wanted = {ROOT: False, default_queue: True}
         """Whether what a queue holds may be reclaimed, by its name."""
-        self._there = there
-        self._fence = fence
-        self._refused = refused
-        self._clock = clock
-        self._random = rand
         self._due = asyncio.Event()
         self._told: set[str] = set()
 
@@ -60,15 +55,15 @@ class FirstQueues:
         while True:
             await self._due.wait()
             self._due.clear()
-            backoff = Backoff(1.0, _LONGEST_PAUSE, self._random)
+            backoff = Backoff(1.0, _LONGEST_PAUSE, self.rand)
             while (problem := await self._make_missing()) is not None:
-                await self._clock.sleep(pause_after(problem, backoff))
+                await self.clock.sleep(pause_after(problem, backoff))
 
     async def _make_missing(self) -> KubeError | None:
         """What went wrong last, None where no more is to be done."""
         problem: KubeError | None = None
         for name, reclaimable in self._wanted.items():
-            if name in self._there():
+            if name in self.there():
                 continue
             try:
                 await self._make(name, reclaimable)
@@ -89,7 +84,7 @@ class FirstQueues:
             "spec": {"weight": 1, "reclaimable": reclaimable},
         }
         raw = msgspec.json.encode(body)
-        await self._client.request("POST", _QUEUE.path, raw, urgency=Urgency.STATUS, fence=self._fence)
+        await self.client.request("POST", _QUEUE.path, raw, urgency=Urgency.STATUS, fence=self.fence)
         log.info("queue made", queue=name)
 
     def _tell(self, name: str, error: KubeError) -> None:
@@ -97,4 +92,4 @@ class FirstQueues:
         if words not in self._told:
             self._told.add(words)
             log.warning("queue missing", queue=name, error=str(error))
-            self._refused(words)
+            self.refused(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from vcd.daemon.cycle import Cycle
@@ -17,24 +18,18 @@ _LOOK = 0.001
 """Seconds between looks at whether a replica that is about to lead does."""
 
 
+@dataclass(eq=False)
 class Rest:
     """What a replica has still to do; ``commits`` are the tasks that commit what was decided."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        watches: Watches,
-        terms: Terms,
-        cycle: Cycle,
-        telling: Telling,
-        commits: Collection[asyncio.Task[Any]],
-    ) -> None:
-        self._keeper = keeper
-        self._watches = watches
-        self._terms = terms
-        self._cycle = cycle
-        self._telling = telling
-        self._commits = commits
+    keeper: Keeper
+    watches: Watches
+    terms: Terms
+    cycle: Cycle
+    telling: Telling
+    commits: Collection[asyncio.Task[Any]]
+
+    def __post_init__(self) -> None:
         self._versions: dict[str, str] = {}
         self._folded = asyncio.Event()
 
@@ -49,7 +44,7 @@ class Rest:
 
         ``versions`` may grow meanwhile. Statuses count as decided, Events do not.
         """
-        telling, commits = self._telling, self._commits
+        telling, commits = self.telling, self.commits
         while True:
             await telling.followup.idle()
             await telling.statuses.idle()
@@ -65,21 +60,21 @@ class Rest:
         """Return once this replica leads, has caught up, decided on all there is, and written all Events."""
         while True:
             await self.caught_up(versions)
-            await self._telling.recorder.idle()
-            await self._cycle.idle.wait()
+            await self.telling.recorder.idle()
+            await self.cycle.idle.wait()
             if self._at_rest(versions):
                 return
-            await asyncio.sleep(0 if self._keeper.changed.is_set() else _LOOK)
+            await asyncio.sleep(0 if self.keeper.changed.is_set() else _LOOK)
 
     def _at_rest(self, versions: Mapping[str, int]) -> bool:
         """Whether ``rest`` would return at once."""
-        telling = self._telling
+        telling = self.telling
         return (
-            self._terms.leads()
-            and self._cycle.idle.is_set()
-            and not self._keeper.changed.is_set()
+            self.terms.leads()
+            and self.cycle.idle.is_set()
+            and not self.keeper.changed.is_set()
             and telling.followup.is_idle
-            and not self._commits
+            and not self.commits
             and not telling.statuses.waiting
             and not telling.recorder.waiting
             and not self._behind(versions)
@@ -90,6 +85,6 @@ class Rest:
 
         Of a kind of which only some objects are watched nobody knows: the last change may be of another one.
         """
-        watches = self._watches
+        watches = self.watches
         whole = watches.statuses().keys() - watches.narrow
         return any(int(self._versions.get(kind) or 0) < versions.get(kind, 0) for kind in whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
@@ -21,19 +22,19 @@ class _Told(NamedTuple):
     uid: str
 
 
+@dataclass(eq=False)
 class SetAside:
     """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
 
-    def __init__(self, state: ClusterState, recorder: Recorder, conditions: StatusWriter) -> None:
-        self._state = state
-        self._recorder = recorder
-        self._conditions = conditions
-        self._told: dict[tuple[str, str], _Told] = {}
+    state: ClusterState
+    recorder: Recorder
+    conditions: StatusWriter
+    _told: dict[tuple[str, str], _Told] = field(default_factory=dict, init=False)
 
     def observe(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
         """Note an event that is in the state."""
         name = event.kind, event.key
-        message = self._state.bad.get(name)
+        message = self.state.bad.get(name)
         before = self._told.get(name)
         if message is None:
             if before is not None:
@@ -52,10 +53,10 @@ class SetAside:
 
     def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
         """An Event, and on a pod that is on no node the condition, naming field and value."""
-        self._recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
-        if kind == "Pod" and told.uid and self._state.pod(key) is None:
+        self.recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
+        if kind == "Pod" and told.uid and self.state.pod(key) is None:
             condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
-            self._conditions.submit_pod_condition(key, told.uid, condition)
+            self.conditions.submit_pod_condition(key, told.uid, condition)
 
 
 def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Told | None) -> str:

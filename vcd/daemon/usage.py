@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -72,6 +73,7 @@ class UsageFailed(Exception):
     """A sample could not be taken; the message says why."""
 
 
+@dataclass(eq=False)
 class UsagePoller:
     """Takes a sample at each interval, as long as the configuration names where from.
 
@@ -79,21 +81,14 @@ class UsagePoller:
     "failed".
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        state: ClusterState,
-        put: Callable[[Sequence[Event]], Awaitable[None]],
-        settings: Callable[[], Mapping[str, str]],
-        observe: Callable[[str], None],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._client = client
-        self._state = state
-        self._put = put
-        self._settings = settings
-        self._observe = observe
-        self._clock = clock
+    client: KubeClient
+    state: ClusterState
+    put: Callable[[Sequence[Event]], Awaitable[None]]
+    settings: Callable[[], Mapping[str, str]]
+    observe: Callable[[str], None]
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
         self._reloaded = asyncio.Event()
 
     def reloaded(self) -> None:
@@ -104,10 +99,10 @@ class UsagePoller:
         """Take samples until cancelled."""
         while True:
             self._reloaded.clear()
-            settings = self._settings()
+            settings = self.settings()
             if not names_source(settings):
                 await self._reloaded.wait()
-            elif not self._state.nodes:
+            elif not self.state.nodes:
                 await self._pause(_LOOK)
             else:
                 await self.once(settings)
@@ -116,7 +111,7 @@ class UsagePoller:
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         waiting = [
-            loop.create_task(each) for each in (_ended(self._clock.sleep(seconds)), _ended(self._reloaded.wait()))
+            loop.create_task(each) for each in (_ended(self.clock.sleep(seconds)), _ended(self._reloaded.wait()))
         ]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +126,7 @@ class UsagePoller:
             usage = await self._in_time(settings)
             if not usage:
                 raise UsageFailed("it knows no node's usage; samples are matched with nodes by name")
-            now = self._clock.wall()
+            now = self.clock.wall()
             usage = {name: each if each.at <= now else NodeUsage(each.cpu, each.memory) for name, each in usage.items()}
             if not any(each.is_fresh(now) for each in usage.values()):
                 raise UsageFailed(f"all that it knows was measured more than {format_duration(FRESH)} ago")
@@ -140,10 +135,10 @@ class UsagePoller:
             _log.warning(
                 "no sample of the nodes' usage; it counts as unknown once the last one is old", reason=str(error)
             )
-            self._observe("failed")
+            self.observe("failed")
             return False
-        await self._put([event])
-        self._observe("taken")
+        await self.put([event])
+        self.observe("taken")
         return True
 
     async def _in_time(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
@@ -159,7 +154,7 @@ class UsagePoller:
     async def _taken(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
         given = settings.get("type") or PROMETHEUS
         kind = _TYPES.get(given)
-        names = sorted(self._state.nodes)
+        names = sorted(self.state.nodes)
         if kind is None:
             hint = did_you_mean(given, _TYPES)
             raise UsageFailed(f"metrics.type {given!r} is none of {', '.join(_TYPES)}{hint}")
@@ -182,9 +177,9 @@ class UsagePoller:
         cpu: Percent = {}
         memory: Percent = {}
         times: Times = {}
-        for item in _items(await self._client.request("GET", NODE_METRICS, timeout=2 * limit)):
+        for item in _items(await self.client.request("GET", NODE_METRICS, timeout=2 * limit)):
             name, used = _text(item, "metadata", "name"), item.get("usage")
-            record = self._state.nodes.get(name)
+            record = self.state.nodes.get(name)
             if record is None or not isinstance(used, dict) or not _note_time(item, name, times):
                 continue
             for resource, read, result in ((CPU, parse_milli, cpu), (MEMORY, parse_units, memory)):
@@ -199,7 +194,7 @@ class UsagePoller:
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
             try:
-                raw = await self._client.request("GET", path, timeout=2 * limit)
+                raw = await self.client.request("GET", path, timeout=2 * limit)
             except ApiError as error:
                 if error.status != 404 or version == CUSTOM_VERSIONS[-1]:
                     raise

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from vcd.daemon.keeper import Keeper
@@ -38,23 +39,19 @@ class _Late(NamedTuple):
     fault: str
 
 
+@dataclass(eq=False)
 class Watchdog:
     """A `vcd.scheduling.framework.guard.Watch` with a limit in seconds for each plugin's part in a session.
 
     ``clock`` gives monotonic seconds, ``wall`` nanoseconds since the epoch.
     """
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        limit: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], int] = time.time_ns,
-    ) -> None:
-        self._keeper = keeper
-        self._limit = limit
-        self._clock = clock
-        self._wall = wall
+    keeper: Keeper
+    limit: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], int] = time.time_ns
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._inside: list[tuple[str, str]] = []
         self._since = 0.0
@@ -67,14 +64,14 @@ class Watchdog:
     def begin(self, now: int) -> tuple[str, ...]:
         """A session begins that is decided for a time: who is left out of it, as ``name: what happened``."""
         self._spent.clear()
-        return tuple(late.fault for _, late in sorted(self._keeper.state.late.items()) if now < late.until)
+        return tuple(late.fault for _, late in sorted(self.keeper.state.late.items()) if now < late.until)
 
     async def attend(self, deciding: Coroutine[Any, Any, T]) -> T:
         """What comes of a session that is decided in another thread; meanwhile look at who is in for too long."""
         task = asyncio.get_running_loop().create_task(deciding)
         try:
             while not task.done():
-                await asyncio.wait({task}, timeout=min(_LOOKS, self._limit / 20))
+                await asyncio.wait({task}, timeout=min(_LOOKS, self.limit / 20))
                 with self._lock:
                     self._look()
                 await self._tell()
@@ -94,11 +91,11 @@ class Watchdog:
         with self._lock:
             untold, self._untold = self._untold, []
         for name, _, fault in untold:
-            now, pause = self._wall(), round(self._limit * PAUSES * 1e9)
-            before = self._keeper.state.late.get(name)
+            now, pause = self.wall(), round(self.limit * PAUSES * 1e9)
+            before = self.keeper.state.late.get(name)
             if before is not None and now < before.until + before.pause:
                 pause = max(pause, min(2 * before.pause, round(LONGEST_PAUSE * 1e9)))
-            await self._keeper.put([PluginLate(name, fault, now + pause, pause)])
+            await self.keeper.put([PluginLate(name, fault, now + pause, pause)])
 
     # --- in the thread that decides ---------------------------------------------------------------------------------
 
@@ -144,11 +141,11 @@ class Watchdog:
 
     def _look(self) -> None:
         """Count the time of who is in, and note whether it is late."""
-        now = self._clock()
+        now = self.clock()
         if self._inside:
             name, point = self._inside[-1]
             spent = self._spent[name] = self._spent.get(name, 0.0) + now - self._since
-            allowed = self._limit * (ACTION_ALLOWANCE if name.startswith(action_name("")) else 1)
+            allowed = self.limit * (ACTION_ALLOWANCE if name.startswith(action_name("")) else 1)
             if spent > allowed and self._late is None:
                 self._late = _Late(name, point, f"{name}: took more than {allowed:g} s in one session, at {point}")
                 self._untold.append(self._late)

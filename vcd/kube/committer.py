@@ -12,7 +12,6 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -98,6 +97,7 @@ _pod_decoder = msgspec.json.Decoder(_Pod)
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclasses.dataclass(eq=False)
 class Committer:
     """Makes the calls of decided sessions and reports their outcomes through ``sink``.
 
@@ -105,31 +105,24 @@ class Committer:
     together). A bind that has volumes to bind before waits for them beside those, for ``bind_timeout`` seconds at most.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        sink: Sink,
-        fence: Fence,
-        recorder: Recorder,
-        conditions: StatusWriter,
-        *,
-        concurrency: int = 64,
-        bind_timeout: float = BIND_TIMEOUT,
-        clock: Clock = SYSTEM_CLOCK,
-        rand: Random = SYSTEM_RANDOM,
-    ) -> None:
-        self._client = client
-        self._sink = sink
-        self._fence = fence
-        self._recorder = recorder
-        self._conditions = conditions
-        self._concurrency = concurrency
-        self._clock = clock
-        self._random = rand
+    client: KubeClient
+    sink: Sink
+    fence: Fence
+    recorder: Recorder
+    conditions: StatusWriter
+    _: dataclasses.KW_ONLY
+    concurrency: int = 64
+    bind_timeout: dataclasses.InitVar[float] = BIND_TIMEOUT
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+
+    def __post_init__(self, bind_timeout: float) -> None:
         self._pauses: Recent[str, Backoff] = Recent(_REMEMBERED_FAILURES)
         """Ever longer pauses before it is told that an operation on the same pod has failed again: whoever is told may
         decide the same at once, and would do so as fast as the server can refuse it."""
-        self._volumes = VolumeBinder(client, timeout=bind_timeout, concurrency=concurrency, clock=clock, rand=rand)
+        self._volumes = VolumeBinder(
+            self.client, timeout=bind_timeout, concurrency=self.concurrency, clock=self.clock, rand=self.rand
+        )
 
     async def commit(self, record: SessionDecided, plan: Plan) -> None:
         """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
@@ -144,8 +137,8 @@ class Committer:
             if statement not in stale and operation.verb != "pipeline"
         ]
         work = deque(each for each in wanted if not each[2].volumes)
-        outcomes = _Outcomes(self._sink)
-        fence = partial(self._fence, record.epoch)
+        outcomes = _Outcomes(self.sink)
+        fence = partial(self.fence, record.epoch)
 
         async def carry_out(statement: int, index: int, operation: Operation) -> None:
             outcome = await self._perform(operation, fence)
@@ -157,7 +150,7 @@ class Committer:
 
         async with asyncio.TaskGroup() as group:
             flusher = group.create_task(outcomes.run())
-            workers = [group.create_task(worker()) for _ in range(min(self._concurrency, len(work)))]
+            workers = [group.create_task(worker()) for _ in range(min(self.concurrency, len(work)))]
             # what waits for its volumes holds up nothing else
             workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
             if workers:
@@ -178,8 +171,8 @@ class Committer:
         outcome = outcome or await self._attempt(call, fence)
         self._announce(operation, outcome)
         if outcome.result == "failed" and fence():
-            backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self._random))
-            await self._clock.sleep(backoff.next())
+            backoff = self._pauses.find(operation.uid, lambda: Backoff(0.25, _LONGEST_PATIENCE, self.rand))
+            await self.clock.sleep(backoff.next())
         else:
             self._pauses.drop(operation.uid)
         return outcome
@@ -187,7 +180,7 @@ class Committer:
     def _call_for(self, operation: Operation) -> _Call:
         if operation.verb == "bind":
             return _Bind(operation)
-        return _Ungate(operation) if operation.verb == "ungate" else _Evict(operation, self._clock)
+        return _Ungate(operation) if operation.verb == "ungate" else _Evict(operation, self.clock)
 
     async def _bind_volumes(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """Bind what the pod's claims were promised; None when it is the pod's turn."""
@@ -207,13 +200,13 @@ class Committer:
 
     async def _attempt(self, call: _Call, fence: Callable[[], bool]) -> Outcome:
         """Call until the outcome is known; look before calling again when it is in doubt."""
-        backoff = Backoff(0.1, 5.0, self._random)
+        backoff = Backoff(0.1, 5.0, self.rand)
         doubt = doubted = False
         problem: KubeError = Malformed("not tried")
         for attempt in range(_ATTEMPTS):
             try:
                 doubt = False
-                await call.make(self._client, fence)
+                await call.make(self.client, fence)
                 return DONE
             except Fenced as error:
                 return Outcome("failed", str(error))
@@ -229,7 +222,7 @@ class Committer:
                 problem, late, doubt = error, False, True
             doubted = doubted or doubt
             if not late and (doubt or attempt + 1 < _ATTEMPTS):
-                await self._clock.sleep(pause_after(problem, backoff))
+                await self.clock.sleep(pause_after(problem, backoff))
             if doubt:
                 verdict = await self._settle(call, fence)
                 if verdict is not None:
@@ -239,7 +232,7 @@ class Committer:
 
     async def _settle(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """Clear a doubt, however long the server cannot tell: a pod in doubt would wait for ever. None: not done."""
-        backoff = Backoff(0.1, 5.0, self._random)
+        backoff = Backoff(0.1, 5.0, self.rand)
         while True:
             try:
                 return await self._look(call, fence)
@@ -248,12 +241,12 @@ class Committer:
             except KubeError as error:
                 pause = pause_after(error, backoff)
                 log.warning("outcome_in_doubt", pod=call.operation.key, error=str(error), retry_in=round(pause, 3))
-                await self._clock.sleep(pause)
+                await self.clock.sleep(pause)
 
     async def _look(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
         """What the pod itself says became of the operation; None when it did not happen."""
         try:
-            raw = await self._client.request("GET", POD.object_path(call.operation.key), fence=fence)
+            raw = await self.client.request("GET", POD.object_path(call.operation.key), fence=fence)
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -267,9 +260,9 @@ class Committer:
         if outcome.result == "done":
             if operation.verb == "bind":
                 message = f"Successfully assigned {key} to {operation.node}"
-                self._recorder.record("Pod", key, uid, "Normal", "Scheduled", message)
+                self.recorder.record("Pod", key, uid, "Normal", "Scheduled", message)
             elif operation.verb == "evict":
-                self._recorder.record("Pod", key, uid, "Warning", "Evict", _evict_message(operation))
+                self.recorder.record("Pod", key, uid, "Warning", "Evict", _evict_message(operation))
         if outcome.result in ("done", "gone"):
             return
         log.warning(
@@ -278,7 +271,7 @@ class Committer:
         if operation.verb == "bind" and outcome.result != "unknown":
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
-            self._conditions.submit_pod_condition(key, uid, condition)
+            self.conditions.submit_pod_condition(key, uid, condition)
 
 
 _FINAL: dict[int, Result] = {404: "gone", 409: "conflict"}
@@ -294,25 +287,23 @@ def _evict_message(operation: Operation) -> str:
     return f"Pod is evicted, because of {operation.reason}"
 
 
-class _Call(Protocol):
+@dataclasses.dataclass
+class _Call:
     """One operation's API calls."""
 
     operation: Operation
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         """Make the calls that were not made yet."""
-        ...
+        raise NotImplementedError
 
     def judge(self, pod: _Pod | None) -> Outcome | None:
         """The outcome that the pod shows (None: it is gone), or None when the operation did not happen."""
-        ...
+        raise NotImplementedError
 
 
-class _Bind:
+class _Bind(_Call):
     """POST to the pod's binding subresource; the UID makes the server refuse another pod of that name."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         operation = self.operation
@@ -346,11 +337,8 @@ class _Bind:
         return None
 
 
-class _Ungate:
+class _Ungate(_Call):
     """PATCH the queue's own gate out of the pod's scheduling gates, with the UID as precondition."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         gates = [{"name": QUEUE_GATE, "$patch": "delete"}]
@@ -376,22 +364,22 @@ def _as_conflict(error: ApiError) -> ApiError:
     return ApiError(409, "Conflict", error.message) if error.status == 422 else error
 
 
-class _Evict:
+@dataclasses.dataclass
+class _Evict(_Call):
     """Conditions that say why, then DELETE with the UID as precondition, as Volcano's evictor."""
 
-    def __init__(self, operation: Operation, clock: Clock) -> None:
-        self.operation = operation
-        self._clock = clock
-        self._marked = self.deleting = False
+    clock: Clock
+    marked: bool = False
+    deleting: bool = False
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         path = POD.object_path(self.operation.key)
-        if not self._marked:
+        if not self.marked:
             try:
                 await client.request("PATCH", f"{path}/status", self._mark(), content_type=STRATEGIC_PATCH, fence=fence)
             except ApiError as error:
                 raise _as_conflict(error) from error
-            self._marked = True
+            self.marked = True
         self.deleting = True
         preconditions = {"uid": self.operation.uid}
         body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
@@ -405,7 +393,7 @@ class _Evict:
         return DONE if pod is None or pod.metadata.deletion_timestamp else None
 
     def _mark(self) -> bytes:
-        since = rfc3339(self._clock.wall())
+        since = rfc3339(self.clock.wall())
         ready = Condition("Ready", "False", "Evict", _evict_message(self.operation), since)
         target = Condition("DisruptionTarget", "True", "PreemptionByScheduler", _evict_message(self.operation), since)
         # the UID in a patch is a precondition: the server refuses another pod of that name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from typing import cast
 
@@ -41,6 +42,7 @@ class NotBound(Exception):
         self.detail = detail
 
 
+@dataclass(eq=False)
 class VolumeBinder:
     """Binds the volumes of pods, for any number of them at once.
 
@@ -48,20 +50,15 @@ class VolumeBinder:
     those that wait make none.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        timeout: float = BIND_TIMEOUT,
-        concurrency: int = 64,
-        clock: Clock = SYSTEM_CLOCK,
-        rand: Random = SYSTEM_RANDOM,
-    ) -> None:
-        self._client = client
-        self._timeout = timeout
+    client: KubeClient
+    _: KW_ONLY
+    timeout: float = BIND_TIMEOUT
+    concurrency: InitVar[int] = 64
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+
+    def __post_init__(self, concurrency: int) -> None:
         self._turns = asyncio.Semaphore(concurrency)
-        self._clock = clock
-        self._random = rand
 
     async def bind(
         self, operation: Operation, fence: Callable[[], bool], check_pod: Callable[[], Awaitable[None]]
@@ -70,8 +67,8 @@ class VolumeBinder:
 
         ``check_pod`` raises NotBound when the pod needs them no more. Raises NotBound and Fenced.
         """
-        work = _Binding(self._client, operation.node, fence)
-        deadline = self._clock.monotonic() + self._timeout
+        work = _Binding(self.client, operation.node, fence)
+        deadline = self.clock.monotonic() + self.timeout
         for choice in operation.volumes:
             await self._repeat(partial(work.choose, choice), deadline)
         missing = list(operation.volumes)
@@ -89,7 +86,7 @@ class VolumeBinder:
 
     async def _repeat(self, step: Callable[[], Awaitable[str]], deadline: float) -> None:
         """Repeat a step until it waits for nothing any more. What passes, as an overloaded server, is waited out."""
-        backoff = Backoff(0.2, 2.0, self._random)
+        backoff = Backoff(0.2, 2.0, self.rand)
         conflicts = 0
         while True:
             try:
@@ -105,23 +102,23 @@ class VolumeBinder:
                 if (is_final(error) and not _is_conflict(error)) or conflicts >= _ATTEMPTS:
                     raise NotBound("conflict" if _is_conflict(error) else "failed", str(error)) from error
                 waits_for, pause = str(error), pause_after(error, backoff)
-            rest = deadline - self._clock.monotonic()
+            rest = deadline - self.clock.monotonic()
             if rest <= 0:
-                raise NotBound("failed", f"binding volumes took longer than {self._timeout:g} s: {waits_for}")
-            await self._clock.sleep(min(pause, rest))
+                raise NotBound("failed", f"binding volumes took longer than {self.timeout:g} s: {waits_for}")
+            await self.clock.sleep(min(pause, rest))
 
 
 def _is_conflict(error: KubeError) -> bool:
     return isinstance(error, ApiError) and error.status == 409
 
 
+@dataclass(eq=False)
 class _Binding:
     """The calls for one pod's volumes."""
 
-    def __init__(self, client: KubeClient, node: str, fence: Callable[[], bool]) -> None:
-        self._client = client
-        self._node = node
-        self._fence = fence
+    client: KubeClient
+    node: str
+    fence: Callable[[], bool]
 
     async def choose(self, choice: VolumeChoice) -> str:
         """Write the choice where the volume controllers look, unless it is there. Returns an empty text.
@@ -139,12 +136,12 @@ class _Binding:
 
     async def _choose_node(self, claim: PersistentVolumeClaim, version: str) -> None:
         selected = claim.metadata.annotations.get(SELECTED_NODE)
-        if selected == self._node:
+        if selected == self.node:
             return
         if selected or claim.spec.volume_name:
             place = f"node {selected}" if selected else f"volume {claim.spec.volume_name}"
             raise NotBound("conflict", f"claim {claim.key} was bound to {place}")
-        meta = {"resourceVersion": version, "annotations": {SELECTED_NODE: self._node}}
+        meta = {"resourceVersion": version, "annotations": {SELECTED_NODE: self.node}}
         await self._patch(_CLAIM.object_path(claim.key), {"metadata": meta})
 
     async def _choose_volume(self, claim: PersistentVolumeClaim, name: str) -> None:
@@ -174,7 +171,7 @@ class _Binding:
         claim, _ = await self._claim(choice)
         bound = bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
         if not choice.volume:
-            if claim.metadata.annotations.get(SELECTED_NODE) != self._node:
+            if claim.metadata.annotations.get(SELECTED_NODE) != self.node:
                 raise NotBound("failed", f"provisioning failed for claim {claim.key}")
             return "" if bound else f"claim {claim.key} waits for its volume to be made"
         if claim.spec.volume_name not in ("", choice.volume):
@@ -206,7 +203,7 @@ class _Binding:
     async def _get(self, kind: str, key: str) -> tuple[Object, str]:
         try:
             path = KINDS[kind].object_path(key)
-            return decode_json(KINDS[kind], await self._client.request("GET", path, fence=self._fence))
+            return decode_json(KINDS[kind], await self.client.request("GET", path, fence=self.fence))
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -216,7 +213,7 @@ class _Binding:
 
     async def _patch(self, path: str, change: dict[str, object]) -> None:
         """The resource version in the change is a precondition, and the object's UID with it."""
-        await self._client.request("PATCH", path, _encode(change), content_type=MERGE_PATCH, fence=self._fence)
+        await self.client.request("PATCH", path, _encode(change), content_type=MERGE_PATCH, fence=self.fence)
 
 
 def _is_for(reference: ObjectReference, claim: PersistentVolumeClaim) -> bool:

@@ -255,26 +255,19 @@ def _line(node: yaml.Node | None) -> int:
     return node.start_mark.line + 1 if node else 1
 
 
+@dataclass(eq=False)
 class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
-    def __init__(
-        self,
-        loader: _Loader,
-        report: _Report,
-        actions: Declared,
-        plugins: Declared,
-        excludes: Excludes,
-        check: Check,
-        logged: bool,
-    ) -> None:
-        self._excludes = excludes
-        self._check = check
-        self._logged = logged
-        self._loader = loader
-        self._report = report
-        self._actions = actions
-        self._plugins = plugins
+    loader: _Loader
+    report: _Report
+    actions: Declared
+    plugins: Declared
+    excludes: Excludes
+    check: Check
+    logged: bool
+
+    def __post_init__(self) -> None:
         self._entries: dict[str, tuple[yaml.Node, str]] = {}
         """Where each plugin is named: the node of its name, and the path of its entry."""
 
@@ -282,7 +275,7 @@ class _Reading:
         """Report what a cycle under the policy fails with, where its plugin is named."""
         for name, message in trial(policy).items():
             node, path = self._entries.get(name, (None, ""))
-            self._report.error(node, path, f"cannot be decided with: {message}")
+            self.report.error(node, path, f"cannot be decided with: {message}")
 
     def policy(self, root: yaml.Node | None, text: str) -> Policy:
         fields = self._fields(root, "", _ROOT_KEYS)
@@ -297,21 +290,21 @@ class _Reading:
             metrics=MappingProxyType(metrics),
             text=text,
             digest=hashlib.blake2b(text.encode()).hexdigest(),
-            warnings=_by_line(self._report.warnings),
+            warnings=_by_line(self.report.warnings),
         )
 
     # the file's parts ---------------------------------------------------------------------------------------------
 
     def _action_names(self, node: yaml.Node | None) -> tuple[str, ...]:
         if node is None or _is_null(node):
-            self._report.error(node, "actions", "missing: names of actions with commas between them")
+            self.report.error(node, "actions", "missing: names of actions with commas between them")
             return ()
         names = tuple(name.strip() for name in self._text(node, "actions").split(","))
         for name in names:
             if name:
-                self._check_name(node, "actions", "action", name, self._actions)
+                self._check_name(node, "actions", "action", name, self.actions)
             elif isinstance(node, yaml.ScalarNode):
-                self._report.error(node, "actions", "an action without a name: write names with a comma between two")
+                self.report.error(node, "actions", "an action without a name: write names with a comma between two")
         return names
 
     def _tiers(self, node: yaml.Node | None) -> tuple[tuple[PluginOption, ...], ...]:
@@ -322,39 +315,39 @@ class _Reading:
             named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
             tier = tuple(option for option in named if option.name not in PASSED_OVER)
             for position, option in enumerate(named):
-                for flag, other in self._excludes.get(option.name, ()):
+                for flag, other in self.excludes.get(option.name, ()):
                     if option.enabled[flag] and other in [each.name for each in tier]:
                         message = f"true excludes the plugin {other}, which is in the same tier"
-                        self._report.error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
+                        self.report.error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
             tiers.append(tier)
         if not any(tiers):
-            self._report.warn(node, "tiers", "no plugin is on")
+            self.report.warn(node, "tiers", "no plugin is on")
         return tuple(tiers)
 
     def _plugin(self, node: yaml.Node, path: str) -> PluginOption:
         fields = self._fields(node, path, ("name", "arguments", *FLAGS))
         name = self._name(node, fields, path, "plugin")
         if name:
-            self._check_name(fields["name"], f"{path}.name", "plugin", name, self._plugins)
+            self._check_name(fields["name"], f"{path}.name", "plugin", name, self.plugins)
             if name in self._entries:
                 first = _line(self._entries[name][0])
-                self._report.error(fields["name"], f"{path}.name", f"is already on line {first}")
+                self.report.error(fields["name"], f"{path}.name", f"is already on line {first}")
             self._entries.setdefault(name, (fields["name"], path))
         enabled = {
             flag: self._flag(fields[flag], f"{path}.{flag}", default) if flag in fields else default
             for flag, default in FLAGS.items()
         }
         where, at = fields.get("arguments"), f"{path}.arguments"
-        arguments, values = self._arguments(where, at, self._plugins.get(name), node)
+        arguments, values = self._arguments(where, at, self.plugins.get(name), node)
         if values is not None:
             try:
-                self._check(name, values)
+                self.check(name, values)
             except ArgumentError as error:
                 found = self._found(where, error.path) or where or node
-                self._report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
+                self.report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
         for flag in fields:
             if flag in IDLE_FLAGS:
-                self._report.warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
+                self.report.warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
         return PluginOption(name, MappingProxyType(enabled), arguments)
 
     def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
@@ -364,10 +357,10 @@ class _Reading:
             fields = self._fields(item, path, ("name", "arguments"))
             name = self._name(item, fields, path, "action")
             if name:
-                self._check_name(fields["name"], f"{path}.name", "action", name, self._actions)
-            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self._actions.get(name), item)
+                self._check_name(fields["name"], f"{path}.name", "action", name, self.actions)
+            arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self.actions.get(name), item)
             if name and name in found:
-                self._report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
+                self.report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
             found.setdefault(name, arguments)
         return found
 
@@ -377,7 +370,7 @@ class _Reading:
             if isinstance(value, yaml.ScalarNode):
                 values[key] = str(value.value)
             else:
-                self._report.error(value, f"metrics.{key}", "must be a text")
+                self.report.error(value, f"metrics.{key}", "must be a text")
         given = {key: text for key, text in values.items() if text}
         _, errors = self._reported(node, "metrics", METRICS, given, node)
         self._check_source(node, given)
@@ -386,12 +379,12 @@ class _Reading:
     def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
         """A monitoring system of its own is somewhere; what the API server offers needs no address."""
         if given and not ("type" in given or "address" in given):
-            self._report.warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
+            self.report.warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
         kind = given.get("type", "prometheus")
         if "type" in given and "address" not in given and kind in _ADDRESSED:
             message = f"missing: no sample is ever taken without the URL of {kind}"
             found = self._found(node, ("type",))
-            self._report.warn(found, "metrics.address", message)
+            self.report.warn(found, "metrics.address", message)
 
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
@@ -401,7 +394,7 @@ class _Reading:
         if declared is None:
             return MappingProxyType(raw), None
         values, wrong = self._reported(node, path, declared, raw, owner)
-        return MappingProxyType(raw), None if wrong and not self._logged else values
+        return MappingProxyType(raw), None if wrong and not self.logged else values
 
     def _reported(
         self,
@@ -416,14 +409,12 @@ class _Reading:
         for notice in values.notices:
             *parents, last = notice.path
             found = self._found(node, notice.path, key=True)
-            self._report.warn(
-                found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}"
-            )
+            self.report.warn(found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}")
         for error in errors:
             found = self._found(node, error.path) or node or owner
-            message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self._logged else "")
+            message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self.logged else "")
             shown = error.value if isinstance(error.value, str) else None
-            self._report.error(found, f"{path}.{error.key}", message, value=shown, harmless=self._logged)
+            self.report.error(found, f"{path}.{error.key}", message, value=shown, harmless=self.logged)
         return values, frozenset(error.path[0] for error in errors)
 
     def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
@@ -449,26 +440,26 @@ class _Reading:
             if written or not isinstance(name, yaml.ScalarNode):
                 return written
         if isinstance(node, yaml.MappingNode) or _is_null(node):
-            self._report.error(node, path, f"the {what} has no name")
+            self.report.error(node, path, f"the {what} has no name")
         return ""
 
     def _check_name(self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str]) -> None:
         if name in present:
             return
         if what == "plugin" and name in PASSED_OVER:
-            self._report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
+            self.report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
             return
         bare = name.strip()
         if bare in present:
             message = f"must be {bare}, without a space or line break beside it"
         else:
             message = f"there is no {what} {name}{did_you_mean(name, sorted(present))}"
-        self._report.error(node, path, message)
+        self.report.error(node, path, message)
 
     def _text(self, node: yaml.Node, path: str) -> str:
         if isinstance(node, yaml.ScalarNode):
             return str(node.value)
-        self._report.error(node, path, "must be a text")
+        self.report.error(node, path, "must be a text")
         return ""
 
     def _flag(self, node: yaml.Node, path: str, default: bool) -> bool:
@@ -476,12 +467,12 @@ class _Reading:
         if isinstance(value, bool):
             return value
         if value is not None:
-            self._report.error(node, path, "must be true or false, without quotes")
+            self.report.error(node, path, "must be true or false, without quotes")
         return default
 
     def _value(self, node: yaml.Node) -> Any:
         try:
-            return self._loader.construct_object(node, deep=True)
+            return self.loader.construct_object(node, deep=True)
         except (ValueError, KeyError, AttributeError) as error:  # PyYAML on a value that does not fit its explicit tag
             raise yaml.constructor.ConstructorError(None, None, f"no {node.tag}", node.start_mark) from error
 
@@ -494,7 +485,7 @@ class _Reading:
             if key in known:
                 fields[key] = value
             else:
-                self._report.warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
+                self.report.warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
         return fields
 
     def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
@@ -502,18 +493,18 @@ class _Reading:
         if node is None or _is_null(node):
             return {}
         if not isinstance(node, yaml.MappingNode):
-            self._report.error(node, path, "must be a mapping" if path else "the file must be a mapping")
+            self.report.error(node, path, "must be a mapping" if path else "the file must be a mapping")
             return {}
-        self._loader.flatten_mapping(node)
+        self.loader.flatten_mapping(node)
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key_node, value in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._report.error(key_node, path, "a key must be a text")
+                self.report.error(key_node, path, "a key must be a text")
                 continue
             key = str(key_node.value)
             # Keys that << merges in come first, and may be given anew.
             if key in pairs and pairs[key][0].start_mark.index >= node.start_mark.index:
-                self._report.warn(key_node, path, f"{key} is given twice; only the last one is read")
+                self.report.warn(key_node, path, f"{key} is given twice; only the last one is read")
             pairs[key] = (key_node, value)
         return pairs
 
@@ -522,7 +513,7 @@ class _Reading:
             return []
         if isinstance(node, yaml.SequenceNode):
             return list(node.value)
-        self._report.error(node, path, "must be a list")
+        self.report.error(node, path, "must be a list")
         return []
 
 
