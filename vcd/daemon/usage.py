@@ -7,9 +7,11 @@ leaves no event: what is not known is not zero. Source: Volcano ``pkg/scheduler/
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -18,13 +20,12 @@ import msgspec
 import structlog
 
 from vcd.daemon.outgoing import headers_for, open_session, read_within
-from vcd.kube.client import ApiError, KubeClient, KubeError
+from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, decoded
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.events import Event
-from vcd.model.objects import Node
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.framework.arguments import did_you_mean, format_duration, read_arguments
+from vcd.scheduling.framework.arguments import ArgumentValues, format_duration, read_arguments
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import FRESH, NodeUsage, Samples, answered
 from vcd.scheduling.session.outside import without_user_info
@@ -40,19 +41,8 @@ LARGEST = 32 << 20
 PERIOD = "10m"
 """Over which usage is averaged."""
 
-PROMETHEUS, ADAPTOR, ELASTICSEARCH, METRICS_SERVER = (
-    "prometheus",
-    "prometheus_adaptor",
-    "elasticsearch",
-    "metrics_server",
-)
-_TYPES = {
-    PROMETHEUS: PROMETHEUS,
-    ADAPTOR: ADAPTOR,
-    "prometheus_adapt": ADAPTOR,
-    ELASTICSEARCH: ELASTICSEARCH,
-    METRICS_SERVER: METRICS_SERVER,
-}
+ELASTICSEARCH, METRICS_SERVER = "elasticsearch", "metrics_server"
+ADAPTOR = ("prometheus_adaptor", "prometheus_adapt")
 
 CPU_QUERY = (
     "avg_over_time(clamp_min(100 - 100 * avg by (instance)"
@@ -64,9 +54,8 @@ CUSTOM_METRICS = "/apis/custom.metrics.k8s.io"
 CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 CPU_METRIC, MEMORY_METRIC = "node_cpu_usage_avg", "node_memory_usage_avg"
 
-Percent = dict[str, float]
-Times = dict[str, int]
-"""When nodes were measured, in nanoseconds since the epoch, as far as a source says."""
+Ask = Callable[..., Awaitable[Any]]
+"""Gives the JSON that answers a request: method, path and body. Raises UsageFailed."""
 
 
 class UsageFailed(Exception):
@@ -99,14 +88,15 @@ class UsagePoller:
         """Take samples until cancelled."""
         while True:
             self._reloaded.clear()
-            settings = self.settings()
-            if not names_source(settings):
+            given = self.settings()
+            settings = settings_of(given)
+            if not (given.get("type") or given.get("address")):
                 await self._reloaded.wait()
             elif not self.state.nodes:
                 await self._pause(_LOOK)
             else:
                 await self.once(settings)
-                await self._pause(interval_of(settings))
+                await self._pause(settings["interval"] / 1e9)
 
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -119,134 +109,121 @@ class UsagePoller:
             for task in waiting:
                 task.cancel()
 
-    async def once(self, settings: Mapping[str, str]) -> bool:
-        """Take one sample and log it; whether that worked. A failure is told and counted, and changes nothing."""
-        source = settings.get("type") or PROMETHEUS
+    async def once(self, settings: ArgumentValues) -> None:
+        """Take one sample and log it. A failure is told and counted, and changes nothing."""
         try:
-            usage = await self._in_time(settings)
-            if not usage:
-                raise UsageFailed("it knows no node's usage; samples are matched with nodes by name")
-            now = self.clock.wall()
-            usage = {name: each if each.at <= now else NodeUsage(each.cpu, each.memory) for name, each in usage.items()}
-            if not any(each.is_fresh(now) for each in usage.values()):
-                raise UsageFailed(f"all that it knows was measured more than {format_duration(FRESH)} ago")
-            event = answered(Samples(now, source, usage))
+            event = answered(await self._sample(settings))
         except (UsageFailed, KubeError, ValueError) as error:
             _log.warning(
                 "no sample of the nodes' usage; it counts as unknown once the last one is old", reason=str(error)
             )
             self.observe("failed")
-            return False
+            return
         await self.put([event])
         self.observe("taken")
-        return True
 
-    async def _in_time(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
+    async def _sample(self, settings: ArgumentValues) -> Samples:
         """The nodes' usage, within the time that taking a sample may take in all."""
-        limit = timeout_of(settings)  # over before that of a single request, which is twice as long
         try:
-            async with asyncio.timeout(limit):
-                return await self._taken(settings)
+            async with asyncio.timeout(settings["timeout"] / 1e9):
+                usage = (await self._found(settings)).usage(sorted(self.state.nodes))
         except TimeoutError as error:
-            waited = format_duration(round(limit * 1e9))
+            waited = format_duration(settings["timeout"])
             raise UsageFailed(f"it did not answer within {waited} (metrics.timeout)") from error
+        if not usage:
+            raise UsageFailed("it knows no node's usage; samples are matched with nodes by name")
+        now = self.clock.wall()
+        usage = {name: each if each.at <= now else NodeUsage(each.cpu, each.memory) for name, each in usage.items()}
+        if not any(each.is_fresh(now) for each in usage.values()):
+            raise UsageFailed(f"all that it knows was measured more than {format_duration(FRESH)} ago")
+        return Samples(now, settings["type"], usage)
 
-    async def _taken(self, settings: Mapping[str, str]) -> dict[str, NodeUsage]:
-        given = settings.get("type") or PROMETHEUS
-        kind = _TYPES.get(given)
-        names = sorted(self.state.nodes)
-        if kind is None:
-            hint = did_you_mean(given, _TYPES)
-            raise UsageFailed(f"metrics.type {given!r} is none of {', '.join(_TYPES)}{hint}")
-        if kind == METRICS_SERVER:
-            return combined(*await self._from_metrics_server(timeout_of(settings)), names)
-        if kind == ADAPTOR:
-            times: Times = {}
-            cpu = await self._custom(CPU_METRIC, timeout_of(settings), times)
-            memory = await self._custom(MEMORY_METRIC, timeout_of(settings), times)
-            return combined(cpu, memory, times, names)
-        async with _Server(settings) as server:
-            if kind == ELASTICSEARCH:
-                return combined(*await _from_elasticsearch(server, settings, names), {}, names)
-            return combined(await _query(server, CPU_QUERY), await _query(server, MEMORY_QUERY), {}, names)
+    async def _found(self, settings: ArgumentValues) -> _Found:
+        found = _Found()
+        limit = 2 * settings["timeout"] / 1e9  # of a single request: the whole sample's is over before
+        if settings["type"] == METRICS_SERVER:
+            await self._ask_metrics_server(found, limit)
+        elif settings["type"] in ADAPTOR:
+            await self._ask_adapter(CPU_METRIC, found, found.cpu, limit)
+            await self._ask_adapter(MEMORY_METRIC, found, found.memory, limit)
+        else:
+            async with _server(settings) as ask:
+                if settings["type"] == ELASTICSEARCH:
+                    await _ask_elasticsearch(ask, settings, sorted(self.state.nodes), found)
+                else:
+                    found.cpu, found.memory = await _query(ask, CPU_QUERY), await _query(ask, MEMORY_QUERY)
+        return found
 
     # --- by way of the API server -----------------------------------------------------------------------------------
 
-    async def _from_metrics_server(self, limit: float) -> tuple[Percent, Percent, Times]:
+    async def _ask_metrics_server(self, found: _Found, limit: float) -> None:
         """Momentary usage, as percent of capacity (metrics.k8s.io)."""
-        cpu: Percent = {}
-        memory: Percent = {}
-        times: Times = {}
-        for item in _items(await self.client.request("GET", NODE_METRICS, timeout=2 * limit)):
-            name, used = _text(item, "metadata", "name"), item.get("usage")
+        for item in _items(await self.client.request("GET", NODE_METRICS, timeout=limit)):
+            name = item.metadata.name
             record = self.state.nodes.get(name)
-            if record is None or not isinstance(used, dict) or not _note_time(item, name, times):
+            if record is None or not found.note_time(name, item.timestamp):
                 continue
-            for resource, read, result in ((CPU, parse_milli, cpu), (MEMORY, parse_units, memory)):
-                part = _part(used.get(resource), _capacity(record.node, resource), read)
+            status = record.node.status
+            for resource, read, result in ((CPU, parse_milli, found.cpu), (MEMORY, parse_units, found.memory)):
+                capacity = status.capacity.get(resource) or status.allocatable.get(resource)
+                part = _part(item.usage.get(resource), capacity, read)
                 if part is not None:
                     result[name] = part
-        return cpu, memory, times
 
-    async def _custom(self, metric: str, limit: float, times: Times) -> Percent:
-        """A metric of all nodes that Prometheus Adapter offers, a part of 1 (custom.metrics.k8s.io); ``times`` get
-        when it was measured."""
+    async def _ask_adapter(self, metric: str, found: _Found, result: dict[str, float], limit: float) -> None:
+        """A metric of all nodes that Prometheus Adapter offers, a part of 1 (custom.metrics.k8s.io)."""
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
             try:
-                raw = await self.client.request("GET", path, timeout=2 * limit)
+                raw = await self.client.request("GET", path, timeout=limit)
+                break
             except ApiError as error:
                 if error.status != 404 or version == CUSTOM_VERSIONS[-1]:
                     raise
-            else:
-                break
-        found: Percent = {}
         for item in _items(raw):
-            try:
-                part = parse_milli(item.get("value", "")) / 1000
-            except (QuantityError, TypeError):
-                continue
-            name = _text(item, "describedObject", "name")
-            if _note_time(item, name, times):
-                found[name] = 100 * part
+            name = item.described_object.name
+            part = _part(item.value, 1, parse_milli)
+            if part is not None and found.note_time(name, item.timestamp):
+                result[name] = part
+
+
+@dataclass
+class _Found:
+    """What a source says of nodes: percent of cpu and memory, and when that was measured, in nanoseconds since the
+    epoch, as far as it says."""
+
+    cpu: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+    times: dict[str, int] = field(default_factory=dict)
+
+    def note_time(self, name: str, text: str | None) -> bool:
+        """Keep when a node was measured, the earlier time where it has several; False where that cannot be read."""
+        if not text:
+            return True
+        try:
+            measured = seconds_of(text) * 10**9
+        except ValueError:
+            return False
+        self.times[name] = min(measured, self.times.get(name, measured))
+        return measured > 0
+
+    def usage(self, names: Sequence[str]) -> dict[str, NodeUsage]:
+        """The nodes of which both are known, as numbers from 0 to 100."""
+        found: dict[str, NodeUsage] = {}
+        for name in names:
+            cpu, memory = self.cpu.get(name, math.nan), self.memory.get(name, math.nan)
+            if math.isfinite(cpu) and math.isfinite(memory):
+                found[name] = NodeUsage(_bounded(cpu), _bounded(memory), self.times.get(name, 0))
         return found
-
-
-def names_source(settings: Mapping[str, str]) -> bool:
-    """Whether the section says where samples come from."""
-    return bool(settings.get("type") or settings.get("address"))
-
-
-def interval_of(settings: Mapping[str, str]) -> float:
-    """Seconds between samples."""
-    return _seconds_of("interval", settings)
-
-
-def timeout_of(settings: Mapping[str, str]) -> float:
-    """Seconds that taking a sample may take in all."""
-    return _seconds_of("timeout", settings)
-
-
-def _seconds_of(key: str, settings: Mapping[str, str]) -> float:
-    values, _ = read_arguments(METRICS, settings)
-    return float(values[key] / 1e9)
-
-
-def combined(cpu: Percent, memory: Percent, times: Times, names: Sequence[str]) -> dict[str, NodeUsage]:
-    """The nodes of which both are known, as numbers from 0 to 100."""
-    return {
-        name: NodeUsage(_bounded(cpu[name]), _bounded(memory[name]), times.get(name, 0))
-        for name in names
-        if _is_number(cpu.get(name)) and _is_number(memory.get(name))
-    }
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def _bounded(value: float) -> float:
     return round(min(max(value, 0.0), 100.0), 2)
+
+
+def settings_of(given: Mapping[str, str]) -> ArgumentValues:
+    """The section ``metrics`` of a configuration; what is empty is not given."""
+    return read_arguments(METRICS, {key: text for key, text in given.items() if text})[0]
 
 
 async def _ended(waiting: Awaitable[Any]) -> None:
@@ -256,53 +233,43 @@ async def _ended(waiting: Awaitable[Any]) -> None:
 # --- Prometheus and Elasticsearch -------------------------------------------------------------------------------------
 
 
-class _Server:
-    """A monitoring system's address, asked over HTTP. Use it as an async context manager."""
+@asynccontextmanager
+async def _server(settings: ArgumentValues) -> AsyncIterator[Ask]:
+    """A monitoring system, asked over HTTP, by a session of its own: samples are too seldom to keep a connection."""
+    parts = urlsplit(settings["address"])
+    if not parts.hostname:
+        raise UsageFailed("metrics.address is no URL with http:// or https://")
+    address = without_user_info(settings["address"]).rstrip("/")
+    user = settings["elasticsearch.username"] or unquote(parts.username or "")
+    password = settings["elasticsearch.password"] or unquote(parts.password or "")
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        address = settings.get("address", "")
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageFailed(f"metrics.address {without_user_info(address)!r} is no URL with http:// or https://")
-        self._address = without_user_info(address).rstrip("/")
-        user = settings.get("elasticsearch.username") or unquote(parts.username or "")
-        password = settings.get("elasticsearch.password") or unquote(parts.password or "")
-        self._headers = headers_for(user, password)
-        self._insecure = settings.get("tls.insecureSkipVerify") == "true"
-
-    async def __aenter__(self) -> _Server:
-        """Open a session of its own: a sample is taken too seldom to keep a connection."""
-        self._session = open_session(verify=not self._insecure, headers=self._headers)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close it."""
-        await self._session.close()
-
-    async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON that answers a request. Raises UsageFailed."""
+    async def ask(method: str, path: str, body: Any = None) -> Any:
         try:
-            async with self._session.request(
-                method, self._address + path, json=body, allow_redirects=False
-            ) as response:
+            async with session.request(method, address + path, json=body, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise UsageFailed(f"{self._address} answered HTTP {response.status}")
+                    raise UsageFailed(f"{address} answered HTTP {response.status}")
                 text = await read_within(response, LARGEST)
                 if text is None:
-                    raise UsageFailed(f"{self._address} answered more than {LARGEST} bytes")
+                    raise UsageFailed(f"{address} answered more than {LARGEST} bytes")
+                return msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise UsageFailed(f"{address} answered what is no JSON: {error}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UsageFailed(f"{self._address} cannot be asked: {error or type(error).__name__}") from error
-        return _json(text, self._address)
+            raise UsageFailed(f"{address} cannot be asked: {error or type(error).__name__}") from error
+
+    verify = not settings["tls.insecureSkipVerify"]
+    async with open_session(verify=verify, headers=headers_for(user, password)) as session:
+        yield ask
 
 
-async def _query(server: _Server, query: str) -> Percent:
+async def _query(ask: Ask, query: str) -> dict[str, float]:
     """The values of an instant query, by node: instances are named as nodes are, with a port or without."""
-    told = await server.ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
+    told = await ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
     data = told.get("data") if isinstance(told, dict) else None
     result = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
-    if not isinstance(told, dict) or told.get("status") != "success" or not isinstance(result, list):
+    if not isinstance(result, list) or told.get("status") != "success":
         raise UsageFailed(f"Prometheus answered no vector to {query}")
-    found: Percent = {}
+    found: dict[str, float] = {}
     for each in result:
         try:
             instance, value = each["metric"]["instance"], float(each["value"][1])
@@ -314,12 +281,9 @@ async def _query(server: _Server, query: str) -> Percent:
     return found
 
 
-async def _from_elasticsearch(
-    server: _Server, settings: Mapping[str, str], names: Sequence[str]
-) -> tuple[Percent, Percent]:
+async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
     """What Metricbeat wrote of the nodes, averaged per host name."""
-    host = settings.get("elasticsearch.hostnameFieldName") or "host.hostname"
-    index = settings.get("elasticsearch.index") or "metricbeat-*"
+    host = settings["elasticsearch.hostnameFieldName"]
     body = {
         "size": 0,
         "query": {
@@ -340,60 +304,44 @@ async def _from_elasticsearch(
             }
         },
     }
-    told = await server.ask("POST", f"/{quote(index, safe='*,')}/_search", body)
-    cpu: Percent = {}
-    memory: Percent = {}
+    told = await ask("POST", f"/{quote(settings['elasticsearch.index'], safe='*,')}/_search", body)
     try:
         for bucket in told["aggregations"]["nodes"]["buckets"]:
-            for field, result in (("cpu", cpu), ("mem", memory)):
-                part = bucket[field]["value"]
+            for name, result in (("cpu", found.cpu), ("mem", found.memory)):
+                part = bucket[name]["value"]
                 if isinstance(part, int | float):
                     result[bucket["key"]] = 100.0 * part
     except (LookupError, TypeError, OverflowError) as error:
         raise UsageFailed("Elasticsearch answered no buckets of nodes") from error
-    return cpu, memory
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- the API server's answers -----------------------------------------------------------------------------------------
 
 
-def _json(raw: bytes, source: str) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageFailed(f"{source} answered what is no JSON: {error}") from error
+class _Named(msgspec.Struct):
+    name: str = ""
 
 
-def _items(raw: bytes) -> list[dict[str, Any]]:
-    told = _json(raw, "the API server")
-    items = told.get("items") if isinstance(told, dict) else None
-    if not isinstance(items, list):
-        raise UsageFailed("the API server answered no list")
-    return [item for item in items if isinstance(item, dict)]
+class _Item(msgspec.Struct, rename="camel"):
+    metadata: _Named = msgspec.field(default_factory=_Named)
+    described_object: _Named = msgspec.field(default_factory=_Named)
+    usage: dict[str, Any] = {}
+    value: Any = None
+    timestamp: str | None = None
 
 
-def _note_time(item: Mapping[str, Any], name: str, times: Times) -> bool:
-    """Keep when an item was measured, the earlier one where a node has several; False where that cannot be read."""
-    text = _text(item, "timestamp")
-    if not text:
-        return True
-    try:
-        measured = seconds_of(text) * 10**9
-    except ValueError:
-        return False
-    times[name] = min(measured, times.get(name, measured))
-    return measured > 0
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw]
 
 
-def _text(item: Mapping[str, Any], *path: str) -> str:
-    value: Any = item
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else ""
+_list_decoder, _item_decoder = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Item)
 
 
-def _capacity(node: Node, resource: str) -> str | int | float | None:
-    return node.status.capacity.get(resource) or node.status.allocatable.get(resource)
+def _items(raw: bytes) -> Iterator[_Item]:
+    """The measurements of a list; what is none of them is passed over. Raises Malformed."""
+    for item in decoded(_list_decoder, raw, "list of measurements").items:
+        with contextlib.suppress(Malformed):
+            yield decoded(_item_decoder, item, "measurement")
 
 
 def _part(used: Any, capacity: Any, read: Callable[[str | int | float], int]) -> float | None:

@@ -3,17 +3,11 @@
 from vcd.eventlog.errors import LogError as LogError
 from vcd.eventlog.log import EventLog as EventLog
 from vcd.eventlog.plain import event_line as event_line
-from vcd.eventlog.reader import Checkpoint as Checkpoint
-from vcd.eventlog.reader import CheckpointInfo as CheckpointInfo
 from vcd.eventlog.reader import LogReader as LogReader
-from vcd.eventlog.reader import OperationInfo as OperationInfo
-from vcd.eventlog.reader import Segment as Segment
 from vcd.eventlog.reader import SessionInfo as SessionInfo
-from vcd.eventlog.retention import Retained as Retained
 from vcd.eventlog.rows import Logged as Logged
 from vcd.eventlog.transfer import Written as Written
 from vcd.eventlog.transfer import compact as compact
 from vcd.eventlog.transfer import export as export
 from vcd.eventlog.transfer import import_logs as import_logs
-from vcd.eventlog.verify import Fold as Fold
 from vcd.eventlog.verify import verify as verify

@@ -14,6 +14,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -41,19 +42,6 @@ class Extension(Protocol):
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]]
     kinds: ClassVar[tuple[str | Kind, ...]]
-
-
-class EntryPoint(Protocol):
-    """The part of importlib.metadata.EntryPoint that the registry uses."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def value(self) -> str: ...
-
-    @property
-    def load(self) -> Callable[[], Any]: ...
 
 
 E = TypeVar("E", bound=Extension)
