@@ -82,9 +82,7 @@ def test_the_action_of_ones_own_is_all_that_is_missing() -> None:
     with pytest.raises(PolicyError, match="there is no action launch"):
         read(OWN_ACTION)
     declared = {**{name: action.arguments for name, action in actions().items()}, "launch": ()}
-    policy = parse_policy(
-        text_of(OWN_ACTION), actions=declared, plugins={name: each.arguments for name, each in plugins().items()}
-    )
+    policy = parse_policy(text_of(OWN_ACTION), actions=declared, plugins=plugins())
     assert (policy.actions, policy.warnings) == (("enqueue", "launch"), ())
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcd.scheduling.framework.arguments import Argument
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, POINTS
 from vcd.scheduling.framework.policy import DEFAULT_POLICY, PluginOption, Policy, PolicyError, parse_policy
 
@@ -23,17 +24,16 @@ BINPACK = (
     Argument("binpack.weight", "int", 1, "weight of the score", minimum=0),
     Argument("binpack.resources.<resource>", "int", 1, "weight of a resource"),
 )
+NAMES = ("priority", "gang", "conformance", "overcommit", "predicates", "proportion", "nodeorder")
 PLUGINS = {
-    "binpack": BINPACK,
-    **dict.fromkeys(
-        ("priority", "gang", "conformance", "overcommit", "drf", "predicates", "proportion", "nodeorder"), ()
-    ),
+    **{name: type(name, (Plugin,), {"name": name}) for name in NAMES},
+    "binpack": type("binpack", (Plugin,), {"name": "binpack", "arguments": BINPACK}),
+    "drf": type("drf", (Plugin,), {"name": "drf", "excludes": (("enableHierarchy", "proportion"),)}),
 }
-EXCLUDES = {"drf": (("enableHierarchy", "proportion"),)}
 
 
 def parse(text: str | None) -> Policy:
-    return parse_policy(None if text is None else dedent(text), actions=ACTIONS, plugins=PLUGINS, excludes=EXCLUDES)
+    return parse_policy(None if text is None else dedent(text), actions=ACTIONS, plugins=PLUGINS)
 
 
 def problems(text: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import yaml
 
+from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import (
     Argument,
     ArgumentError,
@@ -26,6 +27,7 @@ from vcd.scheduling.framework.arguments import (
     in_words,
     read_arguments,
 )
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS, IDLE_FLAGS, Point
 
 DEFAULT_POLICY: Final = """\
@@ -80,6 +82,7 @@ _ADDRESSED: Final = ("prometheus", "elasticsearch")
 """Those that are asked at an address."""
 
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
 
 
@@ -143,14 +146,7 @@ class Policy:
 
 
 Declared = Mapping[str, tuple[Argument, ...]]
-"""The arguments that each plugin or action declares, by the plugin's or action's name."""
-
-
-Excludes = Mapping[str, tuple[tuple[str, str], ...]]
-"""Of each plugin the pairs of its flag and a plugin that may not be in the same tier while that is set."""
-
-Check = Callable[[str, ArgumentValues], None]
-"""Told a plugin's name and arguments; raises ArgumentError for what only the plugin itself can tell is wrong."""
+"""The arguments that each action declares, by its name."""
 
 Trial = Callable[[Policy], Mapping[str, str]]
 """What a cycle under a policy fails with, by the plugin that fails (empty for what is no plugin's doing)."""
@@ -160,18 +156,15 @@ def parse_policy(
     text: str | None,
     *,
     actions: Declared,
-    plugins: Declared,
-    excludes: Excludes = MappingProxyType({}),
-    check: Check = lambda _, __: None,
+    plugins: Mapping[str, type[Plugin]],
     trial: Trial = lambda _: {},
     logged: bool = False,
 ) -> Policy:
     """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
 
-    ``check`` looks at each plugin's arguments as a whole, ``trial`` at a policy in which nothing else is wrong. None
-    means the compiled-in default. Raises PolicyError with every problem found, and nothing else. One that was in force
-    and ``logged`` stays readable: where an argument has a value that is not allowed any more its default holds, as it
-    did then, with a warning.
+    ``trial`` looks at a policy in which nothing else is wrong. None means the compiled-in default. Raises PolicyError
+    with every problem found, and nothing else. One that was in force and ``logged`` stays readable: where an argument
+    has a value that is not allowed any more its default holds, as it did then, with a warning.
     """
     text = DEFAULT_POLICY if text is None else text
     report = _Report()
@@ -180,7 +173,7 @@ def parse_policy(
         if len(text) > LARGEST_FILE:
             raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         loader = _Loader(text)
-        reading = _Reading(loader, report, actions, plugins, excludes, check, logged)
+        reading = _Reading(loader, report, actions, plugins, logged)
         policy = reading.policy(_first_document(loader, report), text)
         if not report.errors and not logged:
             reading.try_out(policy, trial)
@@ -262,9 +255,7 @@ class _Reading:
     loader: _Loader
     report: _Report
     actions: Declared
-    plugins: Declared
-    excludes: Excludes
-    check: Check
+    plugins: Mapping[str, type[Plugin]]
     logged: bool
 
     def __post_init__(self) -> None:
@@ -315,7 +306,8 @@ class _Reading:
             named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
             tier = tuple(option for option in named if option.name not in PASSED_OVER)
             for position, option in enumerate(named):
-                for flag, other in self.excludes.get(option.name, ()):
+                plugin = self.plugins.get(option.name)
+                for flag, other in () if plugin is None else plugin.excludes:
                     if option.enabled[flag] and other in [each.name for each in tier]:
                         message = f"true excludes the plugin {other}, which is in the same tier"
                         self.report.error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
@@ -338,10 +330,11 @@ class _Reading:
             for flag, default in FLAGS.items()
         }
         where, at = fields.get("arguments"), f"{path}.arguments"
-        arguments, values = self._arguments(where, at, self.plugins.get(name), node)
-        if values is not None:
+        plugin = self.plugins.get(name)
+        arguments, values = self._arguments(where, at, None if plugin is None else plugin.arguments, node)
+        if plugin is not None and values is not None:
             try:
-                self.check(name, values)
+                _check_made(plugin, values)
             except ArgumentError as error:
                 found = self._found(where, error.path) or where or node
                 self.report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
@@ -515,6 +508,20 @@ class _Reading:
             return list(node.value)
         self.report.error(node, path, "must be a list")
         return []
+
+
+def _check_made(plugin: type[Plugin], values: ArgumentValues) -> None:
+    """Make the plugin, as each session will, and see whether its kinds can be asked for. Raises ArgumentError."""
+    for kind in plugin.kinds:
+        for key in kind.argument_keys() if isinstance(kind, Kind) else ():
+            if not _OBJECT_NAME.fullmatch(values[key]):
+                raise ArgumentError(key, values[key], "a name: lower-case letters, digits, - and .")
+    try:
+        plugin(values)
+    except ArgumentError:
+        raise
+    except Exception:  # noqa: BLE001 - a stranger's defect: each session leaves the plugin out and tells of it
+        return
 
 
 def _is_null(node: yaml.Node) -> bool:
