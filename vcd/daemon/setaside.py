@@ -37,8 +37,7 @@ class SetAside:
         message = self.state.bad.get(name)
         before = self._told.get(name)
         if message is None:
-            if before is not None:
-                del self._told[name]
+            self._told.pop(name, None)
             return
         told = _Told(message, _uid(event, before))
         if told != before:
@@ -61,8 +60,8 @@ class SetAside:
 
 def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Told | None) -> str:
     """The object's, as far as it can be read."""
-    if isinstance(event, ev.ObjectPut):
-        if event.payload is not None:
-            return decode_payload(event.kind, event.payload).metadata.uid
-        return "" if before is None else before.uid
-    return ""
+    if not isinstance(event, ev.ObjectPut):
+        return ""
+    if event.payload is not None:
+        return decode_payload(event.kind, event.payload).metadata.uid
+    return "" if before is None else before.uid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 
 import structlog
 
@@ -30,31 +31,27 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Telling:
     """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
 
-    def __init__(
-        self,
-        options: Options,
-        client: KubeClient,
-        state: ClusterState,
-        metrics: Metrics,
-        leads: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self._options = options
-        self._state = state
-        self._metrics = metrics
-        self._leads = leads
+    options: Options
+    client: InitVar[KubeClient]
+    state: ClusterState
+    metrics: Metrics
+    leads: Callable[[], bool]
+    clock: InitVar[Clock]
+
+    def __post_init__(self, client: KubeClient, clock: Clock) -> None:
         self._shown_groups: dict[str, tuple[str, PodGroupStatus]] = {}
         """Version and status of groups, as the watch last told them."""
-        self.recorder = Recorder(client, options.scheduler_names[0], leads, clock=clock, kinds=kinds())
-        self.statuses = StatusWriter(client, leads, clock=clock, known_group=self._shown_groups.get)
+        self.recorder = Recorder(client, self.options.scheduler_names[0], self.leads, clock=clock, kinds=kinds())
+        self.statuses = StatusWriter(client, self.leads, clock=clock, known_group=self._shown_groups.get)
         self.followup = FollowUp()
         self._fault_news = FaultNews(clock.monotonic)
         self._misconfigured = Misconfigured()
-        self._latecomers = Latecomers(state)
-        self._set_aside = SetAside(state, self.recorder, self.statuses)
+        self._latecomers = Latecomers(self.state)
+        self._set_aside = SetAside(self.state, self.recorder, self.statuses)
 
     def begin(self) -> None:
         """This replica leads: tell what only the log was told."""
@@ -66,7 +63,7 @@ class Telling:
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
     ) -> None:
         """A session was decided; ``record`` is None where nothing changed in it."""
-        summary = self._metrics.begin_session(session, plan, record, durations)
+        summary = self.metrics.begin_session(session, plan, record, durations)
         self._tell_faults(plan, session)
         self._tell_misconfigured(session)
         self.followup.add(summary, lambda found: self._tell(found, record, plan, session))
@@ -75,7 +72,7 @@ class Telling:
         self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session
     ) -> Iterator[None]:
         """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
-        self._metrics.end_session(summary)
+        self.metrics.end_session(summary)
         yield
         if record is not None:
             yield from self._write_groups(plan.groups, f"session-{record.session}")
@@ -88,8 +85,8 @@ class Telling:
 
     def write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
-        if self._leads() and self._state.intended_status:
-            self.followup.add(lambda: list(self._state.intended_status.values()), self._write_groups)
+        if self.leads() and self.state.intended_status:
+            self.followup.add(lambda: list(self.state.intended_status.values()), self._write_groups)
 
     def _write_groups(self, groups: Sequence[ev.GroupStatus], transition: str = "") -> Iterator[None]:
         for group in groups:
@@ -100,7 +97,7 @@ class Telling:
 
     def at_configuration(self, reason: str, message: str) -> None:
         """An Event where the configuration is."""
-        subject = f"{self._options.lease_namespace}/volcano-scheduler-configmap"
+        subject = f"{self.options.lease_namespace}/volcano-scheduler-configmap"
         self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
 
     def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
@@ -115,7 +112,7 @@ class Telling:
         """A plugin does not come back, and the session with it."""
         _log.error("plugin does not come back; only a restart helps", fault=late.fault)
         self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
-        self._metrics.series.add("vcd_plugin_faults_total", late.name)
+        self.metrics.series.add("vcd_plugin_faults_total", late.name)
 
     def _tell_misconfigured(self, session: Session) -> None:
         """An Event on each object that a plugin finds a new problem with."""
@@ -124,10 +121,10 @@ class Telling:
                 _log.warning("a plugin cannot do its work", problem=problem.message)
                 self.at_configuration("PluginFault", problem.message)
                 continue
-            uid = uid_of(self._state, problem.kind, problem.key)
+            uid = uid_of(self.state, problem.kind, problem.key)
             _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
             self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
-        self._metrics.observe_misconfigured(self._misconfigured.counts())
+        self.metrics.observe_misconfigured(self._misconfigured.counts())
 
     # --- who waits --------------------------------------------------------------------------------------------------
 
@@ -138,7 +135,7 @@ class Telling:
             if not reasons:
                 continue
             words = "; ".join(map(in_words, reasons))
-            group = self._state.groups.get(key)
+            group = self.state.groups.get(key)
             if group is not None:
                 self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
             index = session.jobs.index(key)
@@ -146,7 +143,7 @@ class Telling:
                 continue
             job = session.job(index)
             own = {pod: in_words(waiting) for waiting in reversed(reasons) for pod in waiting.pods}
-            reason_of = PodReasons(reasons, job.queue.name, self._state.queues)
+            reason_of = PodReasons(reasons, job.queue.name, self.state.queues)
             for task in job.pending():
                 if task.status == TaskStatus.PENDING:
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words))
@@ -158,12 +155,12 @@ class Telling:
             group = session.snapshot.groups.get(reasons[0].group)
             if reasons[0].group not in told:
                 queue = "" if group is None else session.queue_name_of(group)
-                self._tell_pod(pod, PodReasons(reasons, queue, self._state.queues), "; ".join(map(in_words, reasons)))
+                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), "; ".join(map(in_words, reasons)))
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str) -> None:
         key, uid = pod.key, pod.metadata.uid
         if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
-            reason = UNSCHEDULABLE if self._options.unschedulable == "all" else reason_of.of(key)
+            reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message))
         self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
@@ -183,7 +180,7 @@ class Telling:
 
     def observe(self, event: ev.Event) -> None:
         """An event was folded."""
-        if self._leads():
+        if self.leads():
             self._latecomers.observe(event)
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
             if event.kind == "PodGroup":

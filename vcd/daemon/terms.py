@@ -6,6 +6,7 @@ import asyncio
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import InitVar, dataclass
 from typing import Any
 
 import structlog
@@ -27,30 +28,24 @@ _SHORTEST, _LONGEST = 2, 32
 """The first and the longest pause before standing again, in deadlines."""
 
 
+@dataclass(eq=False)
 class Terms:
     """Follows the Lease; ``began`` is called when this replica decides from now on."""
 
-    def __init__(
-        self,
-        options: Options,
-        client: KubeClient,
-        keeper: Keeper,
-        watches: Watches,
-        metrics: Metrics,
-        began: Callable[[], None],
-        clock: Clock = SYSTEM_CLOCK,
-        rand: Random = SYSTEM_RANDOM,
-    ) -> None:
+    options: InitVar[Options]
+    client: InitVar[KubeClient]
+    keeper: Keeper
+    watches: Watches
+    metrics: Metrics
+    began: Callable[[], None]
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+
+    def __post_init__(self, options: Options, client: KubeClient) -> None:
         self._elected = options.leader_elect
         self._request_timeout = client.request_timeout
-        self._keeper = keeper
-        self._watches = watches
-        self._metrics = metrics
-        self._began = began
-        self._clock = clock
-        self._random = rand
         self._deadlines = (options.list_deadline, options.stale_deadline)
-        state = keeper.state
+        state = self.keeper.state
         self.elector = LeaderElector(
             client,
             options.lease_namespace,
@@ -73,13 +68,13 @@ class Terms:
 
     def epoch_to_decide_under(self) -> int | None:
         """The epoch, while this replica leads, has seen all lists, and its log can be written."""
-        if not self.leads() or self._keeper.log.failure is not None:
+        if not self.leads() or self.keeper.log.failure is not None:
             return None
-        return self._epoch if self._watches.synced() else None
+        return self._epoch if self.watches.synced() else None
 
     def cannot_list(self) -> str | None:
         """The kinds that this replica does not see as they are, and what their lists failed with, in words."""
-        stuck = self._watches.stuck(*self._deadlines)
+        stuck = self.watches.stuck(*self._deadlines)
         return "cannot list " + ", ".join(f"{kind} ({error})" for kind, error in stuck.items()) if stuck else None
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:
@@ -107,47 +102,47 @@ class Terms:
         term in which all lists came in.
         """
         deadline = self._deadlines[0]
-        pauses = Backoff(_SHORTEST * deadline, _LONGEST * deadline, self._random)
+        pauses = Backoff(_SHORTEST * deadline, _LONGEST * deadline, self.rand)
         while True:
-            await self._clock.sleep(min(self._deadlines) / _LOOKS)
+            await self.clock.sleep(min(self._deadlines) / _LOOKS)
             if not self.elector.is_leader():
                 continue
             if why := self.cannot_list():
-                self._metrics.series.add("vcd_lease_given_back_total")
+                self.metrics.series.add("vcd_lease_given_back_total")
                 _log.error("the Lease is given back: what is known is too old", reason=why)
                 self.elector.step_down(why, pauses.next())
-            elif self._watches.synced():
+            elif self.watches.synced():
                 pauses.reset()
 
     async def _follow(self) -> None:
         """On a win: wait out the old leader's requests, list anew, then decide (docs/laws.md, law 4)."""
         async for change in self.elector.changes():
             self._epoch = None
-            self._metrics.observe_leadership(change.leading, change.epoch)
+            self.metrics.observe_leadership(change.leading, change.epoch)
             if change.leading:
                 await self._lead(change)
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
-                await self._keeper.put([change])
+                await self.keeper.put([change])
 
     async def _lead(self, change: ev.LeadershipChanged) -> None:
         if self._elected:
             if not await self.elector.wait_safe():
                 return
-            await self._watches.list_again()
-        elif self._keeper.state.intents:
+            await self.watches.list_again()
+        elif self.keeper.state.intents:
             await asyncio.sleep(self._request_timeout)  # what the process before this one asked may still happen
-            await self._watches.list_again()
-        if not await self._watches.wait_synced(lambda: self.holds(change.epoch)):
+            await self.watches.list_again()
+        if not await self.watches.wait_synced(lambda: self.holds(change.epoch)):
             return
-        await self._keeper.put([change, *self._never_done()])
+        await self.keeper.put([change, *self._never_done()])
         if not self.holds(change.epoch):
             return
         self._epoch = change.epoch
-        self._metrics.observe_leadership(True, change.epoch)
+        self.metrics.observe_leadership(True, change.epoch)
         _log.info("leading", epoch=change.epoch, identity=self.elector.identity)
-        self._keeper.changed.set()
-        self._began()
+        self.keeper.changed.set()
+        self.began()
 
     def _never_done(self) -> list[ev.Event]:
         """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
@@ -157,5 +152,5 @@ class Terms:
         words = "not to be seen when the next term began"
         return [
             ev.OperationDone(intent.session, intent.statement, intent.operation, "failed", words)
-            for intent in self._keeper.state.intents.values()
+            for intent in self.keeper.state.intents.values()
         ]

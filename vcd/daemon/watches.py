@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import InitVar, dataclass
 
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
@@ -15,28 +16,24 @@ _LOOK = 0.02
 """Seconds between looks at whether all lists are in."""
 
 
+@dataclass(eq=False)
 class Watches:
     """Runs a watcher for each kind; which kinds may change, and all may be told to list anew."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        state: ClusterState,
-        sink: Sink,
-        kinds: Iterable[Kind],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._state = state
-        self._sink = sink
+    client: KubeClient
+    state: ClusterState
+    sink: Sink
+    kinds: InitVar[Iterable[Kind]]
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] | None = None
         self._replacing = asyncio.Lock()
 
     def _watcher(self, kind: Kind) -> Watcher:
-        return Watcher(self._client, kind, self._state, self._sink, clock=self._clock)
+        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock)
 
     @property
     def narrow(self) -> frozenset[str]:
@@ -50,7 +47,7 @@ class Watches:
     def stuck(self, first: float, later: float) -> dict[str, str]:
         """Kinds whose first list got no further for ``first`` seconds, or of which for ``later`` seconds neither a
         list nor a watch told anything since; with what they failed with."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         found = self.statuses().items()
         return {
             kind: s.last_error or "no answer" for kind, s in found if s.stale(now) >= (later if s.synced else first)

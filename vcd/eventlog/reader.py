@@ -138,13 +138,11 @@ class LogReader:
         ``after`` 0 begins with the first event in the file. Raises LogError when an event of the range is no
         longer there, or cannot be read.
         """
-        limit = LAST if until is None else until
-        while page := self.rows("events", after=after, until=limit, limit=PAGE):
-            for row in page:
-                if row[0] != after + 1 and after:
-                    raise LogError(f"event log {self.path}: the events after {after} and before {row[0]} are missing")
-                after = row[0]
-                yield self._logged(row)
+        for row in self._paged("events", after, until=LAST if until is None else until):
+            if row[0] != after + 1 and after:
+                raise LogError(f"event log {self.path}: the events after {after} and before {row[0]} are missing")
+            after = row[0]
+            yield self._logged(row)
 
     def find(
         self,
@@ -159,10 +157,7 @@ class LogReader:
         """The events of a kind, an object key or a type (``put``, ``gone``, ``session`` ...), in order."""
         name = "events_where" if key is None else "events_of"
         values = {"kind": kind, "key": key, "type": type, "until": LAST if until is None else until}
-        left = LAST if limit is None else limit
-        while page := self.rows(name, **values, after=after, limit=min(left, PAGE)):
-            yield from map(self._logged, page)
-            after, left = page[-1][0], left - len(page)
+        return map(self._logged, self._paged(name, after, limit, **values))
 
     def last(self, count: int) -> Iterator[Logged]:
         """The last events, in order."""
@@ -173,13 +168,12 @@ class LogReader:
         """What the log knows of one object: its puts, deletions and errors, in order."""
         return self._stream("object", kind=kind, key=key)
 
-    def sessions(self, first: int | None = None, last: int | None = None, limit: int = -1) -> Iterator[SessionInfo]:
-        """The sessions from one number to another, both included (None: no bound), at most ``limit`` (-1: all)."""
-        number, until = 0 if first is None else first, LAST if last is None else last
-        left = LAST if limit < 0 else limit
-        while page := self.rows("sessions", first=number, last=until, limit=min(left, PAGE)):
-            yield from (SessionInfo(*row) for row in page)
-            number, left = page[-1][0] + 1, left - len(page)
+    def sessions(
+        self, first: int | None = None, last: int | None = None, limit: int | None = None
+    ) -> Iterator[SessionInfo]:
+        """The sessions from one number to another, both included (None: no bound), at most ``limit`` (None: all)."""
+        rows = self._paged("sessions", (first or 0) - 1, limit, last=LAST if last is None else last)
+        return (SessionInfo(*row) for row in rows)
 
     def session(self, number: int) -> SessionDecided:
         """The whole record of a session. Raises LogError when it is not in the file."""
@@ -250,6 +244,13 @@ class LogReader:
         """The rows of a statement of ``sql/read.sql``."""
         with failures_explained(self.path):
             return self._db.execute(self._sql[name], values).fetchall()
+
+    def _paged(self, name: str, after: int, limit: int | None = None, **values: Any) -> Iterator[Row]:
+        """The rows of a statement whose first column is above ``after``, some at a time."""
+        left = LAST if limit is None else limit
+        while page := self.rows(name, **values, after=after, limit=min(left, PAGE)):
+            yield from page
+            after, left = page[-1][0], left - len(page)
 
     def cursor(self, name: str, **values: Any) -> Iterator[Row]:
         """The rows of a statement of ``sql/read.sql``, as a stream."""

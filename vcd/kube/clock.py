@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 Random = Callable[[], float]
@@ -124,20 +125,20 @@ SYSTEM_CLOCK: Clock = SystemClock()
 SYSTEM_RANDOM: Random = random.random
 
 
+@dataclass(eq=False)
 class Backoff:
     """Growing pauses: the n-th lies in [1/2, 1) of ``base * 2**n`` seconds, and never above ``cap``."""
 
-    def __init__(self, base: float, cap: float, rand: Random = SYSTEM_RANDOM) -> None:
-        self._base = base
-        self._cap = cap
-        self._random = rand
-        self._count = 0
+    base: float
+    cap: float
+    rand: Random = SYSTEM_RANDOM
+    _count: int = field(default=0, init=False)
 
     def next(self) -> float:
         """Seconds to pause before the next attempt."""
-        step = min(self._cap, self._base * 2.0 ** min(self._count, 60))
+        step = min(self.cap, self.base * 2.0 ** min(self._count, 60))
         self._count += 1
-        return step * (0.5 + 0.5 * self._random())
+        return step * (0.5 + 0.5 * self.rand())
 
     def reset(self) -> None:
         """The last attempt succeeded: start again from ``base``."""

@@ -137,25 +137,25 @@ class Committer:
             if statement not in stale and operation.verb != "pipeline"
         ]
         work = deque(each for each in wanted if not each[2].volumes)
-        outcomes = _Outcomes(self.sink)
+        outcomes: asyncio.Queue[Event | None] = asyncio.Queue()
         fence = partial(self.fence, record.epoch)
 
         async def carry_out(statement: int, index: int, operation: Operation) -> None:
             outcome = await self._perform(operation, fence)
-            outcomes.put(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
+            outcomes.put_nowait(OperationDone(record.session, statement, index, outcome.result, outcome.detail))
 
         async def worker() -> None:
             while work:
                 await carry_out(*work.popleft())
 
         async with asyncio.TaskGroup() as group:
-            flusher = group.create_task(outcomes.run())
+            flusher = group.create_task(_hand_over(outcomes, self.sink))
             workers = [group.create_task(worker()) for _ in range(min(self.concurrency, len(work)))]
             # what waits for its volumes holds up nothing else
             workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
             if workers:
                 await asyncio.wait(workers)
-            outcomes.close()
+            outcomes.put_nowait(None)
             await flusher
 
     async def look_up(self, operation: Operation, fence: Callable[[], bool]) -> Outcome | None:
@@ -409,31 +409,12 @@ def _is_pod(raw: bytes, uid: str) -> bool:
     return decoded(_pod_decoder, raw, "pod").metadata.uid == uid
 
 
-class _Outcomes:
-    """Hands outcomes to the sink, as many at a time as have come while it was busy with the last."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._events: list[Event] = []
-        self._wake = asyncio.Event()
-        self._closed = False
-
-    def put(self, event: Event) -> None:
-        """Add one outcome."""
-        self._events.append(event)
-        self._wake.set()
-
-    def close(self) -> None:
-        """No more outcomes will come."""
-        self._closed = True
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Feed the sink until closed and empty."""
-        while self._events or not self._closed:
-            if not self._events:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            batch, self._events = self._events, []
-            await self._sink(batch)
+async def _hand_over(outcomes: asyncio.Queue[Event | None], sink: Sink) -> None:
+    """Feed the sink, as many outcomes at a time as have come while it was busy with the last; None is the end."""
+    batch: list[Event | None] = []
+    while None not in batch:
+        batch = [await outcomes.get()]
+        while not outcomes.empty():
+            batch.append(outcomes.get_nowait())
+        if events := [each for each in batch if each is not None]:
+            await sink(events)

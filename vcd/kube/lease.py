@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import msgspec
@@ -47,41 +48,32 @@ class _Lease(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Lease, strict=False)
 
 
+@dataclass(eq=False)
 class LeaderElector:
     """Takes part in the election for one Lease. All times are seconds.
 
-    ``last_epoch`` is the highest epoch this replica's log knows: an epoch is never used twice, even when somebody
-    deletes the Lease. That the times let no two replicas lead at once `vcd.daemon.options` sees to.
+    ``last_epoch`` is the highest epoch that this replica knows, from its log at first: an epoch is never used twice,
+    even when somebody deletes the Lease. That the times let no two replicas lead at once `vcd.daemon.options` sees to.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        namespace: str = DEFAULT_NAMESPACE,
-        name: str = DEFAULT_NAME,
-        identity: str = "",
-        *,
-        lease_duration: float = 15.0,
-        renew_deadline: float = 10.0,
-        retry_period: float = 2.0,
-        last_epoch: int = -1,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self.identity = identity
-        self.epoch = last_epoch
+    client: KubeClient
+    namespace: str = DEFAULT_NAMESPACE
+    name: str = DEFAULT_NAME
+    identity: str = ""
+    _: KW_ONLY
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    last_epoch: int = -1
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self.epoch = self.last_epoch
         self.safe_at = float("inf")
         self.holder = ""
-        self._client = client
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name = name
-        self._namespace = namespace
-        self._duration = lease_duration
-        self._deadline = renew_deadline
-        self._retry = retry_period
-        self._clock = clock
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
         self._until = 0.0
-        self._highest = last_epoch
         self._lease: _Lease | None = None
         self._seen: _Spec | None = None
         self._seen_at = 0.0
@@ -92,7 +84,7 @@ class LeaderElector:
 
     def is_leader(self) -> bool:
         """Whether this replica leads now. The clock is asked each time: a stopped process wakes up as no leader."""
-        return self._leading and self._clock.monotonic() < self._until
+        return self._leading and self.clock.monotonic() < self._until
 
     def holds(self, epoch: int) -> bool:
         """Whether this replica still leads under the epoch that something was decided under."""
@@ -101,8 +93,8 @@ class LeaderElector:
     async def wait_safe(self) -> bool:
         """Wait until no request of the last leader can be under way; False when leadership was lost meanwhile."""
         epoch = self.epoch
-        if self.safe_at > self._clock.monotonic() and self._leading:
-            await self._clock.sleep(self.safe_at - self._clock.monotonic())
+        if self.safe_at > self.clock.monotonic() and self._leading:
+            await self.clock.sleep(self.safe_at - self.clock.monotonic())
         return self.holds(epoch)
 
     async def changes(self) -> AsyncIterator[LeadershipChanged]:
@@ -115,7 +107,7 @@ class LeaderElector:
         while True:
             if self._leading:
                 await self._renew_round()
-            elif self._clock.monotonic() < self._rests_until:
+            elif self.clock.monotonic() < self._rests_until:
                 await self._rest_round()
             else:
                 await self._acquire_round()
@@ -128,7 +120,7 @@ class LeaderElector:
         if self._leading:
             self._lose(why)
             self._held = True
-            self._rests_until = self._clock.monotonic() + self._client.request_timeout + pause
+            self._rests_until = self.clock.monotonic() + self.client.request_timeout + pause
 
     async def release(self) -> None:
         """Stop leading, and give the lease back so that another may take it at once.
@@ -155,22 +147,22 @@ class LeaderElector:
         """Give back what is held, and let the pause pass."""
         if self._held:
             self._held = False
-            await self._clock.sleep(self._client.request_timeout)
+            await self.clock.sleep(self.client.request_timeout)
             await self._give_back()
-        await self._clock.sleep(max(0.0, self._rests_until - self._clock.monotonic()))
+        await self.clock.sleep(max(0.0, self._rests_until - self.clock.monotonic()))
 
     async def _acquire_round(self) -> None:
-        pause = self._retry
+        pause = self.retry_period
         try:
             if not await self._try_acquire():
                 # not later than the moment it runs out: takeover within lease duration plus retry period
-                pause = min(pause, max(0.0, self._free_at() - self._clock.monotonic()))
+                pause = min(pause, max(0.0, self._free_at() - self.clock.monotonic()))
         except KubeError as error:
             log.warning("lease_not_reached", error=str(error))
-        await self._clock.sleep(max(pause, 0.05))
+        await self.clock.sleep(max(pause, 0.05))
 
     async def _try_acquire(self) -> bool:
-        sent = self._clock.monotonic()
+        sent = self.clock.monotonic()
         lease = await self._get()
         if lease is None:
             fresh = self._seen is None
@@ -178,11 +170,11 @@ class LeaderElector:
             return True
         self._observe(lease)
         own = lease.spec.holder_identity == self.identity
-        if self._clock.monotonic() < self._free_at() and not own:
+        if self.clock.monotonic() < self._free_at() and not own:
             return False
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
-        epoch = max(lease.spec.lease_transitions or 0, self._highest) + 1
-        sent = self._clock.monotonic()
+        epoch = max(lease.spec.lease_transitions or 0, self.last_epoch) + 1
+        sent = self.clock.monotonic()
         wanted = _Lease(lease.metadata, self._spec(self._now(), epoch))
         self._won(await self._put(wanted), sent, wait=not released)
         return True
@@ -192,16 +184,16 @@ class LeaderElector:
         if not self.is_leader():
             self._lose("renew deadline passed")
             return
-        sent = self._clock.monotonic()
+        sent = self.clock.monotonic()
         try:
             await self._renew(sent)
         except KubeError as error:
             log.warning("lease_not_renewed", error=str(error), seconds_left=round(self._until - sent, 3))
         if self._leading:
-            left = max(0.0, self._until - self._clock.monotonic())
-            renewed = self._until == sent + self._deadline
+            left = max(0.0, self._until - self.clock.monotonic())
+            renewed = self._until == sent + self.renew_deadline
             # after a failure sooner, and the sooner the less is left; at the deadline, to say that it has passed
-            await self._clock.sleep(min(self._retry, left if renewed else max(0.1, left / 4), left))
+            await self.clock.sleep(min(self.retry_period, left if renewed else max(0.1, left / 4), left))
 
     async def _renew(self, sent: float) -> None:
         lease = self._lease
@@ -211,7 +203,7 @@ class LeaderElector:
         try:
             self._lease = await self._put(_Lease(lease.metadata, spec), left=self._until - sent)
             self._observe(self._lease)
-            self._until = sent + self._deadline
+            self._until = sent + self.renew_deadline
             return
         except ApiError as error:
             if error.status not in (404, 409):
@@ -223,7 +215,7 @@ class LeaderElector:
 
     async def _look_again(self, wanted: _Spec, sent: float) -> None:
         """Read the lease after a renewal that was refused or got no answer: is it still ours, or even renewed?"""
-        lease = await self._get(left=self._until - self._clock.monotonic())
+        lease = await self._get(left=self._until - self.clock.monotonic())
         if lease is None:
             self._lose("lease was deleted")
         elif lease.spec.holder_identity != self.identity:
@@ -236,15 +228,15 @@ class LeaderElector:
             self._lease = lease
             self._observe(lease)
             if lease.spec == wanted:
-                self._until = sent + self._deadline
+                self._until = sent + self.renew_deadline
 
     def _won(self, lease: _Lease, sent: float, *, wait: bool) -> None:
         self._lease = lease
         self._observe(lease)
         self.epoch = lease.spec.lease_transitions or 0
         self._leading = True
-        self._until = sent + self._deadline
-        self.safe_at = self._clock.monotonic() + (self._client.request_timeout if wait else 0.0)
+        self._until = sent + self.renew_deadline
+        self.safe_at = self.clock.monotonic() + (self.client.request_timeout if wait else 0.0)
         log.info("leading", epoch=self.epoch, identity=self.identity)
         self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, True))
 
@@ -259,47 +251,47 @@ class LeaderElector:
 
     def _observe(self, lease: _Lease) -> None:
         """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
-        self._highest = max(self._highest, lease.spec.lease_transitions or 0)
+        self.last_epoch = max(self.last_epoch, lease.spec.lease_transitions or 0)
         self.holder = lease.spec.holder_identity or ""
         if lease.spec != self._seen:
-            self._seen, self._seen_at = lease.spec, self._clock.monotonic()
+            self._seen, self._seen_at = lease.spec, self.clock.monotonic()
 
     def _free_at(self) -> float:
         """When the lease last seen may be taken."""
         if self._seen is None or not self._seen.holder_identity:
             return 0.0
-        return self._seen_at + (self._seen.lease_duration_seconds or self._duration)
+        return self._seen_at + (self._seen.lease_duration_seconds or self.lease_duration)
 
     def _now(self) -> str:
-        return rfc3339(self._clock.wall(), 6)
+        return rfc3339(self.clock.wall(), 6)
 
     def _spec(self, since: str, epoch: int) -> _Spec:
-        return _Spec(self.identity, round(self._duration), since, since, epoch)
+        return _Spec(self.identity, round(self.lease_duration), since, since, epoch)
 
     async def _get(self, left: float | None = None) -> _Lease | None:
         try:
-            return _read(await self._call("GET", f"{self._path}/{self._name}", None, left))
+            return _read(await self._call("GET", f"{self._path}/{self.name}", None, left))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
 
     async def _create(self) -> _Lease:
-        wanted = _Lease(spec=self._spec(self._now(), self._highest + 1))
+        wanted = _Lease(spec=self._spec(self._now(), self.last_epoch + 1))
         return _written(await self._call("POST", self._path, self._body(wanted)), wanted)
 
     async def _put(self, lease: _Lease, left: float | None = None) -> _Lease:
-        return _written(await self._call("PUT", f"{self._path}/{self._name}", self._body(lease), left), lease)
+        return _written(await self._call("PUT", f"{self._path}/{self.name}", self._body(lease), left), lease)
 
     def _body(self, lease: _Lease) -> bytes:
-        meta = {"name": self._name, "namespace": self._namespace, **lease.metadata}
+        meta = {"name": self.name, "namespace": self.namespace, **lease.metadata}
         meta.pop("managedFields", None)
         return _encode({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": lease.spec})
 
     async def _call(self, method: str, path: str, body: bytes | None, left: float | None = None) -> bytes:
         """One request that ends, at the latest, when there is nothing left to renew."""
-        timeout = self._client.request_timeout if left is None else max(0.05, min(self._client.request_timeout, left))
-        return await self._client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
+        timeout = self.client.request_timeout if left is None else max(0.05, min(self.client.request_timeout, left))
+        return await self.client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
 
 
 def _read(raw: bytes) -> _Lease:

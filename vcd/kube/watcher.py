@@ -113,36 +113,26 @@ class _Line(msgspec.Struct):
 _line_decoder = msgspec.json.Decoder(_Line)
 
 
+@dataclasses.dataclass(eq=False)
 class Watcher:
     """Keeps the state up to date with all objects of one kind (or those that the selectors select)."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        kind: Kind,
-        known: KnownObjects,
-        sink: Sink,
-        *,
-        label_selector: str = "",
-        field_selector: str = "",
-        page_size: int = 500,
-        idle_timeout: float = IDLE_TIMEOUT,
-        relist_period: float = RELIST_PERIOD,
-        clock: Clock = SYSTEM_CLOCK,
-        rand: Random = SYSTEM_RANDOM,
-    ) -> None:
-        self.kind = kind
-        self.status = WatchStatus(got_on=clock.monotonic())
-        self._client = client
-        self._known = known
-        self._sink = sink
-        self._page_size = page_size
-        self._idle_timeout = idle_timeout
-        self._relist_period = relist_period
+    client: KubeClient
+    kind: Kind
+    known: KnownObjects
+    sink: Sink
+    _: dataclasses.KW_ONLY
+    label_selector: dataclasses.InitVar[str] = ""
+    field_selector: dataclasses.InitVar[str] = ""
+    idle_timeout: float = IDLE_TIMEOUT
+    relist_period: float = RELIST_PERIOD
+    clock: Clock = SYSTEM_CLOCK
+    rand: Random = SYSTEM_RANDOM
+
+    def __post_init__(self, label_selector: str, field_selector: str) -> None:
+        self.status = WatchStatus(got_on=self.clock.monotonic())
         self._relist_at = 0.0
-        self._clock = clock
-        self._random = rand
-        self._backoff = Backoff(0.1, 30.0, rand)
+        self._backoff = Backoff(0.1, 30.0, self.rand)
         self._version: str | None = None
         self._missing_since: float | None = None
         self._farthest = 0
@@ -150,11 +140,11 @@ class Watcher:
         self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
         self._slice_end = 0.0
-        fields = ",".join(filter(None, (kind.field_selector, field_selector)))
+        fields = ",".join(filter(None, (self.kind.field_selector, field_selector)))
         selectors = {"labelSelector": label_selector, "fieldSelector": fields}
         query = urlencode({name: value for name, value in selectors.items() if value})
-        self._path = f"{kind.path}?{query}" if query else kind.path
-        self._log = log.bind(kind=kind.name)
+        self._path = f"{self.kind.path}?{query}" if query else self.kind.path
+        self._log = log.bind(kind=self.kind.name)
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled. Raises only what the sink raises."""
@@ -162,7 +152,7 @@ class Watcher:
             try:
                 if self._version is None:
                     await self._list(self._path)
-                elif self._clock.monotonic() >= self._relist_at:
+                elif self.clock.monotonic() >= self._relist_at:
                     await self._compare(self._version)
                 await self._watch()
             except Exception as error:
@@ -176,21 +166,21 @@ class Watcher:
         Returns how many differed.
         """
         seen: set[str] = set()
-        known = set(self._known.keys(self.kind.name))
+        known = set(self.known.keys(self.kind.name))
         version, changed = "", 0
-        async for page in self._client.pages(path, self._page_size):
+        async for page in self.client.pages(path):
             if page.first:
                 seen.clear()
             version = page.resource_version
             changed += await self._emit_page(page.items, seen, known)
             if len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
-                self._farthest, self.status.got_on = len(seen), self._clock.monotonic()
-        gone = sorted(key for key in self._known.keys(self.kind.name) if key not in seen)
+                self._farthest, self.status.got_on = len(seen), self.clock.monotonic()
+        gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
         self._version = self.status.resource_version = version
-        self._farthest, self.status.got_on = 0, self._clock.monotonic()
-        self._relist_at = self._clock.monotonic() + self._relist_period * (0.75 + 0.5 * self._random())
+        self._farthest, self.status.got_on = 0, self.clock.monotonic()
+        self._relist_at = self.clock.monotonic() + self.relist_period * (0.75 + 0.5 * self.rand())
         self.status.lists += 1
         self.status.synced, self.status.missing, self._missing_since = True, False, None
         return changed + len(gone)
@@ -230,16 +220,16 @@ class Watcher:
 
     async def _watch(self) -> None:
         """Follow changes over one connection, from the version reached so far until the server ends it."""
-        seconds = int(300 + 300 * self._random())  # as client-go: between 5 and 10 minutes, so that not all end at once
+        seconds = int(300 + 300 * self.rand())  # as client-go: between 5 and 10 minutes, so that not all end at once
         query = urlencode(
             {"watch": "1", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
         )
         path = with_query(self._path, query)
         self.status.connections += 1
-        started = self._clock.monotonic()
+        started = self.clock.monotonic()
         told = healthy = False
         try:
-            async with contextlib.aclosing(self._client.watch(path, idle_timeout=self._idle_timeout)) as stream:
+            async with contextlib.aclosing(self.client.watch(path, idle_timeout=self.idle_timeout)) as stream:
                 async for lines in stream:
                     self.status.watched = True
                     await self._follow(lines)
@@ -250,14 +240,14 @@ class Watcher:
             healthy = True
         finally:
             if self.status.watched:
-                self.status.watched, self.status.got_on = False, self._clock.monotonic()
-            healthy = healthy or self._clock.monotonic() - started > HEALTHY_WATCH
+                self.status.watched, self.status.got_on = False, self.clock.monotonic()
+            healthy = healthy or self.clock.monotonic() - started > HEALTHY_WATCH
             if healthy:
                 self._recovered()
         if not told and not healthy:
             raise Malformed("the watch ended at once and told nothing")
         if not healthy:  # a server that ends each watch at once must not be asked without pause
-            await self._clock.sleep(self._backoff.next())
+            await self.clock.sleep(self._backoff.next())
 
     def _recovered(self) -> None:
         self._backoff.reset()
@@ -265,7 +255,7 @@ class Watcher:
 
     async def _follow(self, lines: list[bytes]) -> None:
         """Emit what lines say; those before one that ends the watch hold."""
-        arrived = self.status.last_contact = self._clock.monotonic()
+        arrived = self.status.last_contact = self.clock.monotonic()
         self._slice_end = time.perf_counter() + WORK_SLICE
         batch: list[Event] = []
         version = self._version
@@ -284,7 +274,7 @@ class Watcher:
         await self._emit(batch)
         self._version = version
         self.status.resource_version = version or ""
-        self.status.lag = self._clock.monotonic() - arrived
+        self.status.lag = self.clock.monotonic() - arrived
         if failure is not None:
             raise failure
 
@@ -316,14 +306,14 @@ class Watcher:
             self.status.bad += 1
             return ObjectBad(name, key, version, str(error))
         digest = codec.payload_digest(payload)
-        known = self._overlay[key] if key in self._overlay else self._known.digest(name, key)
+        known = self._overlay[key] if key in self._overlay else self.known.digest(name, key)
         self._overlay[key] = digest
         return ObjectPut(name, key, version, None if digest == known else payload)
 
     async def _emit(self, batch: Sequence[Event]) -> None:
         if batch:
             try:
-                await self._sink(batch)
+                await self.sink(batch)
             except Exception as error:
                 self._sink_failure = error
                 raise
@@ -345,7 +335,7 @@ class Watcher:
             self.status.relists += 1
         if isinstance(error, ApiError) and error.status == 410:
             self._log.info("watch_expired", message=error.message)
-            await self._clock.sleep(self._backoff.next())
+            await self.clock.sleep(self._backoff.next())
         elif isinstance(error, KubeError):
             await self._retry(error)
         else:
@@ -355,7 +345,7 @@ class Watcher:
         """Whether an error only cut a watch off or put it off, and not for long."""
         if not isinstance(error, Unanswered) and not (isinstance(error, ApiError) and error.status == 429):
             return False
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._lost_since is None:
             self._lost_since = now
         return now - self._lost_since < RESUME_GRACE
@@ -368,22 +358,22 @@ class Watcher:
         self._overlay.clear()
         pause = self._backoff.next()
         self._log.error("watcher_crashed", exc_info=error, retry_in=round(pause, 3))
-        await self._clock.sleep(pause)
+        await self.clock.sleep(pause)
 
     async def _retry(self, error: KubeError) -> None:
         self.status.errors += 1
         self.status.last_error = str(error)
         pause = pause_after(error, self._backoff)
         self._log.warning("watch_failed", error=str(error), retry_in=round(pause, 3))
-        await self._clock.sleep(pause)
+        await self.clock.sleep(pause)
 
     async def _missing(self, error: ApiError) -> None:
         """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if self._missing_since is None:
             self._missing_since = now
         self._version = None
-        keys = sorted(self._known.keys(self.kind.name))
+        keys = sorted(self.known.keys(self.kind.name))
         if keys and now - self._missing_since < MISSING_GRACE:
             await self._retry(error)
             return
@@ -392,8 +382,8 @@ class Watcher:
             gone: list[Event] = [ObjectGone(self.kind.name, key) for key in keys]
             await self._emit([*gone, KindListed(self.kind.name, "")])
         self.status.missing = self.status.synced = True
-        self.status.got_on = self._clock.monotonic()
-        await self._clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self._random()))
+        self.status.got_on = self.clock.monotonic()
+        await self.clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self.rand()))
 
 
 def _entry(line: bytes) -> _Line:

@@ -51,7 +51,7 @@ SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
     (SELECT count(*) FROM statement AS t WHERE t.session = s.number),
     (SELECT count(*) FROM operation AS o WHERE o.session = s.number)
 FROM session AS s JOIN event AS e ON e.sequence = s.sequence
-WHERE s.number >= :first AND s.number <= :last ORDER BY s.number LIMIT :limit
+WHERE s.number > :after AND s.number <= :last ORDER BY s.number LIMIT :limit
 
 -- name: sessions_of
 SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
