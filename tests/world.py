@@ -91,7 +91,7 @@ class World:
                 1,
                 {},
                 ev.encode_plan(plan),
-                stale_statements(plan, self.maker.snapshot()),
+                stale_statements(plan, self.maker.snapshot(), snapshot),
             )
         )
         self.now += 1_000_000_000

@@ -119,13 +119,14 @@ def test_a_taint_costs_nobody_anything(action: str) -> None:
 def test_who_is_gone_when_the_session_is_logged_costs_nobody_anything(action: str) -> None:
     """The pod that asked is deleted while the session decides: the evictions for it do not leave."""
     there = world(action, full("n"), asks={})
-    plan: ev.Plan = plan_of(run(there.maker.snapshot(), there.policy, there.now, 0))
+    base = there.maker.snapshot()
+    plan: ev.Plan = plan_of(run(base, there.policy, there.now, 0))
     evicting = [
         number
         for number, statement in enumerate(plan.statements)
         if any(operation.verb == "evict" for operation in statement.operations)
     ]
     assert evicting
-    assert stale_statements(plan, there.maker.snapshot()) == ()
+    assert stale_statements(plan, there.maker.snapshot(), base) == ()
     there.remove("Pod", "default/new-0")
-    assert [number for number, _ in stale_statements(plan, there.maker.snapshot())] == evicting
+    assert [number for number, _ in stale_statements(plan, there.maker.snapshot(), base)] == evicting

@@ -145,8 +145,9 @@ def verdict(objects: list[Manifest], happening: Callable[[World], None]) -> str:
     """Why a decided bind does not hold any more after something happened."""
     cluster = world(*objects, user("p", "data"))
     plan = ev.Plan((ev.Statement("default/p", "allocate", (bind_of(objects),)),))
+    base = cluster.maker.snapshot()
     happening(cluster)
-    return dict(stale_statements(plan, cluster.maker.snapshot())).get(0, "")
+    return dict(stale_statements(plan, cluster.maker.snapshot(), base)).get(0, "")
 
 
 def bind_of(objects: list[Manifest]) -> ev.Operation:

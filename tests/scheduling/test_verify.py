@@ -35,7 +35,8 @@ def wait(name: str) -> ev.Operation:
 def verdict(state: World, *statements: tuple[ev.Operation, ...]) -> dict[int, str]:
     parts = [ev.Statement(f"default/group-{number}", "allocate", part) for number, part in enumerate(statements)]
     plan = ev.Plan(statements=tuple(parts))
-    return dict(stale_statements(plan, state.maker.snapshot()))
+    head = state.maker.snapshot()
+    return dict(stale_statements(plan, head, head))
 
 
 def test_statements_that_hold_are_not_stale() -> None:

@@ -98,7 +98,7 @@ class Scheduler:
         snapshot = self._maker.snapshot()
         plan = forge(decide(snapshot, self.policy, self.clock.now, 7, self._memory))
         await self.tell(*meanwhile)
-        stale = stale_statements(plan, self._maker.snapshot()) if meanwhile else ()
+        stale = stale_statements(plan, self._maker.snapshot(), snapshot) if meanwhile else ()
         record = ev.SessionDecided(
             session=self.log.last_session + 1,
             head=snapshot.sequence,

@@ -72,7 +72,7 @@ class EventLog:
         """
         path = Path(path)
         with writer_lock(path, create=create):
-            await asyncio.to_thread(prepare, path, create=create)
+            await asyncio.to_thread(prepare, path)
             with LogReader(path) as reader:
                 log = cls(path, clock, reader)
             async with _connected(path) as connection:

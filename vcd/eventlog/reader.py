@@ -166,7 +166,7 @@ class LogReader:
 
     def object_history(self, kind: str, key: str) -> Iterator[Logged]:
         """What the log knows of one object: its puts, deletions and errors, in order."""
-        return self._stream("object", kind=kind, key=key)
+        return map(self._logged, self.cursor("object", kind=kind, key=key))
 
     def sessions(
         self, first: int | None = None, last: int | None = None, limit: int | None = None
@@ -271,9 +271,6 @@ class LogReader:
 
     def _value(self, name: str) -> Any:
         return self.rows(name)[0][0]
-
-    def _stream(self, name: str, **values: Any) -> Iterator[Logged]:
-        return map(self._logged, self.cursor(name, **values))
 
     def _logged(self, row: Row) -> Logged:
         try:

@@ -47,15 +47,15 @@ def failures_explained(path: Path) -> Iterator[None]:
         raise explained(path, error) from error
 
 
+def _opened(path: Path, options: str) -> sqlite3.Connection:
+    """A connection with transactions by hand."""
+    uri = f"file:{quote(str(path))}?{options}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that may write, transactions by hand, with the settings of a vcd log."""
-    connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=rw",
-        uri=True,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    """A connection that may write, with the settings of a vcd log."""
+    connection = _opened(path, "mode=rw")
     try:
         connection.executescript(SETTINGS)
     except sqlite3.Error:
@@ -87,7 +87,7 @@ def migrated_copy(path: Path, folder: Path) -> Path | None:
         copy = folder / path.name
         with failures_explained(path), closing(sqlite3.connect(copy)) as target:
             connection.backup(target)
-    prepare(copy, create=False)
+    prepare(copy)
     return copy
 
 
@@ -117,13 +117,7 @@ def _expect_written(path: Path, version: int) -> None:
 
 
 def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
-    connection = sqlite3.connect(
-        f"file:{quote(str(path))}?{options}",
-        uri=True,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,
-        check_same_thread=False,
-    )
+    connection = _opened(path, options)
     try:
         return connection, _schema_version(path, connection)
     except BaseException:
@@ -146,6 +140,11 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
     return int(version)
 
 
+def make_file(path: Path) -> None:
+    """A new file, for its owner alone."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 @contextmanager
 def writer_lock(path: Path, *, create: bool) -> Iterator[None]:
     """Hold the right to write ``path``, made when it is missing if ``create`` says so.
@@ -157,7 +156,7 @@ def writer_lock(path: Path, *, create: bool) -> Iterator[None]:
     with failures_explained(path):
         path = path.resolve()
         if create and not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            make_file(path)
         if not path.is_file():
             raise LogError(f"event log {path}: there is no such file")
         beside = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -236,18 +235,14 @@ def _damage_note(path: Path) -> Path:
     return path.resolve().with_name(path.resolve().name + "-damaged")
 
 
-def prepare(path: Path, *, create: bool) -> None:
-    """Make ``path`` a log that can be written: create, recognise, migrate, clear what a crash left over.
+def prepare(path: Path) -> None:
+    """Make a file a log that can be written: recognise, migrate, clear what a crash left over.
 
     One that was found damaged while it was written is looked through first.
 
     To be called with the writer lock held. Raises LogError.
     """
     with failures_explained(path):
-        if create and not path.exists():
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        if not path.is_file():
-            raise LogError(f"event log {path}: there is no such file")
         if not os.access(path, os.W_OK):
             raise LogError(f"event log {path}: it may not be written; check owner and mode")
         path.chmod(0o600)
@@ -303,9 +298,9 @@ def packer_of(connection: sqlite3.Connection) -> Packer:
 
 
 @contextmanager
-def opened_to_write(path: Path, *, create: bool) -> Iterator[sqlite3.Connection]:
+def opened_to_write(path: Path) -> Iterator[sqlite3.Connection]:
     """Lock, prepare and open ``path`` for one synchronous writer; errors come as LogError."""
-    with writer_lock(path, create=create):
-        prepare(path, create=create)
+    with writer_lock(path, create=False):
+        prepare(path)
         with failures_explained(path), closing(connect(path)) as connection:
             yield connection

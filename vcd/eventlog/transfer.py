@@ -14,7 +14,7 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.reader import LogReader, SessionInfo, is_decision
 from vcd.eventlog.rows import Logged, inserts
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import connect, failures_explained, opened_to_write, packer_of, prepare, transaction
+from vcd.eventlog.store import connect, failures_explained, make_file, opened_to_write, packer_of, prepare, transaction
 from vcd.model.events import LeadershipChanged, OperationDone, SessionDecided
 
 BATCH = 2000
@@ -77,7 +77,7 @@ def compact(path: str | Path) -> tuple[int, int]:
     path = Path(path)
     with failures_explained(path):
         before = path.stat().st_size
-    with opened_to_write(path, create=False) as connection:
+    with opened_to_write(path) as connection:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return before, path.stat().st_size
@@ -221,7 +221,8 @@ def _new_file(out: Path) -> Iterator[sqlite3.Connection]:
     with failures_explained(out):
         try:
             partial.unlink(missing_ok=True)
-            prepare(partial, create=True)
+            make_file(partial)
+            prepare(partial)
             with closing(connect(partial)) as connection:
                 yield connection
                 connection.execute("PRAGMA journal_mode = DELETE").fetchall()

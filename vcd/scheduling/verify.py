@@ -23,7 +23,7 @@ _NOWHERE = -1
 _HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
 
 
-def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -> tuple[tuple[int, str], ...]:
+def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[int, str], ...]:
     """The statements of a plan that no longer hold, as pairs of index and reason.
 
     A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
@@ -35,9 +35,9 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot | None = None) -
     ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
     another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
     only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
-    the labels of its nodes are others, nothing is bound for it before it was decided on anew. None: no queue is asked.
+    the labels of its nodes are others, nothing is bound for it before it was decided on anew.
     """
-    check = _Head(head) if base is None else _Head(head, _changed_queues(base, head), _Uncounted(base, head))
+    check = _Head(head, base)
     stale = []
     dropped: set[str] = set()
     for index, (statement, doubtful) in enumerate(zip(plan.statements, check.doubtful(plan.statements), strict=True)):
@@ -175,12 +175,10 @@ def queue_name(snapshot: Snapshot, group: str) -> str | None:
 class _Head:
     """The head state's pods and rooms, less what accepted statements take."""
 
-    def __init__(
-        self, head: Snapshot, left: dict[str, dict[str, int]] | None = None, uncounted: _Uncounted | None = None
-    ) -> None:
+    def __init__(self, head: Snapshot, base: Snapshot) -> None:
         self._head = head
-        self._left = left or {}
-        self._uncounted = uncounted
+        self._left = _changed_queues(base, head)
+        self._uncounted = _Uncounted(base, head)
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
@@ -222,8 +220,7 @@ class _Head:
         counts = asked > 0
         counts[:, :2] = True  # as `room_needed` has it
         short = np.logical_or.reduce((asked > self._idle) & counts, axis=1)
-        if self._uncounted is not None:
-            short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
+        short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
         result: npt.NDArray[np.bool_] = short
         return result
 
@@ -231,7 +228,7 @@ class _Head:
         """Whether the queue of each pod may not have room for all of these, or what is counted of it has changed."""
         jobs, of_job = np.unique(self._head.tasks.job[rows], return_inverse=True)
         names = [self._queue_of_job(job) for job in jobs.tolist()]
-        short = set() if self._uncounted is None else set(self._uncounted.queues)
+        short = set(self._uncounted.queues)
         requests = self._requests[self._head.tasks.shape[rows]]
         for name in sorted({*names} & self._left.keys()):
             mine = np.array([each == name for each in names])[of_job]
@@ -274,7 +271,7 @@ class _Head:
     def _uncounted_for(self, row: int, node: str) -> str:
         """Why what the plan counted for a pod's queue may be wrong; empty where it is not."""
         uncounted, queue = self._uncounted, self._queue_of(row)
-        if uncounted is None or queue not in uncounted.limited:
+        if queue not in uncounted.limited:
             return ""
         if node in uncounted.nodes:
             return f"the labels of node {node} have changed"

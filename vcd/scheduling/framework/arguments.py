@@ -351,28 +351,15 @@ def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentEr
                 return refuse(did_you_mean(word, argument.choices))
     if argument.fields is None:
         return result
-    if argument.kind == "mapping":
-        return _within(argument.fields, result, path, errors, notices)
+    one = argument.kind == "mapping"
     items = []
-    for place, item in enumerate(result):
+    for here, item in [(path, result)] if one else [((*path, place), item) for place, item in enumerate(result)]:
         if isinstance(item, Mapping):
-            items.append(_within(argument.fields, item, (*path, place), errors, notices))
+            items.append(_read_mapping(argument.fields, item, here, errors))
+            notices.extend(items[-1].notices)
         else:
-            here = (*path, place)
             errors.append(ArgumentError(in_words(here), item, f"a mapping of {_keys(argument.fields)}", path=here))
-    return tuple(items)
-
-
-def _within(
-    fields: tuple[Argument, ...],
-    raw: Mapping[Any, Any],
-    path: Path,
-    errors: list[ArgumentError],
-    notices: list[Notice],
-) -> ArgumentValues:
-    values = _read_mapping(fields, raw, path, errors)
-    notices.extend(values.notices)
-    return values
+    return items[0] if one else tuple(items)
 
 
 def _int(value: object) -> int:
@@ -405,16 +392,23 @@ def _bool(value: object) -> bool:
     return value
 
 
-def _str(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return value
+def _of(kind: type) -> Callable[[object], Any]:
+    """Takes values of a type as they are."""
+
+    def read(value: object) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(value)
+        return value
+
+    return read
+
+
+_str: Callable[[object], str] = _of(str)
+_mapping, _list = _of(Mapping), _of(list)
 
 
 def _strings(value: object) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        raise ValueError(value)
+    parts = value.split(",") if isinstance(value, str) else _list(value)
     return tuple(word for word in (_str(part).strip() for part in parts) if word)
 
 
@@ -439,14 +433,6 @@ def _url(value: object) -> str:
     return _str(value)
 
 
-def _cpu(value: object) -> int:
-    return _amount(value, parse_milli, 1)
-
-
-def _memory(value: object) -> int:
-    return _amount(value, parse_units, _MEBIBYTE)
-
-
 def _amount(value: object, parse: Callable[[str], int], unit: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
@@ -459,18 +445,6 @@ def _amount(value: object, parse: Callable[[str], int], unit: int) -> int:
     return found
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(value)
-    return MappingProxyType(dict(value))
-
-
-def _list(value: object) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(value)
-    return tuple(value)
-
-
 READERS: Mapping[Kind, Callable[[object], Any]] = {
     "int": _int,
     "float": _float,
@@ -480,8 +454,8 @@ READERS: Mapping[Kind, Callable[[object], Any]] = {
     "strings": _strings,
     "duration": _duration,
     "url": _url,
-    "cpu": _cpu,
-    "memory": _memory,
-    "mapping": _mapping,
-    "list": _list,
+    "cpu": lambda value: _amount(value, parse_milli, 1),
+    "memory": lambda value: _amount(value, parse_units, _MEBIBYTE),
+    "mapping": lambda value: MappingProxyType(dict(_mapping(value))),
+    "list": lambda value: tuple(_list(value)),
 }

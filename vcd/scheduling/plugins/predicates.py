@@ -183,7 +183,7 @@ class PredicatesPlugin(FollowsPods):
     def _rates(self) -> dict[str, Rate]:
         names: Sequence[str] = self.values["predicate.resources"]
         cores, gigabytes = self.values.matching(_CORES), self.values.matching(_GIGABYTES)
-        return {name: Rate(_not_negative(cores.get(name)), _not_negative(gigabytes.get(name))) for name in names}
+        return {name: Rate.of(cores.get(name), gigabytes.get(name)) for name in names}
 
     def pre_predicate(self, task: Task) -> Refusal | None:
         """Why no node at all may take a pod."""
@@ -241,8 +241,3 @@ class PredicatesPlugin(FollowsPods):
             self._attachments.remove(task, row)
         if self._storage is not None and self.is_on("VolumeBinding"):
             self._storage.unreserve(task)
-
-
-def _not_negative(rate: float | None) -> float:
-    """A rate as it counts: 1 where it is not given, or negative."""
-    return 1.0 if rate is None or rate < 0 else rate

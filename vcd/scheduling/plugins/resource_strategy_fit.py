@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -137,11 +136,11 @@ class ResourceStrategyFitPlugin(Plugin):
         self._sra: ArgumentValues = arguments["sra"]
         self._proportional: ArgumentValues = arguments["proportional"]
         weights = self._sra["resourceWeight"].matching("<resource>")
-        self.scarce = {name: _not_negative(weights.get(name, 1)) for name in self._sra["resources"]}
+        self.scarce = {name: weight if (weight := weights.get(name, 1)) >= 0 else 1 for name in self._sra["resources"]}
         kept: ArgumentValues = self._proportional["resourceProportion"]
         cores, gigabytes = kept.matching("<resource>.cpu"), kept.matching("<resource>.memory")
         self.rates = {
-            name: Rate(_not_negative(cores.get(name, 1.0)), _not_negative(gigabytes.get(name, 1.0)))
+            name: Rate.of(cores.get(name), gigabytes.get(name))
             for name in self._proportional["resources"]
             if name not in (CPU, MEMORY)
         }
@@ -227,11 +226,6 @@ def _strategies(given: ArgumentValues) -> dict[str, Strategy]:
         for name, each in given.items()
         if "*" not in name or (len(name) > 1 and name.find("*") == len(name) - 1)
     }
-
-
-def _not_negative(number: Any) -> Any:
-    """A number as it counts: 1 where it is negative."""
-    return 1 if number < 0 else number
 
 
 def _weights(text: str) -> dict[str, int]:

@@ -24,6 +24,11 @@ class Rate(NamedTuple):
     cores: float
     gigabytes: float
 
+    @classmethod
+    def of(cls, cores: float | None, gigabytes: float | None) -> Rate:
+        """A rate as it counts: 1 where it is not given, or negative."""
+        return cls(*[1.0 if each is None or each < 0 else each for each in (cores, gigabytes)])
+
 
 class _Part(NamedTuple):
     """A rate as exact fractions: milli-cores, and bytes, for what the resource is counted in."""
