@@ -93,7 +93,6 @@ class _Placed:
     """What a session placed: when the pods, by queue, and the jobs were created, in Unix seconds; ``left`` as above."""
 
     now: int = 0
-    pods: list[int] = field(default_factory=list)
     jobs: dict[str, int] = field(default_factory=dict)
     by_queue: dict[str, list[int]] = field(default_factory=dict)
     left: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -203,7 +202,7 @@ class Metrics:
         for (name, *labels), count in summary.counts.items():
             self.series.add(name, *labels, by=count)
         placed = summary.placed
-        ages = _ages(placed.pods, placed.now)
+        ages = _ages([created for pods in placed.by_queue.values() for created in pods], placed.now)
         self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
         ages = _ages([*placed.jobs.values()], placed.now)
         self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
@@ -288,12 +287,6 @@ class Metrics:
         if created:
             age = _age(decided.now, created) + waited
             self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
-
-    def observe_policy(self, digest: str, ok: bool) -> None:
-        """Note the configuration in force; ``ok`` is False when another one was just refused."""
-        self.series.show("vcd_policy_info", {(digest,): 1})
-        if not ok:
-            self.series.add("vcd_policy_reload_errors_total")
 
     def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
         """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
@@ -448,7 +441,6 @@ def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]
             if operation.verb != "pipeline":
                 placed.left[number, place] = created
             if operation.verb == "bind":
-                placed.pods.append(created)
                 placed.by_queue.setdefault(job.queue.name, []).append(created)
             if operation.verb not in ("evict", "ungate"):
                 placed.jobs[statement.group] = job.created

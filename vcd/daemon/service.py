@@ -169,12 +169,12 @@ class SchedulerService:
 
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         await self.keeper.put([event])
-        self.metrics.observe_policy(event.digest, ok=True)
+        self.metrics.series.show("vcd_policy_info", {(event.digest,): 1})
         await self.watches.read(kinds_read(self.policy.policy))
         self.usage.reloaded()
 
     def _policy_refused(self, reason: str) -> None:
-        self.metrics.observe_policy(self.policy.policy.digest, ok=False)
+        self.metrics.series.add("vcd_policy_reload_errors_total")
         self.telling.at_configuration("BadConfiguration", reason)
 
     # --- what others ask --------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ async def assembled(
             if state.policy != loaded:
                 await keeper.put([loaded])
             service = SchedulerService(options, client, keeper, policy, clock, gather)
-            service.metrics.observe_policy(loaded.digest, ok=True)
+            service.metrics.series.show("vcd_policy_info", {(loaded.digest,): 1})
             yield service
 
 

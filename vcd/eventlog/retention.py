@@ -16,6 +16,7 @@ from vcd.eventlog.statements import statements
 STEP_BYTES = 4 << 20
 """Payload bytes that one transaction deletes at most (one event at least)."""
 
+_SQL = statements("retain")
 Transact = Callable[[Callable[[aiosqlite.Connection], Awaitable[Any]]], Awaitable[Any]]
 
 
@@ -59,36 +60,33 @@ async def _remove_leftovers(transact: Transact, path: Path) -> int:
 
 async def _remove(transact: Transact, cut: int) -> int:
     """Remove what lies at or before the checkpoint at ``cut``; returns the number of events."""
-    sql = statements("retain")
     removed = 0
     await transact(lambda db: _remove_bases(db, cut))
     while count := await transact(lambda db: _remove_events(db, cut)):
         removed += count
-    ((session,),) = await transact(lambda db: db.execute_fetchall(sql["last_session"], {"cut": cut}))
+    ((session,),) = await transact(lambda db: db.execute_fetchall(_SQL["last_session"], {"cut": cut}))
     values = {"cut": cut, "session": session}
     for name in ("part", "operation", "statement", "session_group", "outcome", "session"):
-        while await transact(partial(_deleted, sql=sql[name], values=values)):
+        while await transact(partial(_deleted, sql=_SQL[name], values=values)):
             pass
-    await transact(lambda db: _deleted(db, sql["policy"], values))
+    await transact(lambda db: _deleted(db, _SQL["policy"], values))
     return removed
 
 
 async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> None:
     """First the checkpoints that are to go: from then on nobody begins before ``cut``."""
-    sql = statements("retain")
-    await connection.execute(sql["checkpoint_before"], {"cut": cut})
-    await connection.execute(sql["segment_before"], {"cut": cut})
+    await connection.execute(_SQL["checkpoint_before"], {"cut": cut})
+    await connection.execute(_SQL["segment_before"], {"cut": cut})
 
 
 async def _remove_events(connection: aiosqlite.Connection, cut: int) -> int:
-    sql = statements("retain")
     upto = bytes_seen = 0
-    for sequence, length in await connection.execute_fetchall(sql["lengths"], {"cut": cut}):
+    for sequence, length in await connection.execute_fetchall(_SQL["lengths"], {"cut": cut}):
         bytes_seen += length
         if upto and bytes_seen > STEP_BYTES:
             break
         upto = sequence
-    return await _deleted(connection, sql["events"], {"upto": upto}) if upto else 0
+    return await _deleted(connection, _SQL["events"], {"upto": upto}) if upto else 0
 
 
 async def _deleted(connection: aiosqlite.Connection, sql: str, values: dict[str, int]) -> int:
@@ -101,17 +99,15 @@ async def _give_back(transact: Transact) -> int:
     """Return free pages to the file system, some at a time; returns the size of the file in bytes."""
     while await transact(_vacuum_some):
         pass
-    sql = statements("retain")
-    ((pages,),) = await transact(lambda db: db.execute_fetchall(sql["pages"]))
-    ((page_size,),) = await transact(lambda db: db.execute_fetchall(sql["page_size"]))
+    ((pages,),) = await transact(lambda db: db.execute_fetchall(_SQL["pages"]))
+    ((page_size,),) = await transact(lambda db: db.execute_fetchall(_SQL["page_size"]))
     return int(pages * page_size)
 
 
 async def _vacuum_some(connection: aiosqlite.Connection) -> bool:
     """One step of the vacuum; True when it got somewhere and pages are left."""
-    sql = statements("retain")
-    ((before,),) = await connection.execute_fetchall(sql["free"])
+    ((before,),) = await connection.execute_fetchall(_SQL["free"])
     if before:
-        await connection.execute_fetchall(sql["vacuum"])
-    ((after,),) = await connection.execute_fetchall(sql["free"])
+        await connection.execute_fetchall(_SQL["vacuum"])
+    ((after,),) = await connection.execute_fetchall(_SQL["free"])
     return bool(0 < after < before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -63,7 +63,11 @@ def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
     the first handover, are given anew. Raises LogError when no file holds a session, two hold sessions of one
     epoch, one is itself an import, or ``out`` exists.
     """
-    with _all_open(paths) as readers, _new_file(Path(out)) as connection:
+    with ExitStack() as stack:
+        readers = [stack.enter_context(LogReader(path)) for path in paths]
+        for reader in readers:
+            reader.snapshot()
+        connection = stack.enter_context(_new_file(Path(out)))
         merge = _Merge(_Target(connection))
         reigns = _reigns(readers)
         for position, reign in enumerate(reigns):
@@ -231,16 +235,3 @@ def _new_file(out: Path) -> Iterator[sqlite3.Connection]:
             for suffix in ("", "-wal", "-shm", "-journal"):
                 with suppress(OSError):  # the first error is the one to tell
                     partial.with_name(partial.name + suffix).unlink(missing_ok=True)
-
-
-@contextmanager
-def _all_open(paths: Sequence[str | Path]) -> Iterator[list[LogReader]]:
-    readers: list[LogReader] = []
-    try:
-        for path in paths:
-            readers.append(LogReader(path))
-            readers[-1].snapshot()
-        yield readers
-    finally:
-        for reader in readers:
-            reader.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -133,7 +133,8 @@ class Committer:
         stale = {index for index, _ in record.stale}
         wanted = [
             (statement, index, operation)
-            for statement, index, operation in _operations(plan)
+            for statement, each in enumerate(plan.statements)
+            for index, operation in enumerate(each.operations)
             if statement not in stale and operation.verb != "pipeline"
         ]
         work = deque(each for each in wanted if not each[2].volumes)
@@ -275,12 +276,6 @@ class Committer:
 
 
 _FINAL: dict[int, Result] = {404: "gone", 409: "conflict"}
-
-
-def _operations(plan: Plan) -> Iterator[tuple[int, int, Operation]]:
-    for number, statement in enumerate(plan.statements):
-        for index, operation in enumerate(statement.operations):
-            yield number, index, operation
 
 
 def _evict_message(operation: Operation) -> str:

@@ -64,20 +64,20 @@ class _Series:
     written: bool = False
 
 
+@dataclasses.dataclass
 class _Similar:
     """The different messages of Events that are otherwise alike."""
 
-    def __init__(self) -> None:
-        self.messages: set[str] = set()
-        self.last = 0.0
+    messages: set[str] = dataclasses.field(default_factory=set)
+    last: float = 0.0
 
 
+@dataclasses.dataclass
 class _Bucket:
     """Tokens for the Events of one object."""
 
-    def __init__(self, now: float) -> None:
-        self.tokens = float(SPAM_BURST)
-        self.filled = now
+    filled: float
+    tokens: float = SPAM_BURST
 
 
 class Recorder(Writer[_Identity, _Series]):

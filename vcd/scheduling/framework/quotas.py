@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from vcd.model.annotations import json_mapping
@@ -18,6 +19,7 @@ CAPABILITY, DESERVED, OF_THE_CLUSTER = "capability", "deserved", "limit"
 """What a limit is called that is no plugin's quota: two fields of a queue, and what all nodes allow."""
 
 
+@dataclass(frozen=True)
 class Quota:
     """A limit of queues that only the plugin can count: an annotation of theirs with amounts by name, as a JSON object.
 
@@ -26,10 +28,9 @@ class Quota:
     use of the queue, is not committed; explanations tell how much more would do.
     """
 
-    def __init__(self, annotation: str, name: str, *, closed: bool = False) -> None:
-        self.annotation = annotation
-        self.name = name
-        self.closed = closed
+    annotation: str
+    name: str
+    closed: bool = False
 
     def read(self, text: str) -> Amounts:
         """The amounts that a text states. Raises ValueError."""

@@ -113,7 +113,7 @@ class NodeGroupAffinity(Predicate):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.tests(task)
+        return task.job.queue.index in self._plugin.tested
 
     def kind_of(self, task: Task) -> Rules | None:
         return self._plugin.treatment(task).rules
@@ -142,14 +142,14 @@ class NodeGroupLimits(Predicate):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.limits(task) is not None
+        return task.job.queue.index in self._plugin.limits
 
     def kind_of(self, task: Task) -> str:
         return task.job.queue.name
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         room = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group have the last place
-        for code, limit in (self._plugin.limits(task) or {}).items():
+        for code, limit in self._plugin.limits.get(task.job.queue.index, {}).items():
             room[code] = limit.has_room(task.amounts)
         result: Mask = room[at_rows(self._plugin.codes, usage)]
         return result
@@ -165,7 +165,7 @@ class NodeGroupScore(Score):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.rates(task)
+        return task.job.queue.index in self._plugin.rated
 
     def kind_of(self, task: Task) -> Rules | None:
         return self._plugin.treatment(task).rules
@@ -213,13 +213,14 @@ class NodeGroupPlugin(Plugin):
         self._code_of_row: list[int] = []
         self._treatments: dict[int, _Treatment] = {}
         self._refusals: dict[int, Refusal] = {}
-        self._limits: dict[int, dict[int, _Limit]] = {}
+        self.limits: dict[int, dict[int, _Limit]] = {}
+        """By queue and by the code of the node group, of queues that have some."""
         self._of_rules: dict[Rules, _Treatment] = {}
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
-        self._tested = frozenset(index for index, treatment in self._treatments.items() if treatment.tests())
-        self._rated = frozenset(index for index, treatment in self._treatments.items() if treatment.rates())
-        if self._limits:
+        self.tested = frozenset(index for index, treatment in self._treatments.items() if treatment.tests())
+        self.rated = frozenset(index for index, treatment in self._treatments.items() if treatment.rates())
+        if self.limits:
             self._code_of_row = self.codes.tolist()
             self._sum_up(session)
 
@@ -237,7 +238,7 @@ class NodeGroupPlugin(Plugin):
             )
             return
         if limits:
-            self._limits[queue.index] = limits
+            self.limits[queue.index] = limits
         if not any(rules) and self.values["strict"]:
             self._refusals[queue.index] = _without_rules(queue, broken)
         treatment = self._of_rules.get(rules)
@@ -299,7 +300,7 @@ class NodeGroupPlugin(Plugin):
         """What the queues with limits hold of each node group."""
         tasks = session.snapshot.tasks
         limited = np.zeros(len(session.queue_list), np.bool_)
-        limited[list(self._limits)] = True
+        limited[list(self.limits)] = True
         placed = (tasks.node >= 0) & (session.queue_of_row >= 0) & np.isin(tasks.status, tuple(ALLOCATED_STATUSES))
         rows = np.flatnonzero(placed)
         queues = session.queue_of_row[rows]
@@ -307,7 +308,7 @@ class NodeGroupPlugin(Plugin):
         count = len(self.groups) + 1
         keys = queues * count + self.codes[tasks.node[rows]] % count
         sums = sums_by(keys, session.requests[tasks.shape[rows]], len(session.queue_list) * count)
-        for queue, limits in self._limits.items():
+        for queue, limits in self.limits.items():
             for code, limit in limits.items():
                 limit.held = sums[queue * count + code % count].tolist()
 
@@ -316,18 +317,6 @@ class NodeGroupPlugin(Plugin):
     def treatment(self, task: Task) -> _Treatment:
         """What its queue's rules say."""
         return self._treatments[task.job.queue.index]
-
-    def tests(self, task: Task) -> bool:
-        """Whether its queue's rules keep it from any node."""
-        return task.job.queue.index in self._tested
-
-    def rates(self, task: Task) -> bool:
-        """Whether its queue's rules give some nodes more points than others."""
-        return task.job.queue.index in self._rated
-
-    def limits(self, task: Task) -> Mapping[int, _Limit] | None:
-        """The limits of its queue by the code of the node group; None where it has none."""
-        return self._limits.get(task.job.queue.index)
 
     # --- points -----------------------------------------------------------------------------------------------------
 
@@ -338,7 +327,7 @@ class NodeGroupPlugin(Plugin):
     def predicates(self) -> Iterable[Predicate]:
         """The test of the rules, and that of the limits where any queue has some."""
         yield NodeGroupAffinity(self)
-        if self._limits:
+        if self.limits:
             yield NodeGroupLimits(self)
 
     def node_order(self) -> Iterable[Score]:
@@ -359,7 +348,7 @@ class NodeGroupPlugin(Plugin):
         self._add(task, row, -1)
 
     def _add(self, task: Task, row: int, sign: int) -> None:
-        limits = self._limits.get(task.job.queue.index)
+        limits = self.limits.get(task.job.queue.index)
         if limits is None:
             return
         limit = limits.get(self._code_of_row[row])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.deletion import asked_since
@@ -72,12 +69,10 @@ class PdbPlugin(Plugin):
 
     def _tell(self, asker: Task, tasks: list[Task]) -> None:
         """Note on the asking job which budgets of its candidates cannot be read."""
-        for refusal in self._complaints({task.namespace for task in tasks} if self._budgets.unread else frozenset()):
+        namespaces = {task.namespace for task in tasks} if self._budgets.unread else set()
+        for refusal in [refusal for namespace, refusal in self._budgets.unread if namespace in namespaces]:
             if all(waiting.reason != refusal.reason for waiting in asker.job.why):
                 asker.job.note("invalid", self.name, refusal)
-
-    def _complaints(self, namespaces: set[str] | frozenset[str]) -> Iterator[Refusal]:
-        return (refusal for namespace, refusal in self._budgets.unread if namespace in namespaces)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """An eviction takes from the pod's budgets; a placement taken back does not."""
