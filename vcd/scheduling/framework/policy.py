@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -224,12 +224,12 @@ def _by_line(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: problem.line))
 
 
+@dataclass(eq=False)
 class _Report:
     """The errors and warnings found so far."""
 
-    def __init__(self) -> None:
-        self.errors: list[Problem] = []
-        self.warnings: list[Problem] = []
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
 
     def error(
         self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
@@ -270,15 +270,11 @@ class _Reading:
 
     def policy(self, root: yaml.Node | None, text: str) -> Policy:
         fields = self._fields(root, "", _ROOT_KEYS)
-        actions = self._action_names(fields.get("actions"))
-        tiers = self._tiers(fields.get("tiers"))
-        configurations = self._configurations(fields.get("configurations"))
-        metrics = self._metrics(fields.get("metrics"))
         return Policy(
-            actions=actions,
-            tiers=tiers,
-            configurations=MappingProxyType(configurations),
-            metrics=MappingProxyType(metrics),
+            actions=self._action_names(fields.get("actions")),
+            tiers=self._tiers(fields.get("tiers")),
+            configurations=MappingProxyType(self._configurations(fields.get("configurations"))),
+            metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
             text=text,
             digest=hashlib.blake2b(text.encode()).hexdigest(),
             warnings=_by_line(self.report.warnings),
