@@ -109,12 +109,12 @@ class _View:
     unschedulable: dict[str, int]
 
 
+@dataclass(eq=False)
 class _Jobs:
     """What is known of single jobs from session to session; only sessions' summaries change it."""
 
-    def __init__(self) -> None:
-        self.waiting = WaitingCounts()
-        self.progress: dict[str, _Progress] = {}
+    waiting: WaitingCounts = field(default_factory=WaitingCounts)
+    progress: dict[str, _Progress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class _Series:
 
     name: str
     first: int
-    last: int
+    last: int = 0
     count: int = 0
     message: str = ""
     written: bool = False
@@ -117,11 +117,8 @@ class Recorder(Writer[_Identity, _Series]):
         message = message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 3] + "..."
         combined = self._combine(subject, type, reason, message)
         identity = _Identity(subject, type, reason, "" if combined else message)
-        series = self._series.find(identity, lambda: _Series("", 0, 0))
         now = self._clock.wall()
-        if not series.count:
-            series.name = self._name(subject)
-            series.first = now
+        series = self._series.find(identity, lambda: _Series(self._name(subject), now))
         series.count += 1
         series.last = now
         series.message = f"{COMBINED}{message}" if combined else message
@@ -162,7 +159,8 @@ class Recorder(Writer[_Identity, _Series]):
         log.warning("event_lost", kind=identity.subject.kind, key=identity.subject.key, error=str(error))
 
     async def _write(self, identity: _Identity, series: _Series, *, again: bool) -> None:
-        namespace = _namespace(identity.subject)
+        key = identity.subject.key
+        namespace = key.partition("/")[0] if "/" in key else "default"
         path = f"/api/v1/namespaces/{namespace}/events"
         if series.written:
             body = {"count": series.count, "lastTimestamp": rfc3339(series.last), "message": series.message}
@@ -211,7 +209,3 @@ class Recorder(Writer[_Identity, _Series]):
             "count": series.count,
         }
         return _encode(event)
-
-
-def _namespace(subject: Subject) -> str:
-    return subject.key.partition("/")[0] if "/" in subject.key else "default"

@@ -94,14 +94,6 @@ class _Treatment(NamedTuple):
     grouped: str
     groupless: str = _NO_LABEL
 
-    def tests(self) -> bool:
-        """Whether any node is not admitted."""
-        return not self.admitted.all()
-
-    def rates(self) -> bool:
-        """Whether any two nodes have other points."""
-        return bool((self.points != self.points[:1]).any())
-
 
 class NodeGroupAffinity(Predicate):
     """A node is in a group that the rules of the pod's queue admit."""
@@ -218,8 +210,11 @@ class NodeGroupPlugin(Plugin):
         self._of_rules: dict[Rules, _Treatment] = {}
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
-        self.tested = frozenset(index for index, treatment in self._treatments.items() if treatment.tests())
-        self.rated = frozenset(index for index, treatment in self._treatments.items() if treatment.rates())
+        treatments = self._treatments.items()
+        self.tested = frozenset(index for index, each in treatments if not each.admitted.all())
+        """Queues whose rules keep their tasks from some node."""
+        self.rated = frozenset(index for index, each in treatments if (each.points != each.points[:1]).any())
+        """Queues whose rules give some nodes more points than others."""
         if self.limits:
             self._code_of_row = self.codes.tolist()
             self._sum_up(session)

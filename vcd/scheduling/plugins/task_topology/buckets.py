@@ -106,19 +106,6 @@ class Bucket:
     """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node. Its name is
     that of its first task."""
 
-    __slots__ = (
-        "_amounts",
-        "_matrix",
-        "_place_of",
-        "_shapes",
-        "_waiting",
-        "index",
-        "name",
-        "placed",
-        "request",
-        "total",
-    )
-
     def __init__(self, index: int, name: str, width: int) -> None:
         self.index = index
         self.name = name
