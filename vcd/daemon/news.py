@@ -63,7 +63,7 @@ class Misconfigured:
 
 def uid_of(state: ClusterState, kind: str, key: str) -> str:
     """The UID of an object that the state holds; empty where it does not."""
-    found: Object | None
+    found: Object | None = state.others.get(kind, {}).get(key)
     if kind == "Pod":
         found = state.pod(key)
     elif kind == "Node" and key in state.nodes:
@@ -72,6 +72,4 @@ def uid_of(state: ClusterState, kind: str, key: str) -> str:
         found = state.groups[key].group
     elif kind == "Queue" and key in state.queues:
         found = state.queues[key].queue
-    else:
-        found = state.others.get(kind, {}).get(key)
     return found.metadata.uid if found is not None else ""

@@ -15,7 +15,7 @@ from vcd.model.status import ALLOCATED_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
-from vcd.state.records import QueueRecord, has_queue_gate
+from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 
@@ -53,26 +53,18 @@ def stale_statements(plan: Plan, head: Snapshot, base: Snapshot) -> tuple[tuple[
 def _changed_queues(base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
     """What is left of the capability of queues that hold more, or may hold something else, than at the base."""
     before, now = _held(base), _held(head)
-    left = {}
+    left: dict[str, dict[str, int]] = {}
     for name, record in head.queues.items():
         old = base.queues.get(name)
-        grown = now[name] - before[name]
-        if record.capability and (old is None or old.capability != record.capability or grown):
+        known = {} if old is None else old.capability
+        if record.capability and (old is None or known != record.capability or now[name] - before[name]):
             left[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
-                if resource != PODS and not (_says_nothing(resource, limit) and _was(old, resource) == limit)
+                # cpu or memory of zero is no limit to some plugins, and none of it to others; the plan knew which
+                if resource != PODS and (limit or resource not in (CPU, MEMORY) or known.get(resource) != limit)
             }
     return left
-
-
-def _says_nothing(resource: str, limit: int) -> bool:
-    """Cpu or memory of zero is no limit to some plugins, and none of it to others; the plan knew which."""
-    return limit == 0 and resource in (CPU, MEMORY)
-
-
-def _was(queue: QueueRecord | None, resource: str) -> int | None:
-    return None if queue is None else queue.capability.get(resource)
 
 
 class _Uncounted:

@@ -136,7 +136,8 @@ class GangPlugin(Plugin):
             if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_releasing(job, int(releasing[job.index])):
-                message = f"{_missing(job)}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
+                missing = job.min_available - job.ready_count
+                message = f"{missing}/{job.task_count} tasks in gang unschedulable: {fit_error(job)}"
                 session.conditions[job.index] = (UNSCHEDULABLE, "True", "NotEnoughResources", message)
                 job.note(
                     "gang",
@@ -204,10 +205,6 @@ def _too_few(groups: SubGroups) -> dict[str, str]:
         "min": str(groups.minimum),
     }
     return {**detail, "fault": groups.fault} if groups.fault else detail
-
-
-def _missing(job: Job) -> int:
-    return job.min_available - job.ready_count
 
 
 def _only_waits_for_releasing(job: Job, releasing: int) -> bool:

@@ -211,12 +211,9 @@ class PredicatesPlugin(FollowsPods):
         return self._readable[shape]
 
     def _volume_refusal(self, storage: Storage, task: Task) -> Refusal | None:
-        refusal = binding_refusal(storage, task) if self.is_on("VolumeBinding") else None
-        if refusal is None and self.is_on("VolumeZone"):
-            refusal = zone_refusal(storage, task)
-        if refusal is None and self.is_on("NodeVolumeLimits"):
-            refusal = limits_refusal(storage, task)
-        return refusal
+        tests = {"VolumeBinding": binding_refusal, "VolumeZone": zone_refusal, "NodeVolumeLimits": limits_refusal}
+        found = (refusal_of(storage, task) for name, refusal_of in tests.items() if self.is_on(name))
+        return next((refusal for refusal in found if refusal is not None), None)
 
     def pre_bind(self, task: Task, row: int) -> Iterable[VolumeChoice]:
         """The volumes that the task's unbound claims get on the node."""

@@ -205,11 +205,8 @@ class NumaAwarePlugin(Plugin):
 
     def _placed(self, session: Session, row: int) -> Placed:
         snapshot = session.snapshot
-        key, pod, shape = (
-            snapshot.tasks.keys[row] or "",
-            snapshot.tasks.pods[row],
-            snapshot.shapes[int(snapshot.tasks.shape[row])],
-        )
+        key, pod = snapshot.tasks.keys[row] or "", snapshot.tasks.pods[row]
+        shape = snapshot.shapes[int(snapshot.tasks.shape[row])]
         assert pod is not None and shape is not None
         text = snapshot.annotations.get(key, {}).get(CPUS, pod.metadata.annotations.get(CPUS))
         try:
