@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from vcd.cli import main
-from vcd.daemon.lookups import Lookups
+from vcd.daemon import lookups
 from vcd.daemon.metrics import Metrics
 from vcd.kube.clock import SystemClock
 from vcd.kube.watcher import Watcher
@@ -90,9 +90,7 @@ def _wall_ahead(path: Path) -> None:
 
 
 def _look_again_after(seconds: float) -> None:
-    defaults = Lookups.__init__.__defaults__
-    assert defaults is not None
-    Lookups.__init__.__defaults__ = (seconds, *defaults[1:])  # type: ignore[misc]
+    lookups.PATIENCE = seconds
 
 
 def _keep_house_each(seconds: float) -> None:
