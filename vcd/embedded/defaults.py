@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from vcd.embedded.codec import copy
 from vcd.model.quantity import QuantityError, parse_milli
 
 Object = dict[str, Any]
@@ -28,12 +29,10 @@ def pod_spec(spec: Object) -> None:
     _set(spec, schedulerName="default-scheduler")
     if spec.get("serviceAccountName"):
         _set(spec, serviceAccount=spec["serviceAccountName"])
-    for member in ("initContainers", "containers"):
-        for container in spec.get(member) or ():
-            _container(container)
-            if spec.get("hostNetwork"):
-                for port in container.get("ports") or ():
-                    port.setdefault("hostPort", port.get("containerPort"))
+    for _, _, container in containers_of({"spec": spec}):
+        _container(container)
+        for port in (spec.get("hostNetwork") and container.get("ports")) or ():
+            port.setdefault("hostPort", port.get("containerPort"))
     for volume in spec.get("volumes") or ():
         _volume(volume)
 
@@ -80,10 +79,8 @@ def _volume(volume: Object) -> None:
 
 
 def _pod(pod: Object) -> None:
-    spec = pod.get("spec")
-    if isinstance(spec, dict):
-        pod_spec(spec)
-        _set(spec, enableServiceLinks=True)
+    pod_spec(pod["spec"])
+    _set(pod["spec"], enableServiceLinks=True)
     for condition in (pod.get("status") or {}).get("conditions") or ():
         _set(condition, lastProbeTime=None, lastTransitionTime=None)
 
@@ -105,17 +102,13 @@ def tolerate_outages(pod: Object) -> None:
     pod["spec"]["tolerations"] = tolerations
 
 
-def _amounts(container: Object, member: str) -> Object:
-    return (container.get("resources") or {}).get(member) or {}
-
-
 def qos_class(pod: Object) -> str:
     """Guaranteed, Burstable or BestEffort, from the cpu and memory of every container."""
-    containers = [*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ())]
     asked = False
     guaranteed = True
-    for container in containers:
-        requests, limits = _amounts(container, "requests"), _amounts(container, "limits")
+    for _, _, container in containers_of(pod):
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
         for name in ("cpu", "memory"):
             asked = asked or _positive(requests.get(name)) or _positive(limits.get(name))
             same = _positive(limits.get(name)) and _milli(requests.get(name)) == _milli(limits.get(name))
@@ -140,47 +133,86 @@ def _positive(amount: str | None) -> bool:
 
 # --- other kinds ----------------------------------------------------------------------------------------------------
 
+# What is filled in whatever else an object says.
+_FIXED: Final[dict[str, Object]] = {
+    "pods": {"spec": {}},
+    "nodes": {
+        "spec": {},
+        "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": dict.fromkeys((
+                "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+                "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+            ), ""),
+        },
+    },
+    "deployments.apps": {
+        "spec": {
+            "replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+            "strategy": {"type": "RollingUpdate"},
+        },
+    },
+    "replicasets.apps": {"spec": {"replicas": 1}},
+    "services": {"spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}},
+    "secrets": {"type": "Opaque"},
+    "namespaces": {"metadata": {"labels": {}}, "spec": {"finalizers": ["kubernetes"]}},
+    "persistentvolumeclaims": {"spec": {"volumeMode": "Filesystem"}},
+    "persistentvolumes": {"spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}},
+    "storageclasses.storage.k8s.io": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+    "csidrivers.storage.k8s.io": {
+        "spec": {
+            "attachRequired": True, "podInfoOnMount": False, "storageCapacity": False,
+            "fsGroupPolicy": "ReadWriteOnceWithFSType", "volumeLifecycleModes": ["Persistent"],
+            "requiresRepublish": False, "seLinuxMount": False,
+        },
+    },
+    "events": {
+        "source": {}, "firstTimestamp": None, "lastTimestamp": None, "eventTime": None, "reportingComponent": "",
+        "reportingInstance": "",
+    },
+    "priorityclasses.scheduling.k8s.io": {"value": 0, "preemptionPolicy": "PreemptLowerPriority"},
+    "poddisruptionbudgets.policy": {"spec": {}},
+    "customresourcedefinitions.apiextensions.k8s.io": {"spec": {"names": {}, "conversion": {"strategy": "None"}}},
+}  # fmt: skip
+
+
+def fill_in(resource: str, obj: Object) -> None:
+    """Fill in what an object of a built-in kind does not say."""
+    _fill(obj, _FIXED.get(resource, {}))
+    if resource in _DEPENDING:
+        _DEPENDING[resource](obj)
+
+
+def _fill(target: Object, values: Object) -> None:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _fill(target.setdefault(key, {}), value)
+        else:
+            target.setdefault(key, copy(value))
+
 
 def _node(node: Object) -> None:
-    node.setdefault("spec", {})
-    status = node.setdefault("status", {})
-    for condition in status.get("conditions") or ():
+    for condition in node["status"].get("conditions") or ():
         _set(condition, lastHeartbeatTime=None, lastTransitionTime=None)
-    _set(status, daemonEndpoints={"kubeletEndpoint": {"Port": 0}})
-    info = status.setdefault("nodeInfo", {})
-    for name in (
-        "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion",
-        "kubeProxyVersion", "operatingSystem", "architecture",
-    ):  # fmt: skip
-        info.setdefault(name, "")
 
 
-def _template(workload: Object) -> Object:
-    spec: Object = workload.setdefault("spec", {})
-    template = spec.get("template")
+def _template(workload: Object) -> None:
+    template = workload["spec"].get("template")
     if isinstance(template, dict):
         template.setdefault("metadata", {})
         if isinstance(template.get("spec"), dict):
             pod_spec(template["spec"])
-    return spec
 
 
 def _deployment(deployment: Object) -> None:
-    spec = _template(deployment)
-    _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
-    strategy = spec.setdefault("strategy", {})
-    _set(strategy, type="RollingUpdate")
+    _template(deployment)
+    strategy = deployment["spec"]["strategy"]
     if strategy["type"] == "RollingUpdate":
         _set(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
 
 
-def _replica_set(replica_set: Object) -> None:
-    _set(_template(replica_set), replicas=1)
-
-
 def _service(service: Object) -> None:
-    spec = service.setdefault("spec", {})
-    _set(spec, type="ClusterIP", sessionAffinity="None", internalTrafficPolicy="Cluster")
+    spec = service["spec"]
     if spec["type"] != "ExternalName":
         _set(spec, ipFamilies=["IPv4"], ipFamilyPolicy="SingleStack")
     for port in spec.get("ports") or ():
@@ -188,7 +220,6 @@ def _service(service: Object) -> None:
 
 
 def _secret(secret: Object) -> None:
-    _set(secret, type="Opaque")
     plain = secret.pop("stringData", None)
     if plain:
         data = secret.setdefault("data", {})
@@ -197,41 +228,7 @@ def _secret(secret: Object) -> None:
 
 def _namespace(namespace: Object) -> None:
     metadata = namespace["metadata"]
-    metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata.get("name", "")
-    _set(namespace.setdefault("spec", {}), finalizers=["kubernetes"])
-
-
-def _claim(claim: Object) -> None:
-    _set(claim.setdefault("spec", {}), volumeMode="Filesystem")
-
-
-def _volume_object(volume: Object) -> None:
-    _set(volume.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
-
-
-def _storage_class(storage_class: Object) -> None:
-    _set(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
-
-
-def _csi_driver(driver: Object) -> None:
-    _set(
-        driver.setdefault("spec", {}), attachRequired=True, podInfoOnMount=False, storageCapacity=False,
-        fsGroupPolicy="ReadWriteOnceWithFSType", volumeLifecycleModes=["Persistent"], requiresRepublish=False,
-        seLinuxMount=False,
-    )  # fmt: skip
-
-
-def _event(event: Object) -> None:
-    _set(event, source={}, firstTimestamp=None, lastTimestamp=None, eventTime=None)
-    _set(event, reportingComponent="", reportingInstance="")
-
-
-def _priority_class(priority_class: Object) -> None:
-    _set(priority_class, value=0, preemptionPolicy="PreemptLowerPriority")
-
-
-def _disruption_budget(budget: Object) -> None:
-    _set(budget, spec={})
+    metadata["labels"]["kubernetes.io/metadata.name"] = metadata.get("name", "")
 
 
 def _role_binding(binding: Object) -> None:
@@ -242,27 +239,19 @@ def _role_binding(binding: Object) -> None:
 
 
 def _definition(crd: Object) -> None:
-    spec = crd.setdefault("spec", {})
-    names = spec.setdefault("names", {})
+    names = crd["spec"]["names"]
     _set(names, singular=str(names.get("kind", "")).lower(), listKind=f"{names.get('kind', '')}List")
-    _set(spec, conversion={"strategy": "None"})
 
 
-DEFAULTS: Final[dict[str, Callable[[Object], None]]] = {
+# What is filled in depending on what an object says.
+_DEPENDING: Final[dict[str, Callable[[Object], None]]] = {
     "pods": _pod,
     "nodes": _node,
     "deployments.apps": _deployment,
-    "replicasets.apps": _replica_set,
+    "replicasets.apps": _template,
     "services": _service,
     "secrets": _secret,
     "namespaces": _namespace,
-    "persistentvolumeclaims": _claim,
-    "persistentvolumes": _volume_object,
-    "storageclasses.storage.k8s.io": _storage_class,
-    "csidrivers.storage.k8s.io": _csi_driver,
-    "events": _event,
-    "priorityclasses.scheduling.k8s.io": _priority_class,
-    "poddisruptionbudgets.policy": _disruption_budget,
     "rolebindings.rbac.authorization.k8s.io": _role_binding,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_binding,
     "customresourcedefinitions.apiextensions.k8s.io": _definition,
@@ -285,21 +274,16 @@ def zero(resource: str, custom: bool) -> Object:
     return {"metadata": {}, "spec": {}, "status": {}, **ZERO.get(resource, {})}
 
 
-def new_status(resource: str) -> Object | None:
-    """The status of a freshly created object of a built-in kind; None where it has none."""
-    made = _NEW_STATUS.get(resource)
-    return made() if made else None
-
-
-_NEW_STATUS: Final[dict[str, Callable[[], Object]]] = {
-    "deployments.apps": dict,
-    "replicasets.apps": lambda: {"replicas": 0},
-    "services": lambda: {"loadBalancer": {}},
-    "namespaces": lambda: {"phase": "Active"},
-    "persistentvolumeclaims": lambda: {"phase": "Pending"},
-    "persistentvolumes": lambda: {"phase": "Pending"},
-    "resourcequotas": dict,
-    "poddisruptionbudgets.policy": lambda: {
+# The status of a freshly created object.
+NEW_STATUS: Final[dict[str, Object]] = {
+    "deployments.apps": {},
+    "replicasets.apps": {"replicas": 0},
+    "services": {"loadBalancer": {}},
+    "namespaces": {"phase": "Active"},
+    "persistentvolumeclaims": {"phase": "Pending"},
+    "persistentvolumes": {"phase": "Pending"},
+    "resourcequotas": {},
+    "poddisruptionbudgets.policy": {
         "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0
     },
 }  # fmt: skip

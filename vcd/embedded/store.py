@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final
 
 from vcd.embedded import admission, bootstrap, defaults, fields, pods, validation
-from vcd.embedded.codec import Codec, name_of, ordered, ordered_metadata
+from vcd.embedded.codec import Codec, copy, name_of, ordered, ordered_metadata
 from vcd.embedded.errors import (
     StatusError,
     already_exists,
@@ -192,8 +192,7 @@ class Store:
         given = fields.given(obj["metadata"])
         metadata = self._new_metadata(rtype, obj)
         obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
-        if rtype.storage in defaults.DEFAULTS:
-            defaults.DEFAULTS[rtype.storage](obj)
+        defaults.fill_in(rtype.storage, obj)
         if manager is not None:
             difference = fields.compare(defaults.zero(rtype.storage, rtype.custom), obj, self.codec.schema(rtype))
             changed = fields.owned(difference.changed, self._reset(rtype, None))
@@ -242,12 +241,14 @@ class Store:
         metadata = obj["metadata"]
         if rtype.namespaced:
             self._admit_namespace(rtype, metadata)
-        if rtype.storage == "pods" and isinstance(obj.get("spec"), dict):
+        if rtype.storage == "pods":
             classes = self.shelf(PRIORITY_CLASSES).all()
             admission.prioritize(obj, {entry.key[1]: entry.obj for entry in classes})
             defaults.tolerate_outages(obj)
         elif rtype.storage == "nodes":
             admission.taint_until_ready(obj)
+        elif rtype.storage == "services":
+            admission.give_address(obj, 2 + self.version)
 
     def _admit_namespace(self, rtype: ResourceType, metadata: Object) -> None:
         namespace = metadata["namespace"]
@@ -260,18 +261,13 @@ class Store:
 
     def _new_status(self, rtype: ResourceType, obj: Object) -> None:
         if rtype.storage == "pods":
-            if isinstance(obj.get("spec"), dict):
-                obj["status"] = admission.pod_status(obj, self.now)
+            obj["status"] = admission.pod_status(obj, self.now)
         elif rtype.storage == CRDS:
             obj["status"] = admission.established(obj, self.now)
-        elif rtype.storage == "services":
-            admission.give_address(obj, 2 + self.version)
-            obj["status"] = {"loadBalancer": {}}
         elif rtype.has_status and rtype.storage != "nodes":
             obj.pop("status", None)
-            fresh = defaults.new_status(rtype.storage)
-            if fresh is not None:
-                obj["status"] = fresh
+            if rtype.storage in defaults.NEW_STATUS:
+                obj["status"] = copy(defaults.NEW_STATUS[rtype.storage])
 
     # --- changing ---------------------------------------------------------------------------------------------------
 
@@ -305,10 +301,9 @@ class Store:
         """
         current = self.entry(rtype, new["metadata"].get("namespace"), name_of(new))
         self._expect(rtype, current, new["metadata"])
-        if rtype.storage in defaults.DEFAULTS:
-            defaults.DEFAULTS[rtype.storage](new)
+        defaults.fill_in(rtype.storage, new)
         obj = self._carried(rtype, current.obj, new, subresource)
-        if rtype.storage == "pods" and subresource is None and "spec" in obj:
+        if rtype.storage == "pods" and subresource is None:
             admission.keep_admitted(current.obj["spec"], obj["spec"])
         if subresource is None:
             self._counted(rtype, current.obj, obj)
