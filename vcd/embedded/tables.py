@@ -13,26 +13,31 @@ from vcd.model.quantity import QuantityError, parse_units
 
 Object = Mapping[str, Any]
 Cell = Callable[[Object, float], Any]
-Columned = Callable[[], list["Column"]]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
 
 
 class Column(NamedTuple):
-    """A column: header, type, how to get its cell, priority (1: only in wide output), format and description."""
+    """A column: header, type, how to get its cell, priority (1: only in wide output), format and description.
+
+    The description is a text, or the model and member whose description it is.
+    """
 
     name: str
     type: str
     cell: Cell
     priority: int = 0
     format: str = ""
-    description: str = ""
+    description: str | tuple[str, str] = ""
 
     def definition(self) -> dict[str, Any]:
         """The ``TableColumnDefinition``."""
+        described = self.description
+        if isinstance(described, tuple):
+            described = schema.model(described[0]).properties[described[1]].description
         return {
-            "name": self.name, "type": self.type, "format": self.format, "description": self.description,
+            "name": self.name, "type": self.type, "format": self.format, "description": described,
             "priority": self.priority,
         }  # fmt: skip
 
@@ -97,26 +102,20 @@ def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
     return f"{first}{first_unit}{second}{second_unit}" if second else f"{first}{first_unit}"
 
 
-def age(path: str = "metadata.creationTimestamp") -> Cell:
-    """A cell with the time since the moment at a path."""
+def _since(*paths: str) -> Cell:
+    """A cell with the time since the first of these moments that is there."""
 
     def cell(obj: Object, now: float) -> str:
-        value = at(obj, path)
-        return human_duration(now - parse_timestamp(value)) if value else UNKNOWN
+        seen = next(filter(None, (at(obj, path) for path in paths)), None)
+        return human_duration(now - parse_timestamp(seen)) if seen else UNKNOWN
 
     return cell
 
 
-def _described(model: str, member: str) -> str:
-    return schema.model(model).properties[member].description
-
-
-def _name() -> Column:
-    return Column("Name", "string", _get("metadata.name"), 0, "name", _described("V1ObjectMeta", "name"))
-
-
-def _age() -> Column:
-    return Column("Age", "string", age(), 0, "", _described("V1ObjectMeta", "creationTimestamp"))
+_NAME: Final = Column("Name", "string", _get("metadata.name"), 0, "name", ("V1ObjectMeta", "name"))
+_AGE: Final = Column(
+    "Age", "string", _since("metadata.creationTimestamp"), description=("V1ObjectMeta", "creationTimestamp")
+)
 
 
 def _labels(path: str) -> Cell:
@@ -210,25 +209,6 @@ def _readiness_gates(pod: Object, now: float) -> str:
     return f"{sum(gate in true for gate in gates)}/{len(gates)}"
 
 
-def _pods() -> list[Column]:
-    return [
-        _name(),
-        Column("Ready", "string", _pod_ready, 0, "",
-               "The aggregate readiness state of this pod for accepting traffic."),
-        Column("Status", "string", lambda pod, now: pod_status(pod), 0, "",
-               "The aggregate status of the containers in this pod."),
-        Column("Restarts", "string", _restarts, 0, "",
-               "The number of times the containers in this pod have been restarted and when the last container in "
-               "this pod has restarted."),
-        _age(),
-        Column("IP", "string", _text("status.podIP"), 1, "", _described("V1PodStatus", "podIP")),
-        Column("Node", "string", _text("spec.nodeName"), 1, "", _described("V1PodSpec", "nodeName")),
-        Column("Nominated Node", "string", _text("status.nominatedNodeName"), 1, "",
-               _described("V1PodStatus", "nominatedNodeName")),
-        Column("Readiness Gates", "string", _readiness_gates, 1, "", _described("V1PodSpec", "readinessGates")),
-    ]  # fmt: skip
-
-
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
 
@@ -255,22 +235,6 @@ def _address(kind: str) -> Cell:
         return str(next(found, NONE))
 
     return cell
-
-
-def _nodes() -> list[Column]:
-    return [
-        _name(),
-        Column("Status", "string", _node_status, 0, "", "The status of the node"),
-        Column("Roles", "string", _node_roles, 0, "", "The roles of the node"),
-        _age(),
-        Column("Version", "string", _get("status.nodeInfo.kubeletVersion", ""), 0, "",
-               _described("V1NodeSystemInfo", "kubeletVersion")),
-        Column("Internal-IP", "string", _address("InternalIP"), 1),
-        Column("External-IP", "string", _address("ExternalIP"), 1),
-        Column("OS-Image", "string", _text("status.nodeInfo.osImage", UNKNOWN), 1),
-        Column("Kernel-Version", "string", _text("status.nodeInfo.kernelVersion", UNKNOWN), 1),
-        Column("Container-Runtime", "string", _text("status.nodeInfo.containerRuntimeVersion", UNKNOWN), 1),
-    ]  # fmt: skip
 
 
 # --- workloads ------------------------------------------------------------------------------------------------------
@@ -311,19 +275,9 @@ def _claimed_by(obj: Object, now: float) -> str:
 _VOLUME_MODE: Final = ("VolumeMode", "string", _get("spec.volumeMode", "<unset>"))
 
 
-def _storage_classes() -> list[Column]:
-    def shown_name(obj: Object, now: float) -> str:
-        default = at(obj, "metadata.annotations", {}).get("storageclass.kubernetes.io/is-default-class") == "true"
-        return f"{obj['metadata']['name']} (default)" if default else str(obj["metadata"]["name"])
-
-    return [
-        _name()._replace(cell=shown_name),
-        Column("Provisioner", "string", _get("provisioner", "")),
-        Column("ReclaimPolicy", "string", _get("reclaimPolicy", "Delete")),
-        Column("VolumeBindingMode", "string", _get("volumeBindingMode", "Immediate")),
-        Column("AllowVolumeExpansion", "string", _get("allowVolumeExpansion", False)),
-        _age(),
-    ]
+def _class_name(obj: Object, now: float) -> str:
+    default = at(obj, "metadata.annotations", {}).get("storageclass.kubernetes.io/is-default-class") == "true"
+    return f"{obj['metadata']['name']} (default)" if default else str(obj["metadata"]["name"])
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
@@ -345,35 +299,13 @@ def _ports(obj: Object, now: float) -> str:
     return ",".join(listed) or NONE
 
 
-def _events() -> list[Column]:
-    def last(obj: Object, now: float) -> str:
-        seen = at(obj, "series.lastObservedTime") or obj.get("lastTimestamp") or obj.get("eventTime")
-        return human_duration(now - parse_timestamp(seen)) if seen else UNKNOWN
+def _about(event: Object, now: float) -> str:
+    return f"{at(event, 'involvedObject.kind', '').lower()}/{at(event, 'involvedObject.name', '')}"
 
-    def first(obj: Object, now: float) -> str:
-        seen = obj.get("firstTimestamp") or obj.get("eventTime")
-        return human_duration(now - parse_timestamp(seen)) if seen else UNKNOWN
 
-    def about(obj: Object, now: float) -> str:
-        return f"{at(obj, 'involvedObject.kind', '').lower()}/{at(obj, 'involvedObject.name', '')}"
-
-    def source(obj: Object, now: float) -> str:
-        component = at(obj, "source.component") or obj.get("reportingComponent", "")
-        host = at(obj, "source.host", "")
-        return ", ".join(part for part in (component, host) if part)
-
-    return [
-        Column("Last Seen", "string", last),
-        Column("Type", "string", _get("type", "")),
-        Column("Reason", "string", _get("reason", "")),
-        Column("Object", "string", about),
-        Column("Subobject", "string", _get("involvedObject.fieldPath", ""), 1),
-        Column("Source", "string", source, 1),
-        Column("Message", "string", lambda obj, now: str(obj.get("message") or "").strip()),
-        Column("First Seen", "string", first, 1),
-        Column("Count", "string", _get("count", 1), 1),
-        _name()._replace(priority=1),
-    ]
+def _source(event: Object, now: float) -> str:
+    component = at(event, "source.component") or event.get("reportingComponent", "")
+    return ", ".join(filter(None, (component, at(event, "source.host", ""))))
 
 
 def _quota_used(*, limits: bool) -> Cell:
@@ -390,18 +322,43 @@ def _role(obj: Object, now: float) -> str:
     return f"{at(obj, 'roleRef.kind', '')}/{at(obj, 'roleRef.name', '')}"
 
 
-def _created() -> list[Column]:
-    return [_name(), Column("Created At", "date", _get("metadata.creationTimestamp"))]
+_CREATED: Final = (_NAME, Column("Created At", "date", _get("metadata.creationTimestamp")))
 
 
-def _named_and_aged(*columns: tuple[Any, ...], wide: Sequence[tuple[str, str, Cell]] = ()) -> Columned:
+def _named_and_aged(*columns: tuple[Any, ...], wide: Sequence[tuple[Any, ...]] = ()) -> tuple[Column, ...]:
     """The columns of most kinds: the name, its own, the age, and those of wide output."""
-    return lambda: [_name(), *(Column(*each) for each in columns), _age(), *(Column(*each, 1) for each in wide)]
+    return (_NAME, *(Column(*each) for each in columns), _AGE, *(Column(*each)._replace(priority=1) for each in wide))
 
 
-_KINDS: Final[dict[str, Columned]] = {
-    "pods": _pods,
-    "nodes": _nodes,
+_KINDS: Final[dict[str, tuple[Column, ...]]] = {
+    "pods": _named_and_aged(
+        ("Ready", "string", _pod_ready, 0, "", "The aggregate readiness state of this pod for accepting traffic."),
+        ("Status", "string", lambda pod, now: pod_status(pod), 0, "",
+         "The aggregate status of the containers in this pod."),
+        ("Restarts", "string", _restarts, 0, "",
+         "The number of times the containers in this pod have been restarted and when the last container in "
+         "this pod has restarted."),
+        wide=(
+            ("IP", "string", _text("status.podIP"), 1, "", ("V1PodStatus", "podIP")),
+            ("Node", "string", _text("spec.nodeName"), 1, "", ("V1PodSpec", "nodeName")),
+            ("Nominated Node", "string", _text("status.nominatedNodeName"), 1, "",
+             ("V1PodStatus", "nominatedNodeName")),
+            ("Readiness Gates", "string", _readiness_gates, 1, "", ("V1PodSpec", "readinessGates")),
+        ),
+    ),
+    "nodes": (
+        _NAME,
+        Column("Status", "string", _node_status, 0, "", "The status of the node"),
+        Column("Roles", "string", _node_roles, 0, "", "The roles of the node"),
+        _AGE,
+        Column("Version", "string", _get("status.nodeInfo.kubeletVersion", ""), 0, "",
+               ("V1NodeSystemInfo", "kubeletVersion")),
+        Column("Internal-IP", "string", _address("InternalIP"), 1),
+        Column("External-IP", "string", _address("ExternalIP"), 1),
+        Column("OS-Image", "string", _text("status.nodeInfo.osImage", UNKNOWN), 1),
+        Column("Kernel-Version", "string", _text("status.nodeInfo.kernelVersion", UNKNOWN), 1),
+        Column("Container-Runtime", "string", _text("status.nodeInfo.containerRuntimeVersion", UNKNOWN), 1),
+    ),
     "deployments.apps": _named_and_aged(
         ("Ready", "string", _ready_replicas, 0, "", "Number of the pod with ready state"),
         ("Up-to-date", "string", _get("status.updatedReplicas", 0)),
@@ -437,7 +394,14 @@ _KINDS: Final[dict[str, Columned]] = {
         ("Reason", "string", _get("status.reason", "")),
         wide=(_VOLUME_MODE,),
     ),
-    "storageclasses.storage.k8s.io": _storage_classes,
+    "storageclasses.storage.k8s.io": (
+        _NAME._replace(cell=_class_name),
+        Column("Provisioner", "string", _get("provisioner", "")),
+        Column("ReclaimPolicy", "string", _get("reclaimPolicy", "Delete")),
+        Column("VolumeBindingMode", "string", _get("volumeBindingMode", "Immediate")),
+        Column("AllowVolumeExpansion", "string", _get("allowVolumeExpansion", False)),
+        _AGE,
+    ),
     "configmaps": _named_and_aged(("Data", "string", _data)),
     "services": _named_and_aged(
         ("Type", "string", _get("spec.type", "")),
@@ -446,15 +410,26 @@ _KINDS: Final[dict[str, Columned]] = {
         ("Port(s)", "string", _ports),
         wide=(("Selector", "string", _labels("spec.selector")),),
     ),
-    "events": _events,
+    "events": (
+        Column("Last Seen", "string", _since("series.lastObservedTime", "lastTimestamp", "eventTime")),
+        Column("Type", "string", _get("type", "")),
+        Column("Reason", "string", _get("reason", "")),
+        Column("Object", "string", _about),
+        Column("Subobject", "string", _get("involvedObject.fieldPath", ""), 1),
+        Column("Source", "string", _source, 1),
+        Column("Message", "string", lambda obj, now: str(obj.get("message") or "").strip()),
+        Column("First Seen", "string", _since("firstTimestamp", "eventTime"), 1),
+        Column("Count", "string", _get("count", 1), 1),
+        _NAME._replace(priority=1),
+    ),
     "resourcequotas": _named_and_aged(
         ("Request", "string", _quota_used(limits=False)), ("Limit", "string", _quota_used(limits=True))
     ),
     "rolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
     "clusterrolebindings.rbac.authorization.k8s.io": _named_and_aged(("Role", "string", _role)),
-    "roles.rbac.authorization.k8s.io": _created,
-    "clusterroles.rbac.authorization.k8s.io": _created,
-    "customresourcedefinitions.apiextensions.k8s.io": _created,
+    "roles.rbac.authorization.k8s.io": _CREATED,
+    "clusterroles.rbac.authorization.k8s.io": _CREATED,
+    "customresourcedefinitions.apiextensions.k8s.io": _CREATED,
     "namespaces": _named_and_aged(("Status", "string", _get("status.phase", ""))),
     "secrets": _named_and_aged(("Type", "string", _get("type", "")), ("Data", "string", _count("data"))),
     "serviceaccounts": _named_and_aged(("Secrets", "string", _count("secrets"))),
@@ -474,20 +449,20 @@ _KINDS: Final[dict[str, Columned]] = {
         ("StorageClassName", "string", _get("storageClassName", "")),
         ("Capacity", "string", _get("capacity", "")),
     ),
-}
+}  # fmt: skip
 
 
 def columns_of(rtype: ResourceType) -> Columns:
     """The columns of a kind; of a custom resource those that its definition names."""
     if rtype.definition is not None:
-        return Columns([_name(), *_custom(rtype.definition)])
-    return Columns(_KINDS.get(rtype.storage, _named_and_aged())())
+        return Columns([_NAME, *_custom(rtype.definition)])
+    return Columns(_KINDS.get(rtype.storage, (_NAME, _AGE)))
 
 
 def _custom(definition: Mapping[str, Any]) -> list[Column]:
     declared = definition.get("additionalPrinterColumns")
     if not declared:
-        return [_age()._replace(type="date")]
+        return [_AGE._replace(type="date")]
     about = "Custom resource definition column (in JSONPath format): "
     return [
         Column(
