@@ -43,7 +43,14 @@ _INT64_TEXT: Final = re.compile(r"[+-]?[0-9]+")
 _CANONICAL_INT: Final = re.compile(r"0|-?[1-9][0-9]*")
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_TOKEN: Final = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^=!<>(), \t\r\n]+)")
+_WORD: Final = r"[^=!<>(),\s]++"
+_TEXTUAL: Final = re.compile(
+    rf"\s*+(?:!\s*(?P<absent>{_WORD})|(?P<key>{_WORD})\s*"
+    rf"(?:(?P<sign>==?|!=|[<>])\s*(?P<value>{_WORD})?|(?P<set>in|notin)\s*\((?P<values>[^=!<>()]*)\))?)\s*+"
+)
+_SIGNS: Final = {"=": IN, "==": IN, "!=": NOT_IN, ">": GREATER, "<": LESS, "in": IN, "notin": NOT_IN, "": EXISTS,
+                 "!": DOES_NOT_EXIST}  # fmt: skip
+_FORMS: Final = "key, !key, key=value, key!=value, key>1, key<1, key in (a,b) or key notin (a,b)"
 _BISECT_FROM: Final = 16
 
 
@@ -243,8 +250,19 @@ def parse_label_selector(text: str) -> Selector:
 
     Raises SelectorError.
     """
-    parser = _LabelParser(text)
-    return _selector(parser.requirements())
+    needs: list[Requirement] = []
+    at = 0
+    while at < len(text) and (needs or text.strip()):
+        form = _TEXTUAL.match(text, at)
+        end = at if form is None else form.end()
+        if form is None or text[end : end + 1] not in ("", ",") or text[end:] == ",":
+            raise SelectorError("labelSelector", text, f"cannot be read from {text[end:]!r} on; expected {_FORMS}")
+        sign = "!" if form["absent"] else form["sign"] or form["set"] or ""
+        values = (form["values"] or form["value"] or "").split(",") if sign not in ("", "!") else ()
+        key = form["absent"] or form["key"]
+        needs.append(_requirement("labelSelector", key, _SIGNS[sign], [value.strip() for value in values]))
+        at = end + 1
+    return _selector(needs)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -295,72 +313,6 @@ def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> R
                 "is no label value: at most 63 of A-Z a-z 0-9 - _ . that begin and end with a letter or digit",
             )
     return Requirement(key, operator, tuple(sorted(set(values))))
-
-
-class _LabelParser:
-    """The grammar of a textual label selector, read from a list of tokens; ``""`` is the end."""
-
-    _SIGNS: Final = {"=": IN, "==": IN, "!=": NOT_IN, ">": GREATER, "<": LESS, "in": IN, "notin": NOT_IN}
-    _SYMBOLS: Final = frozenset(("==", "!=", "=", "!", "<", ">", "(", ")", ",", ""))
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[str] = [*_TOKEN.findall(text), ""]
-        self._at = 0
-
-    def requirements(self) -> list[Requirement]:
-        needs: list[Requirement] = []
-        while self._tokens[self._at] or needs:  # after a comma another requirement must follow
-            needs.append(self._requirement())
-            separator = self._take()
-            if not separator:
-                break
-            if separator != ",":
-                raise self._unexpected(separator, "',' or the end")
-        return needs
-
-    def _requirement(self) -> Requirement:
-        absent = self._tokens[self._at] == "!"
-        if absent:
-            self._take()
-        key = self._identifier("a label key")
-        if absent or self._tokens[self._at] in ("", ","):
-            return _requirement("labelSelector", key, DOES_NOT_EXIST if absent else EXISTS, ())
-        sign = self._take()
-        if sign not in self._SIGNS:
-            raise self._unexpected(sign, "one of = == != in notin > <")
-        values = self._values() if sign in ("in", "notin") else [self._exact_value()]
-        return _requirement("labelSelector", key, self._SIGNS[sign], values)
-
-    def _exact_value(self) -> str:
-        return "" if self._tokens[self._at] in ("", ",") else self._identifier("a value")
-
-    def _values(self) -> list[str]:
-        """``(a,b)``; a place left empty is the empty value."""
-        if (token := self._take()) != "(":
-            raise self._unexpected(token, "'('")
-        values: list[str] = []
-        while True:
-            values.append("" if self._tokens[self._at] in (",", ")") else self._identifier("a value"))
-            token = self._take()
-            if token == ")":
-                return values
-            if token != ",":
-                raise self._unexpected(token, "',' or ')'")
-
-    def _identifier(self, wanted: str) -> str:
-        token = self._take()
-        if token in self._SYMBOLS:
-            raise self._unexpected(token, wanted)
-        return token
-
-    def _take(self) -> str:
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _unexpected(self, token: str, wanted: str) -> SelectorError:
-        found = f"{token!r}" if token else "the end"
-        return SelectorError("labelSelector", self._text, f"cannot be read: found {found}, expected {wanted}")
 
 
 def _field_requirement(selector: str, term: str) -> FieldRequirement:
