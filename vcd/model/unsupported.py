@@ -7,100 +7,73 @@ been said; a wish is passed over, and told. README's table "Not supported" has a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from vcd.model.objects import NetworkTopology, PodGroupSpec, PodSpec, QueueSpec
+from vcd.model.objects import NetworkTopology, PodGroupSpec
 
-S = TypeVar("S")
-
-
-@dataclass(frozen=True)
-class Unknown(Generic[S]):
-    """One field of ``kind``: its ``path``, what it means, and whether an object's spec asks for it."""
-
-    kind: str
-    path: str
-    meaning: str
-    asks: Callable[[S], bool]
+Asks = Callable[[Any], bool]
+"""Whether an object's spec asks for something."""
 
 
-def _is_soft(topology: NetworkTopology) -> bool:
-    return topology.mode.lower() == "soft"
+def _near(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return _is(spec.network_topology, soft=soft)
 
 
-def _topologies(spec: PodGroupSpec) -> list[NetworkTopology]:
-    return [policy.network_topology for policy in spec.sub_group_policy if policy.network_topology is not None]
+def _near_in_part(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return any(_is(policy.network_topology, soft=soft) for policy in spec.sub_group_policy)
 
 
-POD_DEMANDS: tuple[Unknown[PodSpec], ...] = (
-    Unknown("Pod", "spec.resourceClaims", "devices by ResourceClaims (DRA)", lambda spec: bool(spec.resource_claims)),
-    Unknown("Pod", "spec.workloadRef", "Kubernetes' own gangs", lambda spec: spec.workload_ref is not None),
-    Unknown("Pod", "spec.schedulingGroup", "Kubernetes' own gangs", lambda spec: spec.scheduling_group is not None),
-)
-GROUP_DEMANDS: tuple[Unknown[PodGroupSpec], ...] = (
-    Unknown(
-        "PodGroup",
-        "spec.networkTopology",
-        "pods within one HyperNode (mode hard)",
-        lambda spec: spec.network_topology is not None and not _is_soft(spec.network_topology),
-    ),
-    Unknown(
-        "PodGroup",
-        "spec.subGroupPolicy[].networkTopology",
-        "a sub-group's pods within one HyperNode (mode hard)",
-        lambda spec: any(not _is_soft(topology) for topology in _topologies(spec)),
-    ),
-)
-GROUP_WISHES: tuple[Unknown[PodGroupSpec], ...] = (
-    Unknown(
-        "PodGroup",
-        "spec.networkTopology",
-        "pods near to each other (mode soft): they may be on any nodes",
-        lambda spec: spec.network_topology is not None and _is_soft(spec.network_topology),
-    ),
-    Unknown(
-        "PodGroup",
-        "spec.subGroupPolicy[].networkTopology",
-        "a sub-group's pods near to each other (mode soft): they may be on any nodes",
-        lambda spec: any(map(_is_soft, _topologies(spec))),
-    ),
-)
-QUEUE_WISHES: tuple[Unknown[QueueSpec], ...] = (
-    Unknown(
-        "Queue",
-        "spec.dequeueStrategy",
-        "fifo: later groups are tried where the first one waits, as vc-scheduler does",
-        lambda spec: spec.dequeue_strategy == "fifo",
-    ),
-    Unknown(
-        "Queue",
-        "spec.extendClusters",
-        "other clusters: pods are placed in this one",
-        lambda spec: bool(spec.extend_clusters),
-    ),
-)
+def _is(topology: NetworkTopology | None, *, soft: bool) -> bool:
+    return topology is not None and (topology.mode.lower() == "soft") is soft
 
 
-def demands_of_pod(spec: PodSpec) -> tuple[str, ...]:
-    """The fields for which pods of this spec have to wait."""
-    return tuple(each.path for each in POD_DEMANDS if each.asks(spec))
+DEMANDS: dict[str, dict[str, Asks]] = {
+    "Pod": {
+        "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
+        "spec.workloadRef": lambda spec: spec.workload_ref is not None,
+        "spec.schedulingGroup": lambda spec: spec.scheduling_group is not None,
+    },
+    "PodGroup": {
+        "spec.networkTopology": lambda spec: _near(spec, soft=False),
+        "spec.subGroupPolicy[].networkTopology": lambda spec: _near_in_part(spec, soft=False),
+    },
+}
+"""Fields by kind that make pods wait: DRA's devices, Kubernetes' own gangs, pods within one HyperNode (mode hard)."""
+
+WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
+    "PodGroup": {
+        "spec.networkTopology": (
+            "pods near to each other (mode soft): they may be on any nodes",
+            lambda spec: _near(spec, soft=True),
+        ),
+        "spec.subGroupPolicy[].networkTopology": (
+            "a sub-group's pods near to each other (mode soft): they may be on any nodes",
+            lambda spec: _near_in_part(spec, soft=True),
+        ),
+    },
+    "Queue": {
+        "spec.dequeueStrategy": (
+            "fifo: later groups are tried where the first one waits, as vc-scheduler does",
+            lambda spec: spec.dequeue_strategy == "fifo",
+        ),
+        "spec.extendClusters": (
+            "other clusters: pods are placed in this one",
+            lambda spec: bool(spec.extend_clusters),
+        ),
+    },
+}
+"""Fields by kind that are passed over: what is made of them, and whether a spec has them."""
 
 
-def demands_of_group(spec: PodGroupSpec) -> tuple[str, ...]:
-    """The fields for which all pods of this group have to wait."""
-    return tuple(f"the PodGroup's {each.path}" for each in GROUP_DEMANDS if each.asks(spec))
+def demands(kind: str, spec: object) -> tuple[str, ...]:
+    """The fields for which pods of this spec, or of a group of it, have to wait."""
+    whose = "" if kind == "Pod" else f"the {kind}'s "
+    return tuple(whose + path for path, asks in DEMANDS[kind].items() if asks(spec))
 
 
-def wishes_of_group(spec: PodGroupSpec) -> tuple[str, ...]:
-    """Sentences about what of a group is passed over."""
-    return _told(GROUP_WISHES, spec)
-
-
-def wishes_of_queue(spec: QueueSpec) -> tuple[str, ...]:
-    """Sentences about what of a queue is passed over."""
-    return _told(QUEUE_WISHES, spec)
-
-
-def _told(fields: tuple[Unknown[Any], ...], spec: Any) -> tuple[str, ...]:
-    return tuple(f"{each.path} is not supported and passed over ({each.meaning})" for each in fields if each.asks(spec))
+def wishes(kind: str, spec: object) -> tuple[str, ...]:
+    """Sentences about what of a spec is passed over."""
+    return tuple(
+        f"{path} is not supported and passed over ({made})"
+        for path, (made, asks) in WISHES[kind].items() if asks(spec)
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from vcd.model.requests import (
     within_bounds,
 )
 from vcd.model.status import Phase, TaskStatus, phase_of
-from vcd.model.unsupported import demands_of_group, demands_of_pod, wishes_of_group, wishes_of_queue
+from vcd.model.unsupported import demands, wishes
 
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_PRIORITY = "volcano.sh/task-priority"
@@ -72,7 +72,7 @@ class Shape:
         another one (``requests.counted_spec``). Raises QuantityError."""
         counted = spec if counted is None else counted
         requests = pod_requests(counted)
-        return cls(spec, requests, score_requests(counted), is_best_effort(requests), demands_of_pod(spec))
+        return cls(spec, requests, score_requests(counted), is_best_effort(requests), demands("Pod", spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +123,7 @@ class GroupRecord:
         except (QuantityError, ValueError) as error:
             raise BadObject("PodGroup", group.key, f"spec.minResources or creationTimestamp: {error}") from error
         spec, phase = group.spec, phase_of(group.status.phase)
-        return cls(group, minimum, created, phase, demands_of_group(spec), wishes_of_group(spec))
+        return cls(group, minimum, created, phase, demands("PodGroup", spec), wishes("PodGroup", spec))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +156,7 @@ class QueueRecord:
             created = seconds_of(queue.metadata.creation_timestamp)
         except ValueError as error:
             raise BadObject("Queue", queue.key, f"metadata.creationTimestamp: {error}") from error
-        return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes_of_queue(spec))
+        return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes("Queue", spec))
 
 
 def task_status(pod: Pod, node_name: str) -> TaskStatus:
