@@ -9,10 +9,11 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, Final
+
+from vcd.model.quantity import QuantityError, canonical
 
 Path = tuple[Any, ...]
 
@@ -21,12 +22,6 @@ OBJECT, ARRAY, STRING, INTEGER, NUMBER, BOOLEAN, ANY = (
 )  # fmt: skip
 QUANTITY: Final = "quantity"
 INT_OR_STRING: Final = "int-or-string"
-_QUANTITY_FORM: Final = re.compile(
-    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([numkMGTPE]?)|([KMGTPE])i|[eE]([+-]?[0-9]{1,3}))"
-)
-_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_DECIMAL: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
-_DECIMAL_ZERO: Final = 3
 _LIMIT: Final = 2**63
 
 
@@ -300,11 +295,11 @@ def read(value: Any, schema: Schema, found: Findings, path: Path = ()) -> Any:
     elif kind == ANY or (kind == STRING and type(value) is str):
         pass
     elif kind == QUANTITY:
-        text = str(value) if type(value) in (int, float) else value
-        if type(text) is str and (canonical := canonical_quantity(text.strip())):
-            return canonical
-        found.faults.append(Fault(path, "quantity", "", value))
-        return value
+        try:
+            return canonical(str(value))
+        except QuantityError:
+            found.faults.append(Fault(path, "quantity", "", value))
+            return value
     elif not _scalar_fits(value, kind):
         found.faults.append(Fault(path, "type", kind, value))
         return value
@@ -315,43 +310,6 @@ def read(value: Any, schema: Schema, found: Findings, path: Path = ()) -> Any:
     if not (value is None and schema.nullable):
         found.faults.append(Fault(path, "type", kind, value))
     return value
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def canonical_quantity(text: str) -> str:
-    """A quantity as the API's encoding writes it (``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``); empty when it is none.
-
-    No fraction, the largest suffix that leaves a whole number, precision no finer than nano (rounded up); a binary
-    suffix stays binary from 1024 on, an exponent stays an exponent.
-    """
-    match = _QUANTITY_FORM.fullmatch(text)
-    if match is None:
-        return ""
-    digits, suffix, binary, exponent = match.groups()
-    amount = Fraction(digits)
-    if binary is not None:
-        amount *= 1024 ** (" KMGTPE".index(binary))
-        if abs(amount) >= 1024:
-            return _scaled(-((-amount) // 1) if amount > 0 else amount // 1, 1024, _BINARY)
-    else:
-        amount *= Fraction(10) ** (int(exponent) if exponent else 3 * (_DECIMAL.index(suffix or "") - _DECIMAL_ZERO))
-    nano = amount * 10**9
-    whole = -((-nano) // 1) if nano > 0 else nano // 1
-    if not whole:
-        return "0"
-    if exponent is None:
-        return _scaled(whole, 1000, _DECIMAL)
-    power = -9
-    while whole % 1000 == 0:
-        whole, power = whole // 1000, power + 3
-    return f"{whole}e{power}" if power else str(whole)
-
-
-def _scaled(amount: int, step: int, suffixes: Sequence[str]) -> str:
-    place = 0
-    while amount % step == 0 and place < len(suffixes) - 1:
-        amount, place = amount // step, place + 1
-    return f"{amount}{suffixes[place]}"
 
 
 def _read_object(value: dict[str, Any], schema: Schema, found: Findings, path: Path) -> dict[str, Any]:

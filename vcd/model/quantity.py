@@ -31,7 +31,7 @@ _ALLOWED: Final = "a decimal number with at most one of n u m k M G T P E, Ki Mi
 # Python refuses to convert very long digit strings; no honest quantity comes near either bound.
 _MAX_LENGTH: Final = 512
 # Beyond this power of ten every non-zero amount overflows int64, or is a fraction of the smallest unit.
-_MAX_EXPONENT: Final = 1000
+_MAX_EXPONENT: Final = 1024
 
 _UNITS_SCALE: Final = 0
 _MILLI_SCALE: Final = 3
@@ -117,11 +117,7 @@ def format_units(value: int, binary: bool = True) -> str:
     _checked(value)
     if not binary or -1024 < value < 1024:
         return _format_decimal(value, 0)
-    exponent = 0
-    while value % 1024 == 0 and exponent < 60:
-        value //= 1024
-        exponent += 10
-    return f"{value}{_BINARY_SUFFIX[exponent]}"
+    return _format_binary(value)
 
 
 def format_resource(resource_name: str, value: int) -> str:
@@ -132,6 +128,25 @@ def format_resource(resource_name: str, value: int) -> str:
     if per_unit(resource_name) == 1:
         return format_units(value, binary=resource_name != "pods")
     return format_milli(value)
+
+
+@lru_cache(maxsize=1 << 14)
+def canonical(text: str) -> str:
+    """A quantity as the API's encoding writes it, whatever its size: ``1024Mi`` is ``1Gi``, ``0.5`` is ``500m``.
+
+    No fraction, the largest suffix that leaves a whole number, precision no finer than nano (rounded up); a binary
+    suffix stays binary from 1024 on, an exponent stays an exponent. Raises QuantityError.
+    """
+    form = _form_of(text)
+    if len((form["exponent"] or "").lstrip("+-")) > 3:
+        raise QuantityError(f"quantity {_shown(text)} is malformed; an exponent has at most three digits")
+    nano = _scaled(form, 9)
+    if form["suffix"] in _BINARY and abs(nano) >= 1024 * 10**9:
+        return _format_binary(_scaled(form, 0))
+    if form["exponent"] is None or not nano:
+        return _format_decimal(nano, -9)
+    value, exponent = _without_thousands(nano, -9, _MAX_EXPONENT)
+    return f"{value}e{exponent}" if exponent else str(value)
 
 
 def _parse(text: str | int | float, scale: int, allow_negative: bool) -> int:
@@ -157,9 +172,22 @@ def _number_text(number: object) -> str:
 @lru_cache(maxsize=1 << 14)
 def _parse_text(text: str, scale: int) -> int:
     """``text`` times ten to the ``scale``, rounded away from zero; cached, for a cluster has few distinct texts."""
+    value = _scaled(_form_of(text), scale)
+    if not INT64_MIN <= value <= INT64_MAX:
+        unit = "milli-units" if scale == _MILLI_SCALE else "units"
+        raise QuantityError(f"quantity {_shown(text)} is beyond int64; it must be below 2^63 {unit}")
+    return value
+
+
+def _form_of(text: str) -> re.Match[str]:
     form = _FORM.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
     if form is None:
         raise QuantityError(f"quantity {_shown(text)} is malformed; it must be {_ALLOWED}")
+    return form
+
+
+def _scaled(form: re.Match[str], scale: int) -> int:
+    """The amount times ten to the ``scale``, rounded away from zero."""
     fraction = (form["fraction"] or "").rstrip("0")
     amount = int(form["whole"] + fraction or "0")
     suffix, exponent = form["suffix"], form["exponent"]
@@ -170,33 +198,32 @@ def _parse_text(text: str, scale: int) -> int:
         amount <<= _BINARY[suffix]
     else:
         power += _DECIMAL[suffix]
-    value = _scaled_up(amount, power)
-    if form["sign"] == "-":
-        value = -value
-    if not INT64_MIN <= value <= INT64_MAX:
-        unit = "milli-units" if scale == _MILLI_SCALE else "units"
-        raise QuantityError(f"quantity {_shown(text)} is beyond int64; it must be below 2^63 {unit}")
-    return value
-
-
-def _scaled_up(amount: int, power: int) -> int:
-    """``amount`` (not negative) times ten to the ``power``, rounded up."""
-    if amount == 0:
-        return 0
     power = max(-_MAX_EXPONENT, min(power, _MAX_EXPONENT))
-    if power >= 0:
-        return amount * int(10**power)
-    return -(-amount // int(10**-power))
+    value = amount * int(10**power) if power >= 0 else -(-amount // int(10**-power))
+    return -value if form["sign"] == "-" else value
 
 
 def _format_decimal(value: int, exponent: int) -> str:
     """``value`` times ten to the ``exponent`` with the largest suffix that leaves no fraction."""
     if value == 0:
         return "0"
-    while value % 1000 == 0 and exponent < 18:
+    value, exponent = _without_thousands(value, exponent, 18)
+    return f"{value}{_DECIMAL_SUFFIX[exponent]}"
+
+
+def _without_thousands(value: int, exponent: int, largest: int) -> tuple[int, int]:
+    while value % 1000 == 0 and exponent < largest:
         value //= 1000
         exponent += 3
-    return f"{value}{_DECIMAL_SUFFIX[exponent]}"
+    return value, exponent
+
+
+def _format_binary(value: int) -> str:
+    exponent = 0
+    while value % 1024 == 0 and exponent < 60:
+        value //= 1024
+        exponent += 10
+    return f"{value}{_BINARY_SUFFIX[exponent]}"
 
 
 def _checked(value: int) -> int:
