@@ -29,10 +29,9 @@ from aiohttp import web
 
 from tests.deploy.kustomize import render
 from tests.deploy.rbac import Grant, allows, grants
-from tests.embedded.disturbed import DisturbedServer
+from tests.embedded.disturbed import Call, DisturbedServer
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
-from vcd.embedded.request import Call
 from vcd.embedded.server import ADMIN
 from vcd.embedded.store import Store
 from vcd.eventlog import LogReader

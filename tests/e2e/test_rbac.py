@@ -28,7 +28,7 @@ from tests.e2e.cluster import (
     request_of,
     until,
 )
-from vcd.embedded.request import Call
+from tests.embedded.disturbed import Call
 
 UNUSED = {
     Grant("delete", "", "pods", "", ""): "evictions, for which the configuration names no action",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from vcd.embedded.errors import StatusError, forbidden
 from vcd.embedded.listing import ListPage
-from vcd.embedded.request import Call, Target
+from vcd.embedded.request import Asked, Target
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.server import ADMIN, HEALTH, ApiServer
 from vcd.embedded.store import Store
@@ -20,6 +20,15 @@ from vcd.embedded.watch import WatchStream
 Object = dict[str, Any]
 Answer = web.StreamResponse | None
 FaultHook = Callable[[web.Request], Answer | Awaitable[Answer]]
+
+
+class Call(NamedTuple):
+    """What authorization looks at: verb, dotted plural, subresource (or "") and namespace (None: not in one)."""
+
+    verb: str
+    resource: str
+    subresource: str
+    namespace: str | None
 
 
 @dataclass
@@ -160,19 +169,19 @@ class DisturbedServer(ApiServer):
             made["status"] = {"allowed": self.permit(made["spec"])}
         return made
 
-    def _page(self, target: Target, query: Mapping[str, str]) -> ListPage:
-        found = super()._page(target, query)
+    def _page(self, asked: Asked) -> ListPage:
+        found = super()._page(asked)
         if not self.habits.list_versions:
             found.metadata.pop("resourceVersion")
         return found
 
-    def _opened(self, request: web.Request, target: Target, query: Mapping[str, str]) -> WatchStream:
+    def _opened(self, asked: Asked) -> WatchStream:
         if self.habits.refuse_watches:
             raise StatusError(self.habits.refuse_watches, "InternalError", "watches are refused")
-        stream = super()._opened(request, target, query)
+        stream = super()._opened(asked)
         if self.habits.fail_watches:
             stream.fail(StatusError(self.habits.fail_watches, "InternalError", "watches fail"))
         return stream
 
-    def _bookmarks(self, query: Mapping[str, str]) -> float | None:
-        return self._seconds if self.habits.bookmarks and super()._bookmarks(query) is not None else None
+    def _bookmarks(self, asked: Asked) -> float | None:
+        return self._seconds if self.habits.bookmarks and super()._bookmarks(asked) is not None else None

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.embedded.disturbed import Call
 from tests.embedded.serving import PODS, QUEUES, TABLE, pod, queue, serving
 from vcd.embedded import protobuf
 from vcd.embedded.errors import StatusError
-from vcd.embedded.request import Call
 from vcd.embedded.tables import human_duration
 
 # --- identities -----------------------------------------------------------------------------------------------------

@@ -106,12 +106,7 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> Status
     parts = [f"{fault.field}: {fault.message}" for fault in faults]
     text = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
     qualified = f"{kind}.{group}" if group else kind
-    details = {
-        "name": name,
-        **({"group": group} if group else {}),
-        "kind": kind,
-        "causes": [fault._asdict() for fault in faults],
-    }
+    details = {**details_of(qualified, name), "causes": [fault._asdict() for fault in faults]}
     return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details)
 
 
@@ -123,3 +118,9 @@ def expired(message: str, metadata: Mapping[str, Any] | None = None) -> StatusEr
 def method_not_allowed() -> StatusError:
     """405: the resource has no such verb."""
     return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def unsupported_media(accepted: Iterable[str]) -> StatusError:
+    """415: a body in a form that is not read."""
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    return StatusError(415, "UnsupportedMediaType", message)

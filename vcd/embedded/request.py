@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
+from aiohttp import web
 
-from vcd.embedded import protobuf
+from vcd.embedded import protobuf, views
 from vcd.embedded.codec import decode_object, encode
-from vcd.embedded.errors import StatusError, bad_request, method_not_allowed
+from vcd.embedded.errors import StatusError, bad_request, method_not_allowed, unsupported_media
+from vcd.embedded.fields import FieldManager
 from vcd.embedded.resources import Registry, ResourceType, Subresource
 
 Object = dict[str, Any]
@@ -28,15 +30,6 @@ _VERBS: Final = {
 }  # fmt: skip
 
 
-class Call(NamedTuple):
-    """What authorization looks at: verb, dotted plural, subresource (or "") and namespace (None: not in one)."""
-
-    verb: str
-    resource: str
-    subresource: str
-    namespace: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a path names: a resource type, perhaps a namespace, an object and a subresource of it."""
@@ -50,6 +43,60 @@ class Target:
     def part(self) -> str:
         """Name of the subresource, empty when there is none."""
         return self.subresource.name if self.subresource else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call of a resource: the request, what its path names, its verb, who asks, and its body."""
+
+    request: web.Request
+    target: Target
+    verb: str
+    identity: str
+    raw: bytes = b""
+
+    @property
+    def rtype(self) -> ResourceType:
+        """The resource type."""
+        return self.target.rtype
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The query's parameters."""
+        return self.request.query
+
+    @property
+    def form(self) -> str:
+        """The form of the answer that the Accept header asks for. Raises StatusError 406."""
+        return views.wanted(self.request.headers.get("Accept", ""))
+
+    @property
+    def include(self) -> str:
+        """What a Table's rows have of their objects."""
+        return self.query.get("includeObject", "Metadata")
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is to be written. Raises StatusError 400."""
+        asked = self.query.get("dryRun", "")
+        if asked not in ("", "All"):
+            raise bad_request(f'invalid: dryRun: Unsupported value: "{asked}": supported values: "All"')
+        return asked == "All"
+
+    @property
+    def media(self) -> str:
+        """The Content-Type without its parameters."""
+        return self.request.content_type
+
+    def body(self, kind: str) -> Object:
+        """The object in the body. Raises StatusError: 400 malformed, 415 another type."""
+        return read_body(self.media, self.raw, kind)
+
+    def manager(self, rtype: ResourceType, operation: str, part: str = "") -> FieldManager:
+        """Who writes: the query's fieldManager, else the program that the User-Agent names."""
+        agent = self.request.headers.get("User-Agent", "unknown")
+        name = self.query.get("fieldManager") or agent.partition("/")[0]
+        return FieldManager(name[:128], operation, rtype.api_version, part)
 
 
 def target_of(registry: Registry, path: str) -> Target | None:
@@ -97,24 +144,14 @@ def verb_of(target: Target, method: str, query: Mapping[str, str]) -> str:
 # --- bodies ---------------------------------------------------------------------------------------------------------
 
 
-def media_type(content_type: str) -> str:
-    """A Content-Type without its parameters."""
-    return content_type.partition(";")[0].strip().lower()
-
-
-def read_body(content_type: str, raw: bytes, kind: str) -> Object:
-    """The object in a request's body, JSON or YAML. Raises StatusError: 400 malformed, 415 another type."""
-    media = media_type(content_type)
+def read_body(media: str, raw: bytes, kind: str) -> Object:
+    """The object in a body, JSON, YAML or protobuf. Raises StatusError: 400 malformed, 415 another type."""
     if media == protobuf.MEDIA:
         return protobuf.read(raw)
     if media in ("application/yaml", "application/x-yaml", "text/yaml"):
         return _mapping(read_yaml(raw), kind)
     if media not in ("application/json", "", "application/octet-stream"):
-        raise StatusError(
-            415, "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: application/json, "
-            "application/yaml, application/vnd.kubernetes.protobuf",
-        )  # fmt: skip
+        raise unsupported_media(("application/json", "application/yaml", protobuf.MEDIA))
     try:
         return _mapping(decode_object(raw), kind)
     except ValueError as error:

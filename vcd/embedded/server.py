@@ -9,8 +9,7 @@ from aiohttp import web
 
 from vcd.embedded import discovery, events, listing, patch, reviews, scale, views
 from vcd.embedded.codec import encode, name_of
-from vcd.embedded.errors import StatusError, bad_request, details_of, success
-from vcd.embedded.fields import FieldManager
+from vcd.embedded.errors import Cause, StatusError, bad_request, details_of, invalid, success, unsupported_media
 from vcd.embedded.openapi import OpenApi
 from vcd.embedded.request import (
     APPLY_PATCH,
@@ -18,10 +17,9 @@ from vcd.embedded.request import (
     MERGE_PATCH,
     PATCHES,
     STRATEGIC_PATCH,
+    Asked,
     Target,
     expect_matching,
-    media_type,
-    read_body,
     read_yaml,
     target_of,
     verb_of,
@@ -151,23 +149,16 @@ class ApiServer:
     # --- resources --------------------------------------------------------------------------------------------------
 
     async def _resource(self, request: web.Request, identity: str, target: Target) -> web.StreamResponse:
-        query = request.query
-        verb = verb_of(target, request.method, query)
-        self._permit(identity, verb, target, target.name or selected_name(query))
+        verb = verb_of(target, request.method, request.query)
+        self._permit(identity, verb, target, target.name or selected_name(request.query))
         if verb == "watch":
-            return await self._watch(request, target, query)
-        if verb == "list":
-            return self._list(request, target, query)
-        if verb == "get":
-            return self._get(request, target, query)
-        raw = await request.read()
-        if verb == "create":
-            return self._create(request, target, query, raw, identity)
-        if verb in ("update", "patch"):
-            return self._change(request, target, query, raw, verb)
-        if verb == "delete":
-            return self._delete(request, target, query, raw)
-        return self._delete_collection(request, target, query, raw)
+            return await self._watch(Asked(request, target, verb, identity))
+        raw = await request.read() if verb not in ("get", "list") else b""
+        answers = {
+            "get": self._get, "list": self._list, "create": self._create, "update": self._change,
+            "patch": self._change, "delete": self._delete, "deletecollection": self._delete_collection,
+        }  # fmt: skip
+        return answers[verb](Asked(request, target, verb, identity, raw))
 
     def _permit(self, identity: str, verb: str, target: Target, name: str) -> None:
         """Raises StatusError 403 where somebody may not do this."""
@@ -178,66 +169,64 @@ class ApiServer:
             known = self._columns[rtype.storage] = (rtype, columns_of(rtype))
         return known[1]
 
-    def _shown(self, rtype: ResourceType, obj: Object) -> Object:
-        """An object as this resource type shows it."""
-        return events.to_group(obj) if rtype.stored_as else obj
-
-    def _stored(self, rtype: ResourceType, obj: Object) -> tuple[ResourceType, Object]:
-        """The type and form that an object is stored in."""
-        if not rtype.stored_as:
-            return rtype, obj
-        return self.store.type_of(rtype.stored_as), events.to_core(obj)
-
-    def _one(
-        self, request: web.Request, target: Target, entry: Entry, status: int = 200, warnings: tuple[str, ...] = ()
-    ) -> web.Response:
-        form = views.wanted(request.headers.get("Accept", ""))
+    def _one(self, asked: Asked, entry: Entry, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
         headers = [("Warning", f"299 - {encode(text).decode()}") for text in warnings]
-        if not form and not target.rtype.stored_as:
-            return web.Response(body=entry.json + b"\n", status=status, content_type=JSON, headers=headers)
-        columns = self._columns_of(target.rtype)
-        obj = self._shown(target.rtype, entry.obj) if form != views.TABLE else entry.obj
-        include = request.query.get("includeObject", "Metadata")
-        made = views.single(form, target.rtype, columns, obj, self.store.clock(), include)
-        return web.Response(body=encode(made), status=status, content_type=JSON, headers=headers)
+        form = self._form(asked)
+        body = entry.json if form is None else encode(form(entry.obj))
+        return web.Response(body=body + b"\n", status=status, content_type=JSON, headers=headers)
+
+    def _form(self, asked: Asked) -> Callable[[Object], Object] | None:
+        """What makes of a stored object the form that the client asked for; None where it goes out as it is stored."""
+        if not asked.form:
+            return events.to_group if asked.rtype.stored_as else None
+        if asked.form != views.TABLE:
+            return views.partial
+        columns = self._columns_of(asked.rtype)
+        first = [True]
+
+        def row(obj: Object) -> Object:
+            metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            headers, first[0] = first[0], False
+            if "creationTimestamp" not in obj["metadata"]:  # a bookmark
+                made = views.table(columns, [], metadata, 0.0, headers=headers)
+                made["rows"] = [{"cells": [], "object": views.partial(obj)}]
+                return made
+            return views.table(columns, [obj], metadata, self.store.clock(), include=asked.include, headers=headers)
+
+        return row
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _get(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.Response:
-        entry = self.store.entry(target.rtype, target.namespace, target.name)
-        if target.part == "scale":
-            return _json(scale.of(target.rtype, entry.obj))
-        return self._one(request, target, entry)
+    def _get(self, asked: Asked) -> web.Response:
+        entry = self.store.entry(asked.rtype, asked.target.namespace, asked.target.name)
+        if asked.target.part == "scale":
+            return _json(scale.of(asked.rtype, entry.obj))
+        return self._one(asked, entry)
 
-    def _list(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.Response:
-        rtype = target.rtype
-        found = self._page(target, query)
-        form = views.wanted(request.headers.get("Accept", ""))
-        if form == views.TABLE:
+    def _list(self, asked: Asked) -> web.Response:
+        rtype, found = asked.rtype, self._page(asked)
+        if asked.form == views.TABLE:
             objects = [entry.obj for entry in found.entries]
-            include = query.get("includeObject", "Metadata")
             columns = self._columns_of(rtype)
-            return _json(views.table(columns, objects, found.metadata, self.store.clock(), include=include))
-        if form:
+            return _json(views.table(columns, objects, found.metadata, self.store.clock(), include=asked.include))
+        if asked.form:
             return _json(views.partial_list(found.entries, found.metadata))
         if rtype.stored_as:
-            items = [events.to_group(entry.obj) for entry in found.entries]
-            head = {"kind": rtype.list_name, "apiVersion": rtype.api_version, "metadata": found.metadata}
-            return _json({**head, "items": items})
+            return _list_of(rtype, found.metadata, [events.to_group(entry.obj) for entry in found.entries])
         return web.Response(body=listing.list_bytes(rtype, found), content_type=JSON)
 
-    def _page(self, target: Target, query: Mapping[str, str]) -> listing.ListPage:
-        return listing.page(self.store, target.rtype, target.namespace, query)
+    def _page(self, asked: Asked) -> listing.ListPage:
+        return listing.page(self.store, asked.rtype, asked.target.namespace, asked.query)
 
-    async def _watch(self, request: web.Request, target: Target, query: Mapping[str, str]) -> web.StreamResponse:
-        seconds = listing.number(query, "timeoutSeconds")
-        stream = self._opened(request, target, query)
+    async def _watch(self, asked: Asked) -> web.StreamResponse:
+        seconds = listing.number(asked.query, "timeoutSeconds")
+        stream = self._opened(asked)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
         self._streams.append(stream)
         try:
-            await response.prepare(request)
-            await stream.serve(response, seconds or _WATCH_SECONDS, self._bookmarks(query))
+            await response.prepare(asked.request)
+            await stream.serve(response, seconds or _WATCH_SECONDS, self._bookmarks(asked))
             await response.write_eof()
         except ConnectionResetError:
             return response  # the client left; nothing is owed to it
@@ -246,205 +235,162 @@ class ApiServer:
             self._streams.remove(stream)
         return response
 
-    def _opened(self, request: web.Request, target: Target, query: Mapping[str, str]) -> WatchStream:
-        chosen, form = selection(target.rtype, query, target.name), self._watch_form(request, target.rtype, query)
-        stream = self.stream_type(self.store, target.rtype, target.namespace, chosen, form)
-        stream.open(query)
+    def _opened(self, asked: Asked) -> WatchStream:
+        chosen = selection(asked.rtype, asked.query, asked.target.name)
+        stream = self.stream_type(self.store, asked.rtype, asked.target.namespace, chosen, self._form(asked))
+        stream.open(asked.query)
         return stream
 
-    def _bookmarks(self, query: Mapping[str, str]) -> float | None:
+    def _bookmarks(self, asked: Asked) -> float | None:
         """The seconds between a watch's bookmarks, None where it gets none."""
-        return _BOOKMARK_SECONDS if query.get("allowWatchBookmarks") == "true" else None
-
-    def _watch_form(
-        self, request: web.Request, rtype: ResourceType, query: Mapping[str, str]
-    ) -> Callable[[Object], Object] | None:
-        form = views.wanted(request.headers.get("Accept", ""))
-        if not form:
-            return events.to_group if rtype.stored_as else None
-        if form != views.TABLE:
-            return views.partial
-        columns, include = self._columns_of(rtype), query.get("includeObject", "Metadata")
-        first = [True]
-
-        def row(obj: Object) -> Object:
-            metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            headers, first[0] = first[0], False
-            if "creationTimestamp" not in obj["metadata"]:  # a bookmark
-                made = views.table(columns, [], metadata, 0.0, headers=headers)
-                made["rows"] = [{"cells": [], "object": views.partial(obj)}]
-                return made
-            return views.table(columns, [obj], metadata, self.store.clock(), include=include, headers=headers)
-
-        return row
+        return _BOOKMARK_SECONDS if asked.query.get("allowWatchBookmarks") == "true" else None
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _create(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes, identity: str
-    ) -> web.Response:
-        rtype, part = target.rtype, target.part
-        kind = target.subresource.kind if target.subresource else rtype.kind
-        body = read_body(request.content_type, raw, kind)
+    def _create(self, asked: Asked) -> web.Response:
+        rtype, part = asked.rtype, asked.target.part
+        body = asked.body(asked.target.subresource.kind if asked.target.subresource else rtype.kind)
         if part == "eviction":
-            return self._act(target, body, EVICTION, dry_run=_dry_run(query))
+            return self._act(asked, body, EVICTION)
         if part == "binding" or rtype is BINDING:
-            return self._act(target, body, BINDING, dry_run=_dry_run(query))
+            return self._act(asked, body, BINDING)
         if reviews.is_review(rtype):
-            asked, _ = self.store.codec.read(rtype, body)
-            return _json(self._review(rtype, asked, identity), 201)
-        expect_matching(target, body)
-        obj, unknown = self.store.codec.read(rtype, body)
-        warnings = _field_warnings(rtype, unknown, query)
-        rtype, obj = self._stored(rtype, obj)
-        manager = _manager(request, rtype, "Update")
-        entry = self.store.insert(rtype, obj, manager, dry_run=_dry_run(query))
-        return self._one(request, target, entry, 201, warnings)
+            review, _ = self.store.codec.read(rtype, body)
+            return _json(self._review(rtype, review, asked.identity), 201)
+        rtype, obj, warnings = self._read(asked, body)
+        entry = self.store.insert(rtype, obj, asked.manager(rtype, "Update"), dry_run=asked.dry_run)
+        return self._one(asked, entry, 201, warnings)
+
+    def _read(self, asked: Asked, body: Object) -> tuple[ResourceType, Object, tuple[str, ...]]:
+        """The type and form in which a body's object is stored, and warnings about it."""
+        expect_matching(asked.target, body)
+        obj, unknown = self.store.codec.read(asked.rtype, body)
+        warnings = _field_warnings(asked.rtype, unknown, asked.query)
+        if not asked.rtype.stored_as:
+            return asked.rtype, obj, warnings
+        return self.store.type_of(asked.rtype.stored_as), events.to_core(obj), warnings
 
     def _review(self, rtype: ResourceType, asked: Object, identity: str) -> Object:
         return reviews.answer(rtype, asked, identity)
 
-    def _act(self, target: Target, body: Object, kind: ResourceType, *, dry_run: bool) -> web.Response:
+    def _act(self, asked: Asked, body: Object, kind: ResourceType) -> web.Response:
         """Bind or evict a pod."""
-        asked, _ = self.store.codec.read(kind, body)
-        namespace, name = target.namespace or "default", target.name or name_of(asked)
-        if name_of(asked) not in ("", name):
+        obj, _ = self.store.codec.read(kind, body)
+        namespace, name = asked.target.namespace or "default", asked.target.name or name_of(obj)
+        if name_of(obj) not in ("", name):
             raise bad_request(f"name in URL does not match name in {kind.kind} object")
         if kind is EVICTION:
-            self.store.evict(namespace, name, asked, dry_run=dry_run)
-        elif not dry_run:
-            self.store.bind(namespace, name, asked)
+            self.store.evict(namespace, name, obj, dry_run=asked.dry_run)
+        elif not asked.dry_run:
+            self.store.bind(namespace, name, obj)
         return web.Response(body=_CREATED, status=201, content_type=JSON)
 
-    def _change(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes, verb: str
-    ) -> web.Response:
+    def _change(self, asked: Asked) -> web.Response:
         """PUT and PATCH."""
-        rtype = target.rtype
+        target, rtype = asked.target, asked.rtype
         if target.part == "scale":
-            return self._scale(request, target, query, raw, verb)
-        if verb == "patch" and media_type(request.content_type) == APPLY_PATCH:
-            return self._apply(request, target, query, raw)
-        if verb == "update":
-            body = read_body(request.content_type, raw, rtype.kind)
-            expect_matching(target, body)
-            if not body["metadata"].get("resourceVersion") and (rtype.custom or rtype.plural == "leases"):
-                raise _must_have_version(rtype, target.name)
+            return self._scale(asked)
+        if asked.verb == "patch" and asked.media == APPLY_PATCH:
+            return self._apply(asked)
+        if asked.verb == "update":
+            body = asked.body(rtype.kind)
         else:
-            current = self._shown(rtype, self.store.entry(rtype, target.namespace, target.name).obj)
-            body = self._patched(request, rtype, current, raw)
-            expect_matching(target, body)
-        obj, unknown = self.store.codec.read(rtype, body)
-        warnings = _field_warnings(rtype, unknown, query)
-        rtype, obj = self._stored(rtype, obj)
-        manager = _manager(request, rtype, "Update", target.part)
-        entry = self.store.replace(rtype, obj, target.part or None, manager, dry_run=_dry_run(query))
-        return self._one(request, target, entry, 200, warnings)
+            current = self.store.entry(rtype, target.namespace, target.name).obj
+            body = self._patched(asked, rtype, events.to_group(current) if rtype.stored_as else current)
+        stored, obj, warnings = self._read(asked, body)
+        versioned = asked.verb == "patch" or not (rtype.custom or rtype.plural == "leases")
+        if not versioned and not obj["metadata"].get("resourceVersion"):
+            fault = "Invalid value: 0: must be specified for an update"
+            cause = Cause("FieldValueInvalid", fault, "metadata.resourceVersion")
+            raise invalid(rtype.kind, rtype.group, target.name, [cause])
+        manager = asked.manager(stored, "Update", target.part)
+        entry = self.store.replace(stored, obj, target.part or None, manager, dry_run=asked.dry_run)
+        return self._one(asked, entry, 200, warnings)
 
-    def _patched(self, request: web.Request, rtype: ResourceType, current: Object, raw: bytes) -> Object:
+    def _patched(self, asked: Asked, rtype: ResourceType, current: Object) -> Object:
         """The current object with the request's patch applied."""
-        media = media_type(request.content_type)
         accepted = tuple(kind for kind in PATCHES if kind != STRATEGIC_PATCH) if rtype.custom else PATCHES
-        if media not in accepted:
-            raise _unsupported_patch(media, rtype)
-        document = read_yaml(raw)
-        if media == JSON_PATCH:
+        if asked.media not in accepted:
+            if rtype.custom:
+                raise unsupported_media(accepted)
+            raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        document = read_yaml(asked.raw)
+        if asked.media == JSON_PATCH:
             made = patch.json_patch(current, document)
-        elif media == MERGE_PATCH:
+        elif asked.media == MERGE_PATCH:
             made = patch.merge_patch(current, document)
         else:
             made = patch.strategic_merge(current, document, self.store.codec.schema(rtype))
         if not isinstance(made, dict):
             raise bad_request(f"the patched object is no {rtype.kind}")
-        asked = made.get("metadata") or {}
-        if media == JSON_PATCH or not isinstance(asked, dict):
+        metadata = made.get("metadata") or {}
+        if asked.media == JSON_PATCH or not isinstance(metadata, dict):
             return made
         # A patch without a resourceVersion is against whatever is current.
         if isinstance(document, dict) and "resourceVersion" not in (document.get("metadata") or {}):
-            made["metadata"] = {key: value for key, value in asked.items() if key != "resourceVersion"}
+            made["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
         return made
 
-    def _apply(self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes) -> web.Response:
-        rtype = target.rtype
-        body = read_yaml(raw)
+    def _apply(self, asked: Asked) -> web.Response:
+        body = read_yaml(asked.raw)
         if not isinstance(body, dict):
             raise bad_request("error decoding YAML: the configuration is no object")
-        if not query.get("fieldManager"):
-            raise StatusError(
-                422, "Invalid", 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for '
-                "apply patch", {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [{
-                    "reason": "FieldValueRequired", "message": "Required value: is required for apply patch",
-                    "field": "fieldManager"}]},
-            )  # fmt: skip
-        expect_matching(target, body)
-        obj, unknown = self.store.codec.read(rtype, body)
-        warnings = _field_warnings(rtype, unknown, query)
-        rtype, obj = self._stored(rtype, obj)
-        force = query.get("force") == "true"
-        manager = _manager(request, rtype, "Apply", target.part)
-        dry_run = _dry_run(query)
-        entry, created = self.store.apply(rtype, obj, target.part or None, manager, force=force, dry_run=dry_run)
-        return self._one(request, target, entry, 201 if created else 200, warnings)
+        if not asked.query.get("fieldManager"):
+            fault = "Required value: is required for apply patch"
+            raise invalid("PatchOptions", "meta.k8s.io", "", [Cause("FieldValueRequired", fault, "fieldManager")])
+        rtype, obj, warnings = self._read(asked, body)
+        part = asked.target.part
+        entry, created = self.store.apply(
+            rtype, obj, part or None, asked.manager(rtype, "Apply", part), force=asked.query.get("force") == "true",
+            dry_run=asked.dry_run,
+        )  # fmt: skip
+        return self._one(asked, entry, 201 if created else 200, warnings)
 
-    def _scale(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes, verb: str
-    ) -> web.Response:
-        current = self.store.entry(target.rtype, target.namespace, target.name)
-        shown = scale.of(target.rtype, current.obj)
-        if verb == "update":
-            body = read_body(request.content_type, raw, "Scale")
-        else:
-            body = self._patched(request, SCALES, shown, raw)
+    def _scale(self, asked: Asked) -> web.Response:
+        rtype = asked.rtype
+        current = self.store.entry(rtype, asked.target.namespace, asked.target.name).obj
+        update = asked.verb == "update"
+        body = asked.body("Scale") if update else self._patched(asked, SCALES, scale.of(rtype, current))
         wanted, _ = self.store.codec.read(SCALES, body)
-        obj = scale.changed(target.rtype, current.obj, wanted)
-        cleaned, _ = self.store.codec.read(target.rtype, obj)
-        manager = _manager(request, target.rtype, "Update", "scale")
-        entry = self.store.replace(target.rtype, cleaned, None, manager, dry_run=_dry_run(query))
-        return _json(scale.of(target.rtype, entry.obj))
+        cleaned, _ = self.store.codec.read(rtype, scale.changed(rtype, current, wanted))
+        manager = asked.manager(rtype, "Update", "scale")
+        return _json(scale.of(rtype, self.store.replace(rtype, cleaned, None, manager, dry_run=asked.dry_run).obj))
 
     # --- deleting ---------------------------------------------------------------------------------------------------
 
-    def _delete(self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes) -> web.Response:
-        rtype = target.rtype
-        options = self._delete_options(request, query, raw)
+    def _delete(self, asked: Asked) -> web.Response:
+        rtype, target = asked.rtype, asked.target
+        options = self._delete_options(asked)
         obj = self.store.delete(rtype.resource, target.namespace, target.name, **options)
         key = self.store.entry_key(rtype, target.namespace, target.name)
         remains = key in self.store.shelf(rtype.storage).entries
         if remains or rtype.returns_deleted or options["dry_run"]:
-            return _json(self._shown(rtype, obj))
+            return _json(events.to_group(obj) if rtype.stored_as else obj)
         details = details_of(rtype.resource, target.name, uid=obj["metadata"]["uid"])
         return _json(success(details=details))
 
-    def _delete_options(self, request: web.Request, query: Mapping[str, str], raw: bytes) -> dict[str, Any]:
+    def _delete_options(self, asked: Asked) -> dict[str, Any]:
         """Options of a delete, from its body and query; the query wins."""
-        sent = read_body(request.content_type, raw, "DeleteOptions") if raw else {}
-        body, _ = self.store.codec.read(DELETE_OPTIONS, sent)
+        body, _ = self.store.codec.read(DELETE_OPTIONS, asked.body("DeleteOptions") if asked.raw else {})
         preconditions = body.get("preconditions") or {}
-        grace = body.get("gracePeriodSeconds")
-        if query.get("gracePeriodSeconds"):
-            grace = listing.number(query, "gracePeriodSeconds")
-        propagation = query.get("propagationPolicy") or body.get("propagationPolicy")
+        grace = listing.number(asked.query, "gracePeriodSeconds")
+        propagation = asked.query.get("propagationPolicy") or body.get("propagationPolicy")
         orphan = body.get("orphanDependents")
         if propagation is None and orphan is not None:
             propagation = "Orphan" if orphan else "Background"
         return {
             "uid": preconditions.get("uid"), "resource_version": preconditions.get("resourceVersion"),
-            "grace_period": grace, "propagation": propagation,
-            "dry_run": _dry_run(query) or "All" in (body.get("dryRun") or ()),
+            "grace_period": body.get("gracePeriodSeconds") if grace is None else grace, "propagation": propagation,
+            "dry_run": asked.dry_run or "All" in (body.get("dryRun") or ()),
         }  # fmt: skip
 
-    def _delete_collection(
-        self, request: web.Request, target: Target, query: Mapping[str, str], raw: bytes
-    ) -> web.Response:
-        rtype = target.rtype
-        options = self._delete_options(request, query, raw)
-        found = listing.page(self.store, rtype, target.namespace, query)
-        items = [
-            self._shown(rtype, self.store.delete(rtype.resource, entry.key[0] or None, entry.key[1], **options))
-            for entry in found.entries
-        ]
+    def _delete_collection(self, asked: Asked) -> web.Response:
+        rtype = asked.rtype
+        options = self._delete_options(asked)
+        found = listing.page(self.store, rtype, asked.target.namespace, asked.query)
+        items = [self.store.delete(rtype.resource, *entry.key, **options) for entry in found.entries]
         metadata = {**found.metadata, "resourceVersion": str(self.store.version)}
-        return _json({"kind": rtype.list_name, "apiVersion": rtype.api_version, "metadata": metadata, "items": items})
+        return _list_of(rtype, metadata, [events.to_group(obj) for obj in items] if rtype.stored_as else items)
 
 
 _CREATED: Final = encode(success(201)) + b"\n"
@@ -454,18 +400,8 @@ def _json(body: Mapping[str, Any], status: int = 200) -> web.Response:
     return web.Response(body=encode(body) + b"\n", status=status, content_type=JSON)
 
 
-def _dry_run(query: Mapping[str, str]) -> bool:
-    asked = query.get("dryRun", "")
-    if asked not in ("", "All"):
-        raise bad_request(f'invalid: dryRun: Unsupported value: "{asked}": supported values: "All"')
-    return asked == "All"
-
-
-def _manager(request: web.Request, rtype: ResourceType, operation: str, part: str = "") -> FieldManager:
-    """Who writes: the query's fieldManager, else the program that the User-Agent names."""
-    agent = request.headers.get("User-Agent", "unknown")
-    name = request.query.get("fieldManager") or agent.partition("/")[0]
-    return FieldManager(name[:128], operation, rtype.api_version, part)
+def _list_of(rtype: ResourceType, metadata: Object, items: list[Object]) -> web.Response:
+    return _json({"kind": rtype.list_name, "apiVersion": rtype.api_version, "metadata": metadata, "items": items})
 
 
 def _field_warnings(rtype: ResourceType, unknown: list[str], query: Mapping[str, str]) -> tuple[str, ...]:
@@ -480,22 +416,3 @@ def _field_warnings(rtype: ResourceType, unknown: list[str], query: Mapping[str,
             f"strict decoding error: {', '.join(texts)}"
         )
     return texts
-
-
-def _unsupported_patch(media: str, rtype: ResourceType) -> StatusError:
-    if not rtype.custom:
-        return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    listed = ", ".join(kind for kind in PATCHES if kind != STRATEGIC_PATCH)
-    return StatusError(
-        415, "UnsupportedMediaType",
-        f"the body of the request was in an unknown format - accepted media types include: {listed}",
-    )  # fmt: skip
-
-
-def _must_have_version(rtype: ResourceType, name: str) -> StatusError:
-    fault = "Invalid value: 0: must be specified for an update"
-    causes = [{"reason": "FieldValueInvalid", "message": fault, "field": "metadata.resourceVersion"}]
-    details = details_of(rtype.resource, name, causes=causes)
-    details["kind"] = rtype.kind
-    qualified = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
-    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: metadata.resourceVersion: {fault}', details)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from vcd.embedded.errors import StatusError
-from vcd.embedded.resources import ResourceType
 from vcd.embedded.shelf import Entry
 from vcd.embedded.tables import Columns
 
@@ -23,13 +22,13 @@ _PARAMETER: Final = re.compile(r"\s*;\s*")
 _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "", "application/yaml", "text/plain", "text/*")
 
 
-def wanted(accept: str, default: str = PLAIN) -> str:
+def wanted(accept: str) -> str:
     """The form that an Accept header asks for, the first of its choices that is served.
 
     Raises StatusError 406 when none is (protobuf is not).
     """
     if not accept or accept == "application/json":
-        return default
+        return PLAIN
     for choice in accept.split(","):
         media, *parameters = _PARAMETER.split(choice.strip())
         if media not in _JSON_TYPES:
@@ -76,13 +75,3 @@ def table(
     result["columnDefinitions"] = columns.definitions if headers else None
     result["rows"] = rows
     return result
-
-
-def single(form: str, rtype: ResourceType, columns: Columns, obj: Object, now: float, include: str) -> Object:
-    """One object in the form asked for."""
-    if form == TABLE:
-        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return table(columns, [obj], metadata, now, include=include)
-    if form in (PARTIAL, PARTIAL_LIST):
-        return partial(obj)
-    return obj
