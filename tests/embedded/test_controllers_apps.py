@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from tests.embedded.simulated import DEPLOYMENTS, NODES, PODS, REPLICASETS, Simulated, deployment, pod
-from vcd.embedded.controllers.base import PDBS, annotations_of
+from vcd.embedded.controllers.base import annotations_of
 from vcd.embedded.controllers.deployment import percent_of, template_hash
 from vcd.embedded.controllers.pods import is_active, is_ready
+from vcd.embedded.resources import PDBS
 
 CONFIGMAPS = "configmaps"
 

@@ -99,6 +99,12 @@ class Store:
         """One object. Raises StatusError 404."""
         return self.entry(self.type_of(resource), namespace, name).obj
 
+    def find(self, resource: str, namespace: str | None, name: str) -> Object | None:
+        """One object; None when there is none, or none of its kind."""
+        rtype = self.registry.get(resource)
+        found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name)) if rtype else None
+        return found.obj if found else None
+
     def entry(self, rtype: ResourceType, namespace: str | None, name: str) -> Entry:
         """One object with its encoded form. Raises StatusError 404."""
         found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
@@ -30,12 +30,10 @@ NAMESPACES: Final = "namespaces"
 EVENTS: Final = "events"
 DEPLOYMENTS: Final = "deployments.apps"
 REPLICASETS: Final = "replicasets.apps"
-PDBS: Final = "poddisruptionbudgets.policy"
 PODGROUPS: Final = "podgroups.scheduling.volcano.sh"
 QUEUES: Final = "queues.scheduling.volcano.sh"
 JOBS: Final = "jobs.batch.volcano.sh"
 COMMANDS: Final = "commands.bus.volcano.sh"
-PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 
 # Counted, not timed: who else is on the loop gets its turn at the same places however busy the machine is.
 _SLICE = 25
@@ -96,11 +94,13 @@ class Controller(ABC):
         self.manager = manager
         self.store = manager.store
         self.clock = manager.clock
+        self.find = manager.store.find
         self._waiting: dict[Key, Timer] = {}
 
-    @abstractmethod
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """Take note of a change (or of an object found at the start); must not write."""
+        """Take note of a change (or of an object found at the start): it is to be reconciled. Must not write."""
+        if event != DELETED:
+            self.enqueue(key_of(obj))
 
     @abstractmethod
     def reconcile(self, key: Key) -> None:
@@ -123,15 +123,6 @@ class Controller(ABC):
             self.enqueue(key)
 
         self._waiting[key] = self.clock.call_at(when, due, background=background)
-
-    def find(self, resource: str, namespace: str, name: str) -> Obj | None:
-        """The object, None when there is none."""
-        try:
-            return self.store.get(resource, namespace, name)
-        except StatusError as error:
-            if error.code == 404:
-                return None
-            raise
 
     def workload_above(self, namespace: str, owner: Obj) -> tuple[Obj | None, Obj | None]:
         """The ReplicaSet that an owner reference names, and the Deployment that has it, as far as they are there."""
@@ -216,8 +207,6 @@ class EventWriter:
         event = self._store.create(
             EVENTS,
             {
-                "apiVersion": "v1",
-                "kind": "Event",
                 "metadata": {"namespace": where, "generateName": f"{name}."},
                 "involvedObject": {
                     "apiVersion": obj["apiVersion"],
@@ -241,12 +230,9 @@ class EventWriter:
         self._names[seen] = key_of(event)
 
     def _count_up(self, namespace: str, name: str, now: str) -> bool:
-        try:
-            event = self._store.get(EVENTS, namespace, name)
-        except StatusError as error:
-            if error.code == 404:
-                return False
-            raise
+        event = self._store.find(EVENTS, namespace, name)
+        if event is None:
+            return False
         self._store.update(EVENTS, {**event, "count": event.get("count", 1) + 1, "lastTimestamp": now})
         return True
 
@@ -264,9 +250,8 @@ class Manager:
         self.events = EventWriter(store, clock)
         self.controllers: list[Controller] = []
         self._indexes: dict[str, ControlledIndex] = {}
-        self._queue: deque[tuple[Controller, Key]] = deque()
-        self._queued: set[tuple[str, Key]] = set()
-        self._failures: dict[tuple[str, Key], int] = {}
+        self._queue: OrderedDict[tuple[Controller, Key], None] = OrderedDict()
+        self._failures: dict[tuple[Controller, Key], int] = {}
         self._watched: dict[str, Callable[[], None]] = {}
         self._wake = asyncio.Event()
         clock.add_busy(self.busy)
@@ -305,10 +290,8 @@ class Manager:
 
     def enqueue(self, controller: Controller, key: Key) -> None:
         """Put a controller's key into the queue unless it is in it."""
-        mark = (controller.name, key)
-        if mark not in self._queued:
-            self._queued.add(mark)
-            self._queue.append((controller, key))
+        if (controller, key) not in self._queue:
+            self._queue[controller, key] = None
             self._wake.set()
             self.clock.touch()
 
@@ -343,9 +326,7 @@ class Manager:
                     )
 
     def _next(self) -> None:
-        controller, key = self._queue.popleft()
-        mark = (controller.name, key)
-        self._queued.discard(mark)
+        (controller, key), _ = self._queue.popitem(last=False)
         try:
             controller.reconcile(key)
         except StatusError as error:
@@ -354,12 +335,11 @@ class Manager:
             # An object of a form that no controller can work with is set aside until it changes.
             log.warning("object set aside", controller=controller.name, key=key, error=repr(error), exc_info=True)
         else:
-            self._failures.pop(mark, None)
+            self._failures.pop((controller, key), None)
 
     def _retry(self, controller: Controller, key: Key, error: StatusError) -> None:
-        mark = (controller.name, key)
-        failures = self._failures.get(mark, 0)
-        self._failures[mark] = failures + 1
+        failures = self._failures.get((controller, key), 0)
+        self._failures[controller, key] = failures + 1
         delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), _LAST_RETRY_SECONDS)
         log.info("reconcile again", controller=controller.name, key=key, error=error.message, delay=delay)
         self.clock.call_later(delay, lambda: self.enqueue(controller, key), background=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from typing import ClassVar, Final
 
 from vcd.embedded.clock import parse_timestamp
@@ -144,10 +145,8 @@ class DeploymentController(Controller):
         self._ensure_current(deployment)
         if self._was_scaled(deployment):
             self._scale_in_proportion(deployment)
-        elif recreate:
-            self._scale_current(deployment, replicas_of(deployment))
         else:
-            self._roll(deployment)
+            self._roll(deployment, at_once=recreate)
         self._clean_up(deployment)
 
     def _emptied(self, deployment: Obj) -> bool:
@@ -184,8 +183,6 @@ class DeploymentController(Controller):
         wanted = replicas_of(deployment)
         room = wanted + surge - sum(map(replicas_of, self._owned(deployment)))
         return {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
             "metadata": {
                 "namespace": deployment["metadata"]["namespace"],
                 "name": f"{deployment['metadata']['name']}-{mark[HASH_LABEL]}",
@@ -233,14 +230,15 @@ class DeploymentController(Controller):
             fresh = self.store.get(REPLICASETS, *key_of(current))
             self._scale(deployment, fresh, max(0, replicas_of(fresh) + left))
 
-    def _roll(self, deployment: Obj) -> None:
+    def _roll(self, deployment: Obj, *, at_once: bool) -> None:
         surge, unavailable = rolling_bounds(deployment)
         wanted = replicas_of(deployment)
         current = self._current(deployment)
         assert current is not None
         room = max(0, wanted + surge - sum(map(replicas_of, self._owned(deployment))))
-        self._scale(deployment, current, min(wanted, replicas_of(current) + room))
-        self._shrink_old(deployment, wanted - unavailable)
+        self._scale(deployment, current, wanted if at_once else min(wanted, replicas_of(current) + room))
+        if not at_once:
+            self._shrink_old(deployment, wanted - unavailable)
 
     def _shrink_old(self, deployment: Obj, minimum: int) -> None:
         """Take pods from the old ReplicaSets, those that are not available first, keeping ``minimum`` available."""
@@ -249,24 +247,18 @@ class DeploymentController(Controller):
         pods = sum(map(replicas_of, self._owned(deployment)))
         not_yet = max(0, replicas_of(current) - _count(current, "availableReplicas"))
         spare = pods - minimum - not_yet
-        for old in self._old(deployment):
-            unhealthy = max(0, replicas_of(old) - _count(old, "availableReplicas"))
-            taken = min(unhealthy, spare)
-            if taken > 0:
-                spare -= taken
-                self._scale(deployment, old, replicas_of(old) - taken)
+        spare = self._take(deployment, spare, lambda old: replicas_of(old) - _count(old, "availableReplicas"))
         available = sum(_count(each, "availableReplicas") for each in self._owned(deployment))
-        spare = min(spare, available - minimum)
+        self._take(deployment, min(spare, available - minimum), replicas_of)
+
+    def _take(self, deployment: Obj, spare: int, most: Callable[[Obj], int]) -> int:
+        """Take up to ``spare`` pods from the old ReplicaSets, of each ``most`` at most; returns what is left of it."""
         for old in self._old(deployment):
-            taken = min(replicas_of(old), spare)
+            taken = min(most(old), spare)
             if taken > 0:
                 spare -= taken
                 self._scale(deployment, old, replicas_of(old) - taken)
-
-    def _scale_current(self, deployment: Obj, replicas: int) -> None:
-        current = self._current(deployment)
-        assert current is not None
-        self._scale(deployment, current, replicas)
+        return spare
 
     def _scale(self, deployment: Obj, replica_set: Obj, replicas: int) -> None:
         surge, _ = rolling_bounds(deployment)

@@ -8,7 +8,6 @@ from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.controllers.base import (
     DELETED,
     DEPLOYMENTS,
-    PDBS,
     PODS,
     REPLICASETS,
     Controller,
@@ -22,6 +21,7 @@ from vcd.embedded.controllers.base import (
 )
 from vcd.embedded.controllers.deployment import percent_of, replicas_of
 from vcd.embedded.controllers.pods import TERMINAL, is_ready, phase_of
+from vcd.embedded.resources import PDBS
 from vcd.model.selectors import LabelSelector, SelectorError
 
 DISRUPTED_SECONDS: Final = 120.0

@@ -13,7 +13,6 @@ from vcd.embedded.controllers.base import (
     JOBS,
     PODGROUPS,
     PODS,
-    PRIORITY_CLASSES,
     Controller,
     Key,
     Manager,
@@ -37,6 +36,7 @@ from vcd.embedded.controllers.jobspec import duration_seconds
 from vcd.embedded.controllers.jobstate import FINISHED, KEEP_ENDED, SYNC, JobEvent, PodWork, Step, reaction, step
 from vcd.embedded.controllers.pods import is_ready, phase_of
 from vcd.embedded.errors import StatusError
+from vcd.embedded.resources import PRIORITY_CLASSES
 from vcd.model.controllers import (
     DEFAULT_MAX_RETRY,
     JOB_NAME,
@@ -57,6 +57,7 @@ API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 SERVICES: Final = "services"
 CLAIMS: Final = "persistentvolumeclaims"
 CLAIM_CHECK_SECONDS: Final = 10.0
+_COMMAND: Final = "command"
 
 
 class JobController(Controller):
@@ -76,7 +77,6 @@ class JobController(Controller):
         self._phases: dict[str, str] = {}
         self._group_phases: dict[str, str] = {}
         self._events: dict[Key, list[JobEvent]] = {}
-        self._commands: dict[Key, Obj] = {}
 
     # --- what happens ---
 
@@ -87,8 +87,7 @@ class JobController(Controller):
                 self.enqueue(key_of(obj))
         elif resource == COMMANDS:
             if event != DELETED and (obj.get("target") or {}).get("kind") == "Job":
-                self._commands[key_of(obj)] = obj
-                self.enqueue(("command", *key_of(obj)))
+                self.enqueue((_COMMAND, *key_of(obj)))
         else:
             owner = controller_of(obj)
             if owner and owner["kind"] == "Job" and owner["apiVersion"] == API_VERSION:
@@ -153,7 +152,7 @@ class JobController(Controller):
 
     def reconcile(self, key: Key) -> None:
         """Answer what happened with the actions of the job's policies; then bring job and pods into line."""
-        if key[0] == "command" and len(key) == 3:
+        if key[0] == _COMMAND and len(key) == 3:
             self._take_command(key[1:])
             return
         job = self._job(key)
@@ -179,7 +178,7 @@ class JobController(Controller):
         return None if job is None else with_defaults(job)
 
     def _take_command(self, key: Key) -> None:
-        command = self._commands.pop(key, None)
+        command = self.find(COMMANDS, *key)
         if command is None:
             return
         self.remove(COMMANDS, command)
@@ -193,22 +192,14 @@ class JobController(Controller):
 
     def _refused(self, job: Obj) -> bool:
         """Whether the job is wrong or asks for what is not supported; its status and an Event say what."""
-        faults = jobspec.problems(job)
-        status = dict(job.get("status") or {})
-        state = status.get("state") or {}
-        message = "; ".join(faults)
-        if not faults:
-            return False
-        if state.get("message") != message:
-            status["state"] = {
-                "phase": "Pending",
-                "reason": "Unsupported",
-                "message": message,
-                "lastTransitionTime": self.now_text(),
-            }
-            self.write_status(JOBS, self.store.get(JOBS, *key_of(job)), status)
+        message = "; ".join(jobspec.problems(job))
+        status = job.get("status") or {}
+        if message and (status.get("state") or {}).get("message") != message:
+            now = self.now_text()
+            state = {"phase": "Pending", "reason": "Unsupported", "message": message, "lastTransitionTime": now}
+            self.write_status(JOBS, self.store.get(JOBS, *key_of(job)), {**status, "state": state})
             self.manager.events.record(self.name, job, "Warning", "Unsupported", message)
-        return True
+        return bool(message)
 
     def _later(self, key: Key, event: JobEvent, action: str, delay: float) -> None:
         """Take the action after the policy's timeout, unless what it answers has passed by then."""
@@ -379,8 +370,6 @@ class JobController(Controller):
             self.store.create(
                 SERVICES,
                 {
-                    "apiVersion": "v1",
-                    "kind": "Service",
                     "metadata": {"namespace": namespace, "name": name, "ownerReferences": [controller_reference(job)]},
                     "spec": {"clusterIP": "None", "selector": {JOB_NAME: name, JOB_NAMESPACE: namespace}},
                 },

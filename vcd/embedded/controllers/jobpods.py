@@ -26,8 +26,6 @@ def claim_name(job: Obj, volume: Obj) -> str:
 def build_claim(job: Obj, volume: Obj) -> Obj:
     """The claim that the job makes for a volume with a ``volumeClaim``."""
     return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
         "metadata": {
             "namespace": job["metadata"]["namespace"],
             "name": claim_name(job, volume),

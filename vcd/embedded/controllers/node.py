@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from vcd.embedded.controllers.base import DELETED, NODES, Controller, Key, Obj, key_of
+from vcd.embedded.controllers.base import NODES, Controller, Key, Obj
 
 _PREFIX: Final = "node.kubernetes.io/"
 _BY_CONDITION: Final = {
@@ -23,11 +23,6 @@ class NodeLifecycleController(Controller):
 
     name: ClassVar[str] = "node-lifecycle-controller"
     resources = (NODES,)
-
-    def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A node."""
-        if event != DELETED:
-            self.enqueue(key_of(obj))
 
     def reconcile(self, key: Key) -> None:
         """Make the node's condition taints what its conditions say; a node without conditions is left alone."""

@@ -91,28 +91,18 @@ class PodGroupController(Controller):
             self._ensure(pods[0], update=True)
 
     def _ensure(self, pod: Obj, *, update: bool) -> None:
-        namespace = pod["metadata"]["namespace"]
         wanted = self._group_of(pod)
-        name = wanted["metadata"]["name"]
-        group = self.find(PODGROUPS, namespace, name)
+        group = self.find(PODGROUPS, *key_of(wanted))
         if group is None:
             self.store.create(PODGROUPS, wanted)
         elif update:
             self._update(group, wanted)
-        patch = {"metadata": {"annotations": {GROUP_NAME: name}}}
-        self.store.patch(PODS, namespace, pod["metadata"]["name"], patch)
+        self.store.patch(PODS, *key_of(pod), {"metadata": {"annotations": {GROUP_NAME: key_of(wanted)[1]}}})
 
     def _update(self, group: Obj, wanted: Obj) -> None:
-        fresh = {
-            **group,
-            "metadata": {
-                **group["metadata"],
-                "annotations": wanted["metadata"]["annotations"],
-                "labels": wanted["metadata"]["labels"],
-            },
-            "spec": {**group["spec"], **wanted["spec"]},
-        }
-        self.store.update(PODGROUPS, fresh)
+        marks = {member: wanted["metadata"][member] for member in ("annotations", "labels")}
+        spec = {**group["spec"], **wanted["spec"]}
+        self.store.update(PODGROUPS, {**group, "metadata": {**group["metadata"], **marks}, "spec": spec})
 
     def _group_of(self, pod: Obj) -> Obj:
         annotations, labels = self._inherited(pod)
@@ -128,8 +118,6 @@ class PodGroupController(Controller):
         if topology:
             spec["networkTopology"] = topology
         return {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "PodGroup",
             "metadata": {
                 "namespace": pod["metadata"]["namespace"],
                 "name": group_name(pod),

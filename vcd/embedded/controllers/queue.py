@@ -58,7 +58,6 @@ class QueueController(Controller):
         self._counts: dict[str, Counter[str]] = {}
         self._groups: dict[Key, tuple[str, str]] = {}
         self._actions: dict[str, str] = {}
-        self._commands: dict[Key, Obj] = {}
         self.enqueue(("", DEFAULT))
         self.enqueue(("", ROOT))
 
@@ -73,13 +72,15 @@ class QueueController(Controller):
         elif resource == PODGROUPS:
             self._note_group(event, obj)
         elif event != DELETED and (obj.get("target") or {}).get("kind") == "Queue":
-            self._commands[key_of(obj)] = obj
             self.enqueue(key_of(obj))
 
     def reconcile(self, key: Key) -> None:
         """Carry out a command, or bring a queue's parent, state and counts up to date."""
-        if key in self._commands:
-            self._take_command(key)
+        if key[0]:
+            command = self.find(COMMANDS, *key)
+            if command is not None:
+                self.remove(COMMANDS, command)
+                self._ask(command["target"]["name"], command.get("action", ""))
             return
         queue = self.find(QUEUES, *key)
         if queue is None:
@@ -104,25 +105,12 @@ class QueueController(Controller):
                 self._counts.setdefault(place[0], Counter())[place[1]] += change
                 self.enqueue(("", place[0]))
 
-    def _take_command(self, key: Key) -> None:
-        command = self._commands.pop(key)
-        self.remove(COMMANDS, command)
-        self._ask(command["target"]["name"], command.get("action", ""))
-
     def _ask(self, name: str, action: str) -> None:
         self._actions[name] = action
         self.enqueue(("", name))
 
     def _create(self, name: str) -> None:
-        self.store.create(
-            QUEUES,
-            {
-                "apiVersion": "scheduling.volcano.sh/v1beta1",
-                "kind": "Queue",
-                "metadata": {"name": name},
-                "spec": {"weight": 1, "reclaimable": name != ROOT},
-            },
-        )
+        self.store.create(QUEUES, {"metadata": {"name": name}, "spec": {"weight": 1, "reclaimable": name != ROOT}})
 
     def _with_parent(self, queue: Obj) -> Obj:
         if queue["metadata"]["name"] == ROOT or (queue.get("spec") or {}).get("parent"):

@@ -103,9 +103,7 @@ class VolumeController(Controller):
             "csi": {"driver": storage["provisioner"], "volumeHandle": name},
         }
         try:
-            return self.store.create(
-                VOLUMES, {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
-            )
+            return self.store.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
         except StatusError as error:
             self.manager.events.record(self.name, claim, "Warning", "ProvisioningFailed", error.message)
             raise
@@ -114,25 +112,11 @@ class VolumeController(Controller):
         spec = {**volume["spec"], "claimRef": _reference(claim)}
         if spec != volume["spec"]:
             volume = self.store.update(VOLUMES, {**volume, "spec": spec})
-        marks = {**annotations_of(claim), BIND_COMPLETED: "yes"}
-        claim = self.store.update(
-            CLAIMS,
-            {
-                **claim,
-                "metadata": {**claim["metadata"], "annotations": marks},
-                "spec": {**claim["spec"], "volumeName": volume["metadata"]["name"]},
-            },
-        )
-        self.write_status(
-            CLAIMS,
-            claim,
-            {
-                **(claim.get("status") or {}),
-                "phase": "Bound",
-                "accessModes": volume["spec"].get("accessModes", []),
-                "capacity": volume["spec"].get("capacity", {}),
-            },
-        )
+        marks = {"annotations": {BIND_COMPLETED: "yes"}}
+        bound = {"metadata": marks, "spec": {"volumeName": volume["metadata"]["name"]}}
+        self.store.patch(CLAIMS, *key_of(claim), bound)
+        given = {"accessModes": volume["spec"].get("accessModes", []), "capacity": volume["spec"].get("capacity", {})}
+        self.store.patch(CLAIMS, *key_of(claim), {"status": {"phase": "Bound", **given}}, "status")
         self._sync_volume(volume)
 
     def _sync_volume(self, volume: Obj) -> None:
