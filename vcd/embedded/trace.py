@@ -27,9 +27,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from vcd.embedded.controllers.base import JOBS, Obj
+from vcd.embedded.controllers.base import Obj
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS
-from vcd.embedded.workload import SCHEDULER, Arrival, gang, node, pod, pod_spec, queue
+from vcd.embedded.workload import Arrival, gang, job, node, pod, pod_spec, queue, task
 
 GPU: Final = "nvidia.com/gpu"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -89,12 +89,12 @@ def read_nodes(path: Path) -> list[Obj]:
 
 def read_tasks(path: Path) -> list[TraceRow]:
     """The tasks of a pods.csv, by creation, rows of one second in the file's order. Raises TraceError, OSError."""
-    return sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda task: task.creation)
+    return sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda each: each.creation)
 
 
 def queues_of(tasks: Iterable[TraceRow]) -> list[Obj]:
     """A queue of weight 1 for each qos class, by name."""
-    return [queue(name) for name in sorted({task.queue for task in tasks})]
+    return [queue(name) for name in sorted({each.queue for each in tasks})]
 
 
 def arrivals(
@@ -121,7 +121,7 @@ def arrivals(
         objects: list[tuple[str, Obj]] = []
         for each in members:
             if as_jobs:
-                objects.append((JOBS, _job(each, namespace, priority_of(each[0]), any_card)))
+                objects.append(_job(each, namespace, priority_of(each[0]), any_card))
             else:
                 objects += _gang(each, namespace)
         yield Arrival((members[0][0].creation - first) / compression, tuple(objects))
@@ -129,10 +129,10 @@ def arrivals(
 
 def gangs_of(tasks: Iterable[TraceRow]) -> Iterator[list[list[TraceRow]]]:
     """The gangs of each second, of tasks sorted by creation."""
-    for _, together in groupby(tasks, key=lambda task: task.creation):
+    for _, together in groupby(tasks, key=lambda each: each.creation):
         gangs: dict[tuple[object, ...], list[TraceRow]] = {}
-        for task in together:
-            gangs.setdefault(task.request, []).append(task)
+        for each in together:
+            gangs.setdefault(each.request, []).append(each)
         yield list(gangs.values())
 
 
@@ -193,57 +193,41 @@ def _task(row: dict[str, str], where: str) -> TraceRow:
 def _gang(tasks: list[TraceRow], namespace: str) -> tuple[tuple[str, Obj], ...]:
     first = tasks[0]
     card = _card(first)
-    pods = [pod(namespace, task.name, _spec(first), {**card, **_life(task)}) for task in tasks]
+    pods = [pod(namespace, each.name, _spec(first), {**card, **_life(each)}) for each in tasks]
     return gang(namespace, first.name, first.queue, pods, card)
 
 
-def _job(tasks: list[TraceRow], namespace: str, priority_class: str, any_card: str) -> Obj:
+def _job(tasks: list[TraceRow], namespace: str, priority_class: str, any_card: str) -> tuple[str, Obj]:
     """A Volcano Job, each of its tasks one row with the row's name, which needs all of them."""
     first = tasks[0]
     card = _card(first)
     names = card.get(CARD_ANNOTATION, any_card)
     wanted = {CARD_REQUEST: json.dumps({names: first.gpus * len(tasks)})} if names and first.gpus else {}
-    template = {"spec": _spec(first)}
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"namespace": namespace, "name": first.name, "annotations": {**card, **wanted}},
-        "spec": {
-            "schedulerName": SCHEDULER,
-            "queue": first.queue,
-            "minAvailable": len(tasks),
-            "maxRetry": _RESTARTS,
-            "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "policies": [{"event": "PodEvicted", "action": "RestartTask"}],
-            **({"priorityClassName": priority_class} if priority_class else {}),
-            "tasks": [
-                {
-                    "name": task.name,
-                    "replicas": 1,
-                    "template": {"metadata": {"annotations": {**card, **_life(task)}}, **template},
-                }
-                for task in tasks
-            ],
-        },
-    }
+    more = {"priorityClassName": priority_class} if priority_class else {}
+    return job(
+        namespace, first.name, first.queue,
+        [task(each.name, 1, _spec(first), {**card, **_life(each)}) for each in tasks],
+        {**card, **wanted}, maxRetry=_RESTARTS, ttlSecondsAfterFinished=_KEPT_SECONDS,
+        policies=[{"event": "PodEvicted", "action": "RestartTask"}], **more,
+    )  # fmt: skip
 
 
-def _spec(task: TraceRow) -> Obj:
+def _spec(row: TraceRow) -> Obj:
     """The specification of a task's pod."""
-    requests = {"cpu": f"{task.cpu_milli}m", "memory": f"{task.memory_mib}Mi"}
-    if task.gpus:
-        requests[GPU] = str(task.gpus)
-    return pod_spec(requests, **(_affinity(task.models) if task.models else {}))
+    requests = {"cpu": f"{row.cpu_milli}m", "memory": f"{row.memory_mib}Mi"}
+    if row.gpus:
+        requests[GPU] = str(row.gpus)
+    return pod_spec(requests, **(_affinity(row.models) if row.models else {}))
 
 
-def _card(task: TraceRow) -> dict[str, str]:
+def _card(row: TraceRow) -> dict[str, str]:
     """The annotation that names the models of a task, if it names any."""
-    return {CARD_ANNOTATION: "|".join(task.models)} if task.models else {}
+    return {CARD_ANNOTATION: "|".join(row.models)} if row.models else {}
 
 
-def _life(task: TraceRow) -> dict[str, str]:
+def _life(row: TraceRow) -> dict[str, str]:
     """How long a task runs, and that it fails if so."""
-    return {RUN_SECONDS: str(task.deletion - task.creation), **({EXIT_CODE: "1"} if task.failed else {})}
+    return {RUN_SECONDS: str(row.deletion - row.creation), **({EXIT_CODE: "1"} if row.failed else {})}
 
 
 def _affinity(models: tuple[str, ...]) -> Obj:

@@ -128,8 +128,6 @@ def node(name: str, resources: dict[str, str], labels: dict[str, str], taints: I
     """A node manifest with these resources as capacity and allocatable; 110 pods unless given."""
     room = {"pods": "110", **resources}
     return {
-        "apiVersion": "v1",
-        "kind": "Node",
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": {"taints": list(taints)} if taints else {},
         "status": {"capacity": room, "allocatable": dict(room)},
@@ -207,12 +205,7 @@ def parse_queues(spec: str) -> list[Obj]:
 
 def queue(name: str, weight: int = 1) -> Obj:
     """A Queue manifest."""
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"weight": weight, "reclaimable": True},
-    }
+    return {"metadata": {"name": name}, "spec": {"weight": weight, "reclaimable": True}}
 
 
 def install(store: Store, nodes: Iterable[Obj], queues: Iterable[Obj] = ()) -> None:
@@ -245,12 +238,7 @@ def pod_spec(requests: dict[str, str], **more: object) -> Obj:
 
 def pod(namespace: str, name: str, spec: Obj, annotations: dict[str, str]) -> Obj:
     """A pod manifest."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": name, "annotations": annotations},
-        "spec": spec,
-    }
+    return {"metadata": {"namespace": namespace, "name": name, "annotations": annotations}, "spec": spec}
 
 
 def gang(
@@ -258,8 +246,6 @@ def gang(
 ) -> tuple[tuple[str, Obj], ...]:
     """A PodGroup over these equal pods, all of which it needs, and the pods put into it."""
     group: Obj = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
         "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
         "spec": {"minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))},
     }
@@ -268,6 +254,25 @@ def gang(
         marks = {**annotations_of(each), GROUP_NAME: name}
         members.append((PODS, {**each, "metadata": {**each["metadata"], "annotations": marks}}))
     return ((PODGROUPS, group), *members)
+
+
+def task(name: str, replicas: int, spec: Obj, annotations: dict[str, str]) -> Obj:
+    """A task of a Volcano Job."""
+    return {"name": name, "replicas": replicas, "template": {"metadata": {"annotations": annotations}, "spec": spec}}
+
+
+def job(
+    namespace: str,
+    name: str,
+    queue_name: str,
+    tasks: list[Obj],
+    annotations: dict[str, str] | None = None,
+    **more: object,
+) -> tuple[str, Obj]:  # fmt: skip
+    """A Volcano Job that needs all pods of its tasks."""
+    needed = sum(each["replicas"] for each in tasks)
+    spec = {"schedulerName": SCHEDULER, "queue": queue_name, "minAvailable": needed, "tasks": tasks, **more}
+    return JOBS, {"metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}}, "spec": spec}
 
 
 @dataclass(frozen=True)
@@ -373,52 +378,24 @@ def _make_pod(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
 
 
 def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
-    replicas = draw.size()
-    run = draw.run()
-    worker = {"metadata": {"annotations": run}, "spec": pod_spec(draw.requests())}
-    master = {"metadata": {"annotations": run}, "spec": pod_spec({"cpu": "1", "memory": "2Gi"})}
-    return (
-        (
-            JOBS,
-            {
-                "apiVersion": "batch.volcano.sh/v1alpha1",
-                "kind": "Job",
-                "metadata": {"namespace": draw.namespace, "name": draw.name},
-                "spec": {
-                    "schedulerName": SCHEDULER,
-                    "queue": draw.queue,
-                    "minAvailable": replicas + 1,
-                    "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
-                    "tasks": [
-                        {"name": "master", "replicas": 1, "template": master},
-                        {"name": "worker", "replicas": replicas, "template": worker},
-                    ],
-                },
-            },
-        ),
-    )
+    replicas, run = draw.size(), draw.run()
+    workers = task("worker", replicas, pod_spec(draw.requests()), run)
+    tasks = [task("master", 1, pod_spec({"cpu": "1", "memory": "2Gi"}), run), workers]
+    policies = [{"event": "PodEvicted", "action": "RestartJob"}]
+    return (job(draw.namespace, draw.name, draw.queue, tasks, policies=policies),)
 
 
 def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     """A Deployment runs until the end, as services do."""
     labels = {"app": draw.name}
+    marks = {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}}
+    spec = {
+        "replicas": draw.size(),
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": marks, "spec": pod_spec(draw.requests(), restartPolicy="Always")},
+    }
     return (
-        (
-            DEPLOYMENTS,
-            {
-                "apiVersion": "apps/v1",
-                "kind": "Deployment",
-                "metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels},
-                "spec": {
-                    "replicas": draw.size(),
-                    "selector": {"matchLabels": labels},
-                    "template": {
-                        "metadata": {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}},
-                        "spec": pod_spec(draw.requests(), restartPolicy="Always"),
-                    },
-                },
-            },
-        ),
+        (DEPLOYMENTS, {"metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels}, "spec": spec}),
     )
 
 
