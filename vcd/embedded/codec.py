@@ -10,7 +10,7 @@ import msgspec
 from vcd.embedded import schema as schemas
 from vcd.embedded.errors import Cause, StatusError, bad_request, invalid
 from vcd.embedded.resources import ResourceType
-from vcd.embedded.schema import Findings, Schema, dotted
+from vcd.embedded.schema import Fault, Findings, Schema, dotted
 from vcd.model import jsontext
 
 Object = dict[str, Any]
@@ -74,20 +74,16 @@ class Codec:
         """The schema of a type's objects."""
         key = (rtype.resource, rtype.version)
         if key not in self._schemas:
-            self._schemas[key] = self._load(rtype)
+            self._schemas[key] = (
+                schemas.built_in(rtype.group, rtype.version, rtype.kind) if rtype.definition is None
+                else schemas.custom((rtype.definition.get("schema") or {}).get("openAPIV3Schema") or {})
+            )  # fmt: skip
         return self._schemas[key]
 
     def forget(self, resource: str) -> None:
         """A custom resource definition changed: read its schema anew."""
         for key in [key for key in self._schemas if key[0] == resource]:
             del self._schemas[key]
-
-    @staticmethod
-    def _load(rtype: ResourceType) -> Schema:
-        if rtype.definition is None:
-            return schemas.built_in(rtype.group, rtype.version, rtype.kind)
-        source = (rtype.definition.get("schema") or {}).get("openAPIV3Schema") or {}
-        return schemas.custom(source)
 
     def read(self, rtype: ResourceType, source: Object) -> tuple[Object, list[str]]:
         """An owned, cleaned copy of an object, and the paths of its unknown fields.
@@ -97,31 +93,20 @@ class Codec:
         found = Findings()
         cleaned = schemas.read(source, self.schema(rtype), found)
         if found.faults:
-            raise self._refused(rtype, source, found)
+            raise _custom_refused(rtype, source, found) if rtype.custom else _undecodable(rtype, found.faults[0])
         unknown = [dotted(path) for path in found.unknown]
         return ordered(cleaned), unknown
 
-    @staticmethod
-    def _refused(rtype: ResourceType, source: Object, found: Findings) -> StatusError:
-        if rtype.custom:
-            return _custom_refused(rtype, source, found)
-        fault = found.faults[0]
-        prefix = f'{rtype.kind} in version "{rtype.version}" cannot be handled as a {rtype.kind}: '
-        if fault.reason == "quantity":
-            return bad_request(prefix + _QUANTITY_FAULT)
-        if fault.reason == "type":
-            got = {"integer": "number", "boolean": "bool"}.get(schemas.type_name(fault.value), "")
-            got = got or schemas.type_name(fault.value)
-            return bad_request(
-                f"{prefix}json: cannot unmarshal {got} into Go struct field {rtype.kind}.{dotted(fault.path)} "
-                f"of type {fault.message}"
-            )
-        causes = [
-            Cause(fault.reason, fault.message, dotted(fault.path))
-            for fault in found.faults
-            if fault.reason not in ("quantity", "type")
-        ]
-        return invalid(rtype.kind, rtype.group, name_of(source), causes)
+
+def _undecodable(rtype: ResourceType, fault: Fault) -> StatusError:
+    """A built-in kind's quantity that is none, or value of a wrong type."""
+    why = _QUANTITY_FAULT
+    if fault.reason == "type":
+        found = schemas.type_name(fault.value)
+        got = {"integer": "number", "boolean": "bool"}.get(found, found)
+        field = f"{rtype.kind}.{dotted(fault.path)}"
+        why = f"json: cannot unmarshal {got} into Go struct field {field} of type {fault.message}"
+    return bad_request(f'{rtype.kind} in version "{rtype.version}" cannot be handled as a {rtype.kind}: {why}')
 
 
 def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> StatusError:
@@ -137,6 +122,13 @@ def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> Sta
         else:
             causes.append(Cause(fault.reason, fault.message, where))
     return invalid(rtype.kind, rtype.group, name_of(source), causes)
+
+
+def at(obj: Any, path: str, default: Any = None) -> Any:
+    """The member at a dotted path, ``default`` when one is missing."""
+    for part in path.split("."):
+        obj = obj.get(part) if isinstance(obj, Mapping) else None
+    return default if obj is None else obj
 
 
 def name_of(source: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from vcd.embedded.errors import Cause, StatusError, conflict, invalid
@@ -40,8 +40,16 @@ def bound(pod: Object, binding: Object, now: str) -> Object:
     for member in ("annotations", "labels"):
         if asked.get(member):
             metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
-    status = {**pod["status"], "conditions": _scheduled(pod["status"].get("conditions") or (), now)}
-    return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    return {**_with_condition(pod, scheduled), "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}}
+
+
+def _with_condition(pod: Object, condition: Object) -> Object:
+    """A copy of the pod with the condition in the place of the one of its type, or behind the others."""
+    conditions = {each.get("type"): each for each in pod["status"].get("conditions") or ()}
+    conditions[condition["type"]] = condition
+    status = {**pod["status"], "conditions": list(conditions.values())}
+    return {**pod, "metadata": dict(pod["metadata"]), "status": status}
 
 
 def _expect_bindable(pod: Object, asked: Object) -> None:
@@ -62,24 +70,15 @@ def _expect_bindable(pod: Object, asked: Object) -> None:
         raise conflict("pods/binding", name, why)
 
 
-def _scheduled(conditions: Sequence[Object], now: str) -> list[Object]:
-    made = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    if not any(condition.get("type") == "PodScheduled" for condition in conditions):
-        return [*conditions, made]
-    return [made if condition.get("type") == "PodScheduled" else condition for condition in conditions]
-
-
 # --- eviction -------------------------------------------------------------------------------------------------------
 
 
 def marked_for_eviction(pod: Object, now: str) -> Object:
     """The pod with the condition that says that it is being evicted."""
-    target = {
+    return _with_condition(pod, {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
-    }  # fmt: skip
-    others = [each for each in pod["status"].get("conditions") or () if each.get("type") != "DisruptionTarget"]
-    return {**pod, "metadata": dict(pod["metadata"]), "status": {**pod["status"], "conditions": [*others, target]}}
+    })  # fmt: skip
 
 
 def asks_budget(pod: Object) -> bool:

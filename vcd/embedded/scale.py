@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vcd.embedded.codec import at
 from vcd.embedded.errors import bad_request, conflict
 from vcd.embedded.resources import ResourceType
-from vcd.embedded.tables import at
 
 Object = dict[str, Any]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vcd.embedded.codec import at
 from vcd.embedded.errors import bad_request
 from vcd.embedded.resources import ResourceType
 from vcd.model.selectors import FieldSelector, Selector, SelectorError, parse_field_selector, parse_label_selector
@@ -31,14 +32,8 @@ _FALSE_WHEN_ABSENT: Final = ("spec.unschedulable", "spec.hostNetwork")
 
 
 def _value(obj: Object, field: str) -> str:
-    value: Any = obj
-    for part in ("source", "component") if field == "source" else field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    if value is None:
-        return "false" if field in _FALSE_WHEN_ABSENT else ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    value = at(obj, "source.component" if field == "source" else field, False if field in _FALSE_WHEN_ABSENT else "")
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Selection:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from vcd.embedded import schema
 from vcd.embedded.clock import parse_timestamp
+from vcd.embedded.codec import at
 from vcd.embedded.resources import ResourceType
 from vcd.model.quantity import QuantityError, parse_units
 
@@ -55,13 +56,6 @@ class Columns:
 
 
 # --- helpers --------------------------------------------------------------------------------------------------------
-
-
-def at(obj: Any, path: str, default: Any = None) -> Any:
-    """The member at a dotted path, ``default`` when one is missing."""
-    for part in path.split("."):
-        obj = obj.get(part) if isinstance(obj, Mapping) else None
-    return default if obj is None else obj
 
 
 def _get(path: str, default: Any = None) -> Cell:

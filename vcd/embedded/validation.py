@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from vcd.embedded.codec import copy, name_of
+from vcd.embedded.codec import at, copy, name_of
 from vcd.embedded.defaults import containers_of
 from vcd.embedded.errors import Cause, invalid
 from vcd.embedded.resources import CRDS, PDBS, ResourceType
@@ -213,7 +213,7 @@ def _priority_class(priority_class: Object) -> Iterator[Cause]:
 def _definition(crd: Object) -> Iterator[Cause]:
     spec = crd.get("spec") or {}
     for field in ("group", "names.plural", "names.kind", "versions"):
-        if not _at(spec, field):
+        if not at(spec, field):
             yield required(f"spec.{field}")
     plural = (spec.get("names") or {}).get("plural")
     wanted = f"{plural}.{spec.get('group')}"
@@ -288,18 +288,11 @@ def _mutable_part(before: Object, after: Object, *, gated: bool) -> Object:
 def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[Cause]]:
     def checked(old: Object, new: Object) -> Iterator[Cause]:
         for field in fields:
-            before, after = _at(old, field), _at(new, field)
+            before, after = at(old, field), at(new, field)
             if before != after:
                 yield wrong(field, after if isinstance(after, (str, int)) else str(after), "field is immutable")
 
     return checked
-
-
-def _at(obj: Mapping[str, Any], field: str) -> Any:
-    value: Any = obj
-    for part in field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 _UPDATE_CHECKS: Final[dict[str, Callable[[Object, Object], Iterator[Cause]]]] = {
