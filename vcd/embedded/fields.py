@@ -221,11 +221,8 @@ class FieldManager(NamedTuple):
         return made
 
 
-def _order(entry: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    return (
-        entry.get("operation", ""), entry.get("time", ""), entry.get("manager", ""), entry.get("apiVersion", ""),
-        entry.get("subresource", ""),
-    )  # fmt: skip
+def _order(entry: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(entry.get(part, "") for part in ("operation", "time", "manager", "apiVersion", "subresource"))
 
 
 def given(metadata: dict[str, Any]) -> Managers:
@@ -252,30 +249,32 @@ def _is_set(value: Any) -> bool:
 def after_update(managers: Managers, who: FieldManager, difference: FieldChange, now: str) -> Managers:
     """The managers after ``who`` changed an object: what was changed is its own now, what was removed is nobody's."""
     changed, removed = difference
-    mine: FieldSet | None = None
-    kept: Managers = []
-    own: dict[str, Any] | None = None
-    for entry in managers:
-        fields: FieldSet | None = entry["fieldsV1"]
-        if _is_opaque(entry):
-            kept.append(entry)
-            continue
-        if who.owns(entry):
-            own, mine = entry, fields
-            continue
-        for gone in (changed, removed):
-            fields = subtract(fields, gone) if fields is not None and gone else fields
-        if fields is not None:
-            kept.append(entry if fields is entry["fieldsV1"] or fields == entry["fieldsV1"]
-                        else {**entry, "fieldsV1": fields})  # fmt: skip
+    own = _own(managers, who)
+    kept = _losing(_losing([entry for entry in managers if entry is not own], changed), removed)
+    mine: FieldSet | None = own["fieldsV1"] if own else None
     if changed:
         mine = changed if mine is None else union(mine, changed)
     if mine is not None and removed:
         mine = subtract(mine, removed)
     if mine is not None:
-        same = own is not None and mine == own["fieldsV1"]
-        kept.append(own if same and own is not None else who.entry(mine, now))
+        kept.append(own if own is not None and mine == own["fieldsV1"] else who.entry(mine, now))
     return sorted(kept, key=_order)
+
+
+def _own(managers: Managers, who: FieldManager) -> dict[str, Any] | None:
+    return next((entry for entry in managers if who.owns(entry) and not _is_opaque(entry)), None)
+
+
+def _losing(managers: Managers, gone: FieldSet | None) -> Managers:
+    """The managers without these fields; one that has no others is none any more."""
+    if not gone:
+        return managers
+    kept: Managers = []
+    for entry in managers:
+        fields = entry["fieldsV1"] if _is_opaque(entry) else subtract(entry["fieldsV1"], gone)
+        if fields is not None:
+            kept.append(entry if fields == entry["fieldsV1"] else {**entry, "fieldsV1": fields})
+    return kept
 
 
 # --- server-side apply ----------------------------------------------------------------------------------------------
@@ -306,10 +305,10 @@ def apply(
     wanted = owned(applied_set(config, schema), reset) or {}
     opaque = [entry for entry in managers if _is_opaque(entry)]
     managers = [entry for entry in managers if not _is_opaque(entry)]
-    before = next((entry["fieldsV1"] for entry in managers if who.owns(entry)), None)
-    others = [entry for entry in managers if not who.owns(entry)]
+    own = _own(managers, who)
+    others = [entry for entry in managers if entry is not own]
     merged = merge(live, config, schema) if live is not None else config
-    dropped = subtract(before, wanted) if before else None
+    dropped = subtract(own["fieldsV1"], wanted) if own and own["fieldsV1"] else None
     for entry in others:
         dropped = subtract(dropped, entry["fieldsV1"]) if dropped else None
     if dropped:
@@ -319,9 +318,7 @@ def apply(
         others = _resolve(others, intersect(changed, wanted), force)
     entries = list(others)
     if wanted:
-        previous = next((entry for entry in managers if who.owns(entry)), None)
-        unchanged = previous is not None and previous["fieldsV1"] == wanted
-        entries.append(previous if unchanged and previous is not None else who.entry(wanted, now))
+        entries.append(own if own is not None and own["fieldsV1"] == wanted else who.entry(wanted, now))
     return Applied(merged, sorted([*entries, *opaque], key=_order))
 
 
@@ -336,12 +333,7 @@ def _resolve(others: Managers, claimed: FieldSet | None, force: bool) -> Manager
     ]
     if faults and not force:
         raise _conflicts(faults)
-    kept = []
-    for entry in others:
-        fields = subtract(entry["fieldsV1"], claimed)
-        if fields is not None:
-            kept.append({**entry, "fieldsV1": fields})
-    return kept
+    return _losing(others, claimed)
 
 
 def _described(entry: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ error here, and so are a sign or a point without a digit, which it reads as zero
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -102,6 +103,40 @@ def is_scalar_resource(resource_name: str) -> bool:
         and not resource_name.startswith("requests.")
         and is_qualified_name(f"requests.{resource_name}")
     )
+
+
+def add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    """Add amounts by resource to others."""
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + value
+
+
+def needed(running: Iterable[Mapping[str, int]], starting: Iterable[tuple[Mapping[str, int], bool]]) -> dict[str, int]:
+    """What a pod's containers need, by resource: those that run together, or more where its start needs more.
+
+    ``starting`` are the init containers in order: each needs its amounts beside the sidecars before it, and whether it
+    is one of these itself, which stay (Kubernetes' ``component-helpers``, ``PodRequests``).
+    """
+    total: dict[str, int] = {}
+    for amounts in running:
+        add(total, amounts)
+    sidecars: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    for amounts, stays in starting:
+        step = dict(sidecars)
+        add(step, amounts)
+        if stays:
+            sidecars = step
+        _raise_to(largest, step)
+    add(total, sidecars)
+    _raise_to(total, largest)
+    return total
+
+
+def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
+    for name, value in floor.items():
+        if value > total.get(name, 0):
+            total[name] = value
 
 
 def format_milli(value: int) -> str:

@@ -6,7 +6,7 @@ Source: Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -20,7 +20,7 @@ from vcd.model.objects import (
     Quantities,
     ResourceRequirements,
 )
-from vcd.model.quantity import QuantityError, format_resource, is_scalar_resource, resource_value
+from vcd.model.quantity import QuantityError, add, format_resource, is_scalar_resource, needed, resource_value
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -71,43 +71,25 @@ def resource_values(quantities: Quantities) -> dict[str, int]:
     return values
 
 
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value
-
-
-def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
-    for name, value in floor.items():
-        if value > total.get(name, 0):
-            total[name] = value
-
-
 def pod_requests(spec: PodSpec) -> dict[str, int]:
     """What a pod asks of its node: containers and sidecars, or the largest init step, pod level, overhead, one pod.
 
     Raises QuantityError for a quantity that cannot be read.
     """
-    total: dict[str, int] = {}
-    for container in spec.containers:
-        _add(total, resource_values(container.resources.requests))
-    sidecars: dict[str, int] = {}
-    largest_step: dict[str, int] = {}
-    for container in spec.init_containers:
-        step = resource_values(container.resources.requests)
-        if container.restart_policy == "Always":
-            _add(total, step)
-            _add(sidecars, step)
-            _raise_to(largest_step, sidecars)
-        else:
-            _add(step, sidecars)
-            _raise_to(largest_step, step)
-    _raise_to(total, largest_step)
-    _add(total, {PODS: 1})
+    total = _needed(spec, lambda container: resource_values(container.resources.requests))
+    add(total, {PODS: 1})
     if spec.resources is not None:
         whole = resource_values(spec.resources.requests)
         total.update({name: value for name, value in whole.items() if _is_pod_level(name)})
-    _add(total, resource_values(spec.overhead))
+    add(total, resource_values(spec.overhead))
     return within_bounds(total)
+
+
+def _needed(spec: PodSpec, amounts_of: Callable[[Container], dict[str, int]]) -> dict[str, int]:
+    return needed(
+        map(amounts_of, spec.containers),
+        ((amounts_of(container), container.restart_policy == "Always") for container in spec.init_containers),
+    )
 
 
 def counted_spec(pod: Pod) -> PodSpec:
@@ -171,14 +153,12 @@ def countable(pod: Pod) -> Pod:
     def cut_of(containers: tuple[Container, ...]) -> tuple[Container, ...]:
         return tuple(msgspec.structs.replace(each, resources=cut_in(each.resources)) for each in containers)
 
+    def cut_if(found: ResourceRequirements | None) -> ResourceRequirements | None:
+        return None if found is None else cut_in(found)
+
     def cut_shown(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
         return tuple(
-            msgspec.structs.replace(
-                each,
-                resources=None if each.resources is None else cut_in(each.resources),
-                allocated_resources=cut(each.allocated_resources),
-            )
-            for each in statuses
+            ContainerStatus(each.name, cut_if(each.resources), cut(each.allocated_resources)) for each in statuses
         )
 
     return msgspec.structs.replace(
@@ -187,14 +167,14 @@ def countable(pod: Pod) -> Pod:
             spec,
             containers=cut_of(spec.containers),
             init_containers=cut_of(spec.init_containers),
-            resources=None if spec.resources is None else cut_in(spec.resources),
+            resources=cut_if(spec.resources),
             overhead=cut(spec.overhead),
         ),
         status=msgspec.structs.replace(
             status,
             container_statuses=cut_shown(status.container_statuses),
             init_container_statuses=cut_shown(status.init_container_statuses),
-            resources=None if status.resources is None else cut_in(status.resources),
+            resources=cut_if(status.resources),
             allocated_resources=cut(status.allocated_resources or {}) or None,
         ),
     )
@@ -251,10 +231,7 @@ def score_requests(spec: PodSpec) -> tuple[int, int]:
     Each container that asks for none counts the default; where the pod as a whole asks for anything, only when the pod
     with its overhead comes to nothing (kube-scheduler ``getNonMissingContainerRequests``). Raises QuantityError.
     """
-    return (
-        _score_request(spec, CPU, DEFAULT_MILLI_CPU),
-        _score_request(spec, MEMORY, DEFAULT_MEMORY),
-    )
+    return _score_request(spec, CPU, DEFAULT_MILLI_CPU), _score_request(spec, MEMORY, DEFAULT_MEMORY)
 
 
 def _score_request(spec: PodSpec, name: str, default: int) -> int:
@@ -262,22 +239,11 @@ def _score_request(spec: PodSpec, name: str, default: int) -> int:
     by_pod = any(_is_pod_level(resource) for resource in whole)
     for_container = 0 if by_pod and pod_requests(spec).get(name) else default
 
-    def of(container: Container) -> int:
+    def of(container: Container) -> dict[str, int]:
         text = container.resources.requests.get(name)
-        return for_container if text is None else resource_value(name, text)
+        return {name: for_container if text is None else resource_value(name, text)}
 
-    total = sum(of(container) for container in spec.containers)
-    sidecars = largest_step = 0
-    for container in spec.init_containers:
-        if container.restart_policy == "Always":
-            total += of(container)
-            sidecars += of(container)
-            largest_step = max(largest_step, sidecars)
-        else:
-            largest_step = max(largest_step, of(container) + sidecars)
-    total = max(total, largest_step)
-    if name in whole:
-        total = resource_value(name, whole[name])
+    total = resource_value(name, whole[name]) if name in whole else _needed(spec, of).get(name, 0)
     overhead = spec.overhead.get(name)
     return total + (resource_value(name, overhead) if overhead is not None else 0)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.controllers.base import Obj, is_deleting
-from vcd.model.quantity import QuantityError, format_resource, is_scalar_resource, resource_value
+from vcd.model.quantity import QuantityError, add, format_resource, is_scalar_resource, needed, resource_value
 
 Amounts = dict[str, int]
 
@@ -55,11 +55,10 @@ def available_at(pod: Obj, min_ready_seconds: int) -> float | None:
 def requests_of(spec: Obj) -> Amounts:
     """What a pod asks for by resource, in the units of ``vcd.model.quantity.resource_value``.
 
-    As Kubernetes counts it (component-helpers, ``PodRequests``): containers and sidecars together, or the largest init
-    container with the sidecars before it, whichever is more; then the pod's own requests, and its overhead on top.
+    What its containers need, or what it requests itself where it does; its overhead on top.
     """
     amounts = _amounts(spec, "requests")
-    _add(amounts, _parsed(spec.get("overhead") or {}))
+    add(amounts, _parsed(spec.get("overhead") or {}))
     return amounts
 
 
@@ -95,8 +94,7 @@ def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
     """The sum of resource lists as ``quota_usage`` makes them."""
     total: Amounts = {}
     for each in lists:
-        for name, text in each.items():
-            total[name] = total.get(name, 0) + resource_value(_unit_name(name), text)
+        add(total, {name: resource_value(_unit_name(name), text) for name, text in each.items()})
     return {name: format_resource(_unit_name(name), value) for name, value in sorted(total.items())}
 
 
@@ -112,21 +110,11 @@ def _is_extended(name: str) -> bool:
 
 
 def _amounts(spec: Obj, field: str) -> Amounts:
-    total: Amounts = {}
-    for container in spec.get("containers") or ():
-        _add(total, _resources(container, field))
-    sidecars: Amounts = {}
-    starting: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        asked = _resources(container, field)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, asked)
-            _raise(starting, sidecars)
-        else:
-            _add(asked, sidecars)
-            _raise(starting, asked)
-    _add(total, sidecars)
-    _raise(total, starting)
+    starting = spec.get("initContainers") or ()
+    total = needed(
+        (_resources(container, field) for container in spec.get("containers") or ()),
+        ((_resources(container, field), container.get("restartPolicy") == "Always") for container in starting),
+    )
     total.update(_resources(spec, field))
     return total
 
@@ -145,13 +133,3 @@ def _capped(name: str, text: str | int | float) -> int:
         return resource_value(name, text)
     except QuantityError:
         return _MOST
-
-
-def _add(total: Amounts, more: Amounts) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value
-
-
-def _raise(total: Amounts, floor: Amounts) -> None:
-    for name, value in floor.items():
-        total[name] = max(total.get(name, 0), value)
