@@ -34,26 +34,21 @@ def parse_timestamp(text: str) -> float:
 class Timer:
     """A function due at a time; ``cancel`` takes it back."""
 
-    __slots__ = ("_cancelled", "background", "fn", "order", "when")
+    __slots__ = ("background", "cancelled", "fn", "order", "when")
 
     def __init__(self, when: float, order: int, fn: Callable[[], None], background: bool) -> None:
         self.when = when
         self.order = order
         self.fn = fn
         self.background = background
-        self._cancelled = False
+        self.cancelled = False
 
     def __lt__(self, other: Timer) -> bool:
         return (self.when, self.order) < (other.when, other.order)
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the timer was taken back."""
-        return self._cancelled
-
     def cancel(self) -> None:
         """Take the timer back; nothing happens when it is due. A second call changes nothing."""
-        self._cancelled = True
+        self.cancelled = True
 
 
 class ClusterClock:

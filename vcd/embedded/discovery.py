@@ -72,13 +72,15 @@ def _listed(rtype: ResourceType) -> list[Object]:
         "name": rtype.plural, "singularName": rtype.singular_name, "namespaced": rtype.namespaced, "kind": rtype.kind,
         "verbs": list(rtype.verbs),
     }  # fmt: skip
-    if rtype.short_names:
-        main["shortNames"] = list(rtype.short_names)
-    if rtype.categories:
-        main["categories"] = list(rtype.categories)
+    main |= _nicknames(rtype)
     if "get" in rtype.verbs:
         main["storageVersionHash"] = rtype.storage_hash
     return [main, *(_part(rtype, part) for part in rtype.subresources)]
+
+
+def _nicknames(rtype: ResourceType) -> Object:
+    names = {"shortNames": list(rtype.short_names), "categories": list(rtype.categories)}
+    return {key: listed for key, listed in names.items() if listed}
 
 
 def _part(rtype: ResourceType, part: Subresource) -> Object:
@@ -118,10 +120,7 @@ def _aggregated(rtype: ResourceType) -> Object:
         "singularResource": rtype.singular_name,
         "verbs": list(rtype.verbs),
     }
-    if rtype.short_names:
-        made["shortNames"] = list(rtype.short_names)
-    if rtype.categories:
-        made["categories"] = list(rtype.categories)
+    made |= _nicknames(rtype)
     if rtype.subresources:
         made["subresources"] = [
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -14,29 +15,22 @@ class Cause(NamedTuple):
     field: str
 
 
+@dataclass(eq=False)
 class StatusError(Exception):
     """A request that is refused, with the HTTP status and the Status object that say why.
 
     ``headers`` are sent with the answer (``Retry-After``).
     """
 
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        details: Mapping[str, Any] | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-        self.metadata = dict(metadata or {})
-        self.headers = dict(headers or {})
+    code: int
+    reason: str
+    message: str
+    details: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
 
     def status(self) -> dict[str, Any]:
         """The ``v1.Status`` of the answer."""
@@ -112,7 +106,7 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> Status
 
 def expired(message: str, metadata: Mapping[str, Any] | None = None) -> StatusError:
     """410: history from before a compaction was asked for."""
-    return StatusError(410, "Expired", message, metadata=metadata)
+    return StatusError(410, "Expired", message, metadata=metadata or {})
 
 
 def method_not_allowed() -> StatusError:

@@ -26,7 +26,7 @@ from vcd.embedded.controllers.base import (
     with_condition,
 )
 from vcd.embedded.controllers.pods import TERMINAL, Amounts, condition_of, node_of, phase_of, requests_of
-from vcd.model.quantity import format_resource, resource_value
+from vcd.model.quantity import add, format_resource, resource_value
 
 RUN_SECONDS: Final = "vcd.sim/run-seconds"
 START_DELAY: Final = 1.0
@@ -198,14 +198,10 @@ class Kubelets(Controller):
     def _take(self, stay: _Stay, pod: Obj) -> None:
         if not stay.requests:
             stay.requests = {**requests_of(pod["spec"]), "pods": 1}
-            used = self._used.setdefault(stay.node, {})
-            for resource, amount in stay.requests.items():
-                used[resource] = used.get(resource, 0) + amount
+            add(self._used.setdefault(stay.node, {}), stay.requests)
 
     def _release(self, stay: _Stay) -> None:
-        used = self._used.get(stay.node, {})
-        for resource, amount in stay.requests.items():
-            used[resource] -= amount
+        add(self._used.setdefault(stay.node, {}), {resource: -amount for resource, amount in stay.requests.items()})
         stay.requests = {}
 
     def _leave(self, uid: str) -> None:

@@ -58,44 +58,30 @@ ANYTHING: Final = Schema(preserve_unknown=True, atomic=True)
 
 # --- built-in kinds -------------------------------------------------------------------------------------------------
 
-# How lists merge, as the API's reference states it ("patch strategy" and "list type"): model.field -> list keys; the
-# first is the merge key of a strategic merge patch. A list that is not here is atomic.
-_LIST_KEYS: Final[dict[str, tuple[str, ...]]] = {
-    "V1ObjectMeta.ownerReferences": ("uid",),
-    "V1PodSpec.containers": ("name",),
-    "V1PodSpec.initContainers": ("name",),
-    "V1PodSpec.ephemeralContainers": ("name",),
-    "V1PodSpec.volumes": ("name",),
-    "V1PodSpec.imagePullSecrets": ("name",),
-    "V1PodSpec.hostAliases": ("ip",),
-    "V1PodSpec.resourceClaims": ("name",),
-    "V1PodSpec.schedulingGates": ("name",),
-    "V1PodSpec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
-    "V1Container.env": ("name",),
-    "V1Container.ports": ("containerPort", "protocol"),
-    "V1Container.volumeMounts": ("mountPath",),
-    "V1Container.volumeDevices": ("devicePath",),
-    "V1EphemeralContainer.env": ("name",),
-    "V1EphemeralContainer.ports": ("containerPort", "protocol"),
-    "V1EphemeralContainer.volumeMounts": ("mountPath",),
-    "V1EphemeralContainer.volumeDevices": ("devicePath",),
-    "V1ResourceRequirements.claims": ("name",),
-    "V1PodStatus.conditions": ("type",),
-    "V1PodStatus.podIPs": ("ip",),
-    "V1PodStatus.resourceClaimStatuses": ("name",),
-    "V1NodeStatus.addresses": ("type",),
-    "V1NodeStatus.conditions": ("type",),
-    "V1ServiceSpec.ports": ("port", "protocol"),
-    "V1ServiceStatus.conditions": ("type",),
-    "V1ServiceAccount.secrets": ("name",),
-    "V1NamespaceStatus.conditions": ("type",),
-    "V1PersistentVolumeClaimStatus.conditions": ("type",),
-    "V1DeploymentStatus.conditions": ("type",),
-    "V1ReplicaSetStatus.conditions": ("type",),
-    "V1PodDisruptionBudgetStatus.conditions": ("type",),
-    "V1CSINodeSpec.drivers": ("name",),
-    "V1CustomResourceDefinitionStatus.conditions": ("type",),
+# How lists merge, as the API's reference states it ("patch strategy" and "list type"): list keys -> model.fields; the
+# first key is the merge key of a strategic merge patch. A list that is not here is atomic.
+_LISTS: Final[dict[tuple[str, ...], str]] = {
+    ("uid",): "V1ObjectMeta.ownerReferences",
+    ("name",): (
+        "V1PodSpec.containers V1PodSpec.initContainers V1PodSpec.ephemeralContainers V1PodSpec.volumes "
+        "V1PodSpec.imagePullSecrets V1PodSpec.resourceClaims V1PodSpec.schedulingGates V1Container.env "
+        "V1EphemeralContainer.env V1ResourceRequirements.claims V1PodStatus.resourceClaimStatuses "
+        "V1ServiceAccount.secrets V1CSINodeSpec.drivers"
+    ),
+    ("ip",): "V1PodSpec.hostAliases V1PodStatus.podIPs",
+    ("topologyKey", "whenUnsatisfiable"): "V1PodSpec.topologySpreadConstraints",
+    ("containerPort", "protocol"): "V1Container.ports V1EphemeralContainer.ports",
+    ("mountPath",): "V1Container.volumeMounts V1EphemeralContainer.volumeMounts",
+    ("devicePath",): "V1Container.volumeDevices V1EphemeralContainer.volumeDevices",
+    ("type",): (
+        "V1PodStatus.conditions V1NodeStatus.addresses V1NodeStatus.conditions V1ServiceStatus.conditions "
+        "V1NamespaceStatus.conditions V1PersistentVolumeClaimStatus.conditions V1DeploymentStatus.conditions "
+        "V1ReplicaSetStatus.conditions V1PodDisruptionBudgetStatus.conditions "
+        "V1CustomResourceDefinitionStatus.conditions"
+    ),
+    ("port", "protocol"): "V1ServiceSpec.ports",
 }
+_LIST_KEYS: Final = {name: keys for keys, names in _LISTS.items() for name in names.split()}
 _SETS: Final = frozenset({"V1ObjectMeta.finalizers", "V1NodeSpec.podCIDRs", "V1CSIDriverSpec.volumeLifecycleModes"})
 _ATOMIC: Final = frozenset({
     "V1LabelSelector", "V1ObjectReference", "CoreV1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",

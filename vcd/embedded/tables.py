@@ -66,34 +66,23 @@ def _text(path: str, default: str = NONE) -> Cell:
     return lambda obj, now: str(at(obj, path, default) or default)
 
 
+# Up to how many seconds a time span is written in which unit, and in which smaller one beside it.
+_SECOND, _MINUTE, _HOUR, _DAY, _YEAR = (1, "s"), (60, "m"), (3600, "h"), (86400, "d"), (365 * 86400, "y")
+_SPANS: Final = (
+    (120, _SECOND, None), (600, _MINUTE, _SECOND), (3 * 3600, _MINUTE, None), (8 * 3600, _HOUR, _MINUTE),
+    (48 * 3600, _HOUR, None), (8 * 86400, _DAY, _HOUR), (730 * 86400, _DAY, None), (8 * 365 * 86400, _YEAR, _DAY),
+)  # fmt: skip
+
+
 def human_duration(seconds: float) -> str:
     """A time span as kubectl writes it: ``45s``, ``3m20s``, ``5h``, ``12d``, ``2y10d``."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
-    if whole < 0:
-        return "0s"
-    if whole < 120:
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 2 * 365:
-        return f"{days}d"
-    years = days // 365
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(first: int, first_unit: str, second: int, second_unit: str) -> str:
-    return f"{first}{first_unit}{second}{second_unit}" if second else f"{first}{first_unit}"
+    whole = max(whole, 0)
+    (size, unit), part = next(((unit, part) for below, unit, part in _SPANS if whole < below), (_YEAR, None))
+    rest = whole % size // part[0] if part else 0
+    return f"{whole // size}{unit}{rest}{part[1]}" if part and rest else f"{whole // size}{unit}"
 
 
 def _since(*paths: str) -> Cell:

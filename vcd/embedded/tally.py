@@ -10,7 +10,7 @@ from vcd.embedded.controllers.base import ADDED, DELETED, NODES, PODGROUPS, PODS
 from vcd.embedded.controllers.pods import TERMINAL, Amounts, node_of, phase_of, requests_of
 from vcd.embedded.store import Store
 from vcd.model.controllers import GROUP_NAME
-from vcd.model.quantity import resource_value
+from vcd.model.quantity import add, resource_value
 
 _COMPLETED: Final = "Completed"
 
@@ -132,8 +132,7 @@ class ClusterTally:
             self.unbound += sign
         if pod.node and not ended:
             used = self.nodes.setdefault(pod.node, NodeTally()).used
-            for name, amount in pod.requests.items():
-                used[name] = used.get(name, 0) + sign * amount
+            add(used, {name: sign * amount for name, amount in pod.requests.items()})
         if pod.group and pod.node and pod.phase != "Failed":
             self._ready[pod.group] += sign
             if pod.group in self.groups:

@@ -55,6 +55,11 @@ def wrong(field: str, value: Any, why: str) -> Cause:
     return Cause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
+def forbidden(field: str, why: str) -> Cause:
+    """A field that may not have this value here."""
+    return Cause("FieldValueForbidden", f"Forbidden: {why}", field)
+
+
 def check(rtype: ResourceType, obj: Object) -> None:
     """Raises StatusError 422 with every fault of an object that is to be written."""
     of_kind = _CHECKS.get(rtype.storage)
@@ -125,12 +130,8 @@ def _pod_spec(spec: Object, where: str) -> Iterator[Cause]:
             yield required(f"{path}.image")
         yield from _resources(container.get("resources") or {}, f"{path}.resources")
     if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never", None):
-        shown = spec["restartPolicy"]
-        allowed = '"Always", "OnFailure", "Never"'
-        yield Cause(
-            "FieldValueNotSupported", f'Unsupported value: "{shown}": supported values: {allowed}',
-            f"{where}.restartPolicy",
-        )  # fmt: skip
+        why = f'Unsupported value: "{spec["restartPolicy"]}": supported values: "Always", "OnFailure", "Never"'
+        yield Cause("FieldValueNotSupported", why, f"{where}.restartPolicy")
 
 
 def _resources(resources: Object, where: str) -> Iterator[Cause]:
@@ -199,15 +200,10 @@ _USER_PRIORITY_LIMIT: Final = 1_000_000_000
 def _priority_class(priority_class: Object) -> Iterator[Cause]:
     name, value = priority_class["metadata"].get("name", ""), priority_class.get("value", 0)
     if name.startswith("system-") and name not in ("system-cluster-critical", "system-node-critical"):
-        yield Cause(
-            "FieldValueForbidden",
-            "Forbidden: priority class names with 'system-' prefix are reserved for system use only", "metadata.name",
-        )  # fmt: skip
+        why = "priority class names with 'system-' prefix are reserved for system use only"
+        yield forbidden("metadata.name", why)
     elif not name.startswith("system-") and value > _USER_PRIORITY_LIMIT:
-        yield Cause(
-            "FieldValueForbidden",
-            f"Forbidden: maximum allowed value of a user defined priority is {_USER_PRIORITY_LIMIT}", "value",
-        )  # fmt: skip
+        yield forbidden("value", f"maximum allowed value of a user defined priority is {_USER_PRIORITY_LIMIT}")
 
 
 def _definition(crd: Object) -> Iterator[Cause]:
@@ -239,7 +235,7 @@ _CHECKS: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
 # --- changes --------------------------------------------------------------------------------------------------------
 
 _POD_CHANGE: Final = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
+    "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
     "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
@@ -252,14 +248,11 @@ def _pod_change(old: Object, new: Object) -> Iterator[Cause]:
     gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
     added = [gate["name"] for gate in after.get("schedulingGates") or () if gate["name"] not in gates]
     if added:
-        yield Cause(
-            "FieldValueForbidden", "Forbidden: only deletion is allowed, but found new scheduling gate "
-            + f"'{added[0]}'", "spec.schedulingGates",
-        )  # fmt: skip
+        yield forbidden("spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate '{added[0]}'")
         return
     allowed = _mutable_part(before, after, gated=bool(gates))
     if allowed != after:
-        yield Cause("FieldValueForbidden", _POD_CHANGE, "spec")
+        yield forbidden("spec", _POD_CHANGE)
 
 
 def _mutable_part(before: Object, after: Object, *, gated: bool) -> Object:

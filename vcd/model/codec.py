@@ -138,9 +138,8 @@ def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.val
 
     Raises BadObject for a manifest of none of ``kinds``, a field of a wrong type, or what JSON cannot hold.
     """
-    meta = manifest.get("metadata")
-    meta = meta if isinstance(meta, Mapping) else {}
-    name = "/".join(part for part in (meta.get("namespace"), meta.get("name")) if isinstance(part, str) and part)
+    meta = _metadata(manifest)
+    name = "/".join(filter(None, (_text(meta.get("namespace")), _text(meta.get("name")))))
     for kind in kinds_of(manifest, kinds):
         if "managedFields" in meta:
             manifest = {**manifest, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
@@ -154,10 +153,14 @@ def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.val
 
 def kinds_of(manifest: Mapping[str, Any], kinds: Iterable[Kind]) -> list[Kind]:
     """Of ``kinds`` those that read an object: more than one where several plugins read parts of a kind."""
-    meta = manifest.get("metadata")
-    meta = meta if isinstance(meta, Mapping) else {}
+    meta = _metadata(manifest)
     what, namespace, name = (_text(value) for value in (manifest.get("kind"), meta.get("namespace"), meta.get("name")))
     return [kind for kind in kinds if kind.manifest_kind == what and kind.selects(namespace, name)]
+
+
+def _metadata(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = manifest.get("metadata")
+    return meta if isinstance(meta, Mapping) else {}
 
 
 def _text(value: Any) -> str:

@@ -206,20 +206,8 @@ class Volume(Projected, frozen=True):
     azure_disk: DiskSource | None = None
 
 
-class SchedulingGate(Projected, frozen=True):
-    """A gate that keeps a pod from being scheduled."""
-
-    name: str = ""
-
-
-class PodResourceClaim(Projected, frozen=True):
-    """A claim of devices (DRA), as the pod's containers name it."""
-
-    name: str = ""
-
-
-class WorkloadReference(Projected, frozen=True):
-    """The Workload that a pod is of (Kubernetes' own gangs, 1.35)."""
+class Named(Projected, frozen=True):
+    """What counts by being there: a scheduling gate, a claim of devices (DRA), a Workload (Kubernetes' own gangs)."""
 
     name: str = ""
 
@@ -247,9 +235,9 @@ class PodSpec(Projected, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    scheduling_gates: tuple[SchedulingGate, ...] = ()
-    resource_claims: tuple[PodResourceClaim, ...] = ()
-    workload_ref: WorkloadReference | None = None
+    scheduling_gates: tuple[Named, ...] = ()
+    resource_claims: tuple[Named, ...] = ()
+    workload_ref: Named | None = None
     scheduling_group: PodSchedulingGroup | None = None
     host_network: bool = False
     termination_grace_period_seconds: Int64 | None = None
