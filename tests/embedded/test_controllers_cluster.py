@@ -104,7 +104,7 @@ async def test_no_time_passes_between_an_arrival_and_its_bind(bound: EmbeddedClu
 async def test_the_cluster_is_not_at_rest_while_controllers_have_work(cluster: EmbeddedCluster) -> None:
     await idle(cluster)
     cluster.store.create(DEPLOYMENTS, deployment())
-    assert not await cluster.at_rest()
+    assert not await cluster.clock.at_rest()
 
 
 async def test_a_cluster_with_nothing_due_is_idle(cluster: EmbeddedCluster) -> None:

@@ -10,8 +10,8 @@ from vcd.embedded.workload import gang, pod, pod_spec
 
 
 def _gang(count: int, cpu: str = "2", run: str = "10") -> list[tuple[str, Obj]]:
-    members = [pod("default", f"p{i}", pod_spec({"cpu": cpu}), {"vcd.sim/run-seconds": run}) for i in range(count)]
-    return list(gang("default", "g", "default", members))
+    members = [pod(f"p{i}", pod_spec({"cpu": cpu}), {"vcd.sim/run-seconds": run}) for i in range(count)]
+    return list(gang("g", "default", members))
 
 
 def _counted(count: int, **more: str) -> tuple[Simulated, ClusterTally]:

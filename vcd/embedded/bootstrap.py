@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -31,11 +31,11 @@ def volcano_definitions() -> tuple[Object, ...]:
     return tuple(document for file in files for document in yaml.load_all(file.read_text(), Loader=loader) if document)
 
 
-def objects(definitions: Sequence[Object] | None = None) -> Iterator[tuple[str, Object]]:
+def objects() -> Iterator[tuple[str, Object]]:
     """(resource, object) of everything that a cluster begins with."""
     for name in NAMESPACES:
         yield "namespaces", {"metadata": {"name": name}}
     for name, value, description in _SYSTEM_PRIORITIES:
         yield PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, "description": description}
-    for definition in volcano_definitions() if definitions is None else definitions:
+    for definition in volcano_definitions():
         yield CRDS, definition

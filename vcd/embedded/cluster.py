@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Final
 
 from vcd.embedded.clock import ClusterClock
-from vcd.embedded.controllers.base import COMMANDS, Manager, Obj
+from vcd.embedded.controllers.base import Controller, Manager, Obj
 from vcd.embedded.controllers.deployment import DeploymentController
 from vcd.embedded.controllers.disruption import DisruptionController
 from vcd.embedded.controllers.garbage import GarbageCollector, PodGarbageCollector
@@ -23,38 +24,32 @@ from vcd.embedded.controllers.volume import VolumeController
 from vcd.embedded.kubelet import Kubelets
 from vcd.embedded.store import Store
 
-
-def standard_controllers(manager: Manager) -> None:
-    """Add the controllers that workloads need, and the kubelets, to a manager."""
-    commands = manager.store.registry.get(COMMANDS) is not None
-    manager.add(
-        GarbageCollector(manager),
-        PodGarbageCollector(manager),
-        NodeLifecycleController(manager),
-        Kubelets(manager),
-        DeploymentController(manager),
-        ReplicaSetController(manager),
-        QueueController(manager, commands),
-        PodGroupController(manager),
-        JobController(manager, commands),
-        DisruptionController(manager),
-        VolumeController(manager),
-    )
+_CONTROLLERS: Final[tuple[type[Controller], ...]] = (
+    GarbageCollector,
+    PodGarbageCollector,
+    NodeLifecycleController,
+    Kubelets,
+    DeploymentController,
+    ReplicaSetController,
+    QueueController,
+    PodGroupController,
+    JobController,
+    DisruptionController,
+    VolumeController,
+)
 
 
 class EmbeddedCluster:
-    """Store, clock and controllers of one cluster.
+    """Store, clock, controllers and kubelets of one cluster.
 
     ``start`` lets controllers and clock run on the current asyncio loop, ``stop`` ends that; ``async with`` does both.
     """
 
-    def __init__(self, store: Store, clock: ClusterClock, manager: Manager | None = None) -> None:
+    def __init__(self, store: Store, clock: ClusterClock) -> None:
         self.store = store
         self.clock = clock
-        if manager is None:
-            manager = Manager(store, clock)
-            standard_controllers(manager)
-        self.manager = manager
+        self.manager = manager = Manager(store, clock)
+        manager.add(*(controller(manager) for controller in _CONTROLLERS))
         self._tasks: list[asyncio.Task[None]] = []
         self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], self._happened)
 
@@ -86,10 +81,6 @@ class EmbeddedCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-    async def at_rest(self) -> bool:
-        """Whether nothing is going on at the present time; timers may be due later."""
-        return await self.clock.at_rest()
 
     async def wait_idle(self) -> None:
         """Return once nothing is going on and nothing is due any more. Raises what ended a controller or the clock."""

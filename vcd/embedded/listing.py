@@ -70,15 +70,13 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def page(
-    store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str], name: str = ""
-) -> ListPage:
+def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str]) -> ListPage:
     """The entries that a list call asks for.
 
     Raises StatusError: 400 for bad parameters, 410 for a version or token whose history is gone, 504 for a version that
     is not there yet.
     """
-    chosen = selection(rtype, query, name)
+    chosen = selection(rtype, query)
     limit = number(query, "limit") or 0
     version, candidates = _candidates(store, rtype, namespace, query, limit)
     if query.get("resourceVersion") == "0" and not query.get("continue"):

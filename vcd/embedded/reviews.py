@@ -19,16 +19,13 @@ def is_review(rtype: ResourceType) -> bool:
 
 def answer(rtype: ResourceType, body: Object, identity: str) -> Object:
     """The review with its status: no token is known, and all is allowed."""
-    made: Object = {
-        "kind": rtype.kind, "apiVersion": rtype.api_version, "metadata": {}, "spec": body.get("spec") or {}
-    }  # fmt: skip
+    status: Object = {"allowed": True}
     if rtype.kind == "TokenReview":
-        made["status"] = {"user": {}}
+        status = {"user": {}}
     elif rtype.kind == "SelfSubjectReview":
-        made["status"] = {"userInfo": {"username": identity, "groups": ["system:authenticated"]}}
+        status = {"userInfo": {"username": identity, "groups": ["system:authenticated"]}}
     elif rtype.kind == "SelfSubjectRulesReview":
         urls = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-        made["status"] = {"resourceRules": _ANY, "nonResourceRules": urls, "incomplete": False}
-    else:
-        made["status"] = {"allowed": True}
-    return made
+        status = {"resourceRules": _ANY, "nonResourceRules": urls, "incomplete": False}
+    head = {"kind": rtype.kind, "apiVersion": rtype.api_version, "metadata": {}}
+    return {**head, "spec": body.get("spec") or {}, "status": status}

@@ -51,8 +51,7 @@ class Store:
     """All objects and their history.
 
     ``clock`` gives seconds since the epoch; ``random`` makes UIDs and name suffixes, so that a seeded one gives the
-    same names in every run; ``history`` is how many changes of each resource can still be watched or listed;
-    ``definitions`` are the custom resource definitions to begin with, by default those of Volcano's groups.
+    same names in every run; ``history`` is how many changes of each resource can still be watched or listed.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Store:
         random: Random | None = None,
         *,
         history: int = 100_000,
-        definitions: Sequence[Object] | None = None,
     ) -> None:
         self.clock = clock
         self.random = random or Random()
@@ -75,7 +73,7 @@ class Store:
         self._shelves: dict[str, Shelf] = {}
         self._watchers: dict[str, list[Watcher]] = {}
         self._ending: set[str] = set()
-        for resource, obj in bootstrap.objects(definitions):
+        for resource, obj in bootstrap.objects():
             self.create(resource, obj)
         self.compact(self.version)
 

@@ -101,7 +101,6 @@ def arrivals(
     tasks: Iterable[TraceRow],
     *,
     compression: float = 1.0,
-    namespace: str = "default",
     as_jobs: bool = False,
     priority_of: Callable[[TraceRow], str] = lambda _: "",
     models: Iterable[str] = (),
@@ -121,9 +120,9 @@ def arrivals(
         objects: list[tuple[str, Obj]] = []
         for each in members:
             if as_jobs:
-                objects.append(_job(each, namespace, priority_of(each[0]), any_card))
+                objects.append(_job(each, priority_of(each[0]), any_card))
             else:
-                objects += _gang(each, namespace)
+                objects += _gang(each)
         yield Arrival((members[0][0].creation - first) / compression, tuple(objects))
 
 
@@ -190,14 +189,14 @@ def _task(row: dict[str, str], where: str) -> TraceRow:
     )
 
 
-def _gang(tasks: list[TraceRow], namespace: str) -> tuple[tuple[str, Obj], ...]:
+def _gang(tasks: list[TraceRow]) -> tuple[tuple[str, Obj], ...]:
     first = tasks[0]
     card = _card(first)
-    pods = [pod(namespace, each.name, _spec(first), {**card, **_life(each)}) for each in tasks]
-    return gang(namespace, first.name, first.queue, pods, card)
+    pods = [pod(each.name, _spec(first), {**card, **_life(each)}) for each in tasks]
+    return gang(first.name, first.queue, pods, card)
 
 
-def _job(tasks: list[TraceRow], namespace: str, priority_class: str, any_card: str) -> tuple[str, Obj]:
+def _job(tasks: list[TraceRow], priority_class: str, any_card: str) -> tuple[str, Obj]:
     """A Volcano Job, each of its tasks one row with the row's name, which needs all of them."""
     first = tasks[0]
     card = _card(first)
@@ -205,7 +204,7 @@ def _job(tasks: list[TraceRow], namespace: str, priority_class: str, any_card: s
     wanted = {CARD_REQUEST: json.dumps({names: first.gpus * len(tasks)})} if names and first.gpus else {}
     more = {"priorityClassName": priority_class} if priority_class else {}
     return job(
-        namespace, first.name, first.queue,
+        first.name, first.queue,
         [task(each.name, 1, _spec(first), {**card, **_life(each)}) for each in tasks],
         {**card, **wanted}, maxRetry=_RESTARTS, ttlSecondsAfterFinished=_KEPT_SECONDS,
         policies=[{"event": "PodEvicted", "action": "RestartTask"}], **more,

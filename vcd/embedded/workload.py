@@ -236,24 +236,25 @@ def pod_spec(requests: dict[str, str], **more: object) -> Obj:
     }
 
 
-def pod(namespace: str, name: str, spec: Obj, annotations: dict[str, str]) -> Obj:
+def _metadata(name: str, **more: object) -> Obj:
+    return {"namespace": "default", "name": name, **more}
+
+
+def pod(name: str, spec: Obj, annotations: dict[str, str]) -> Obj:
     """A pod manifest."""
-    return {"metadata": {"namespace": namespace, "name": name, "annotations": annotations}, "spec": spec}
+    return {"metadata": _metadata(name, annotations=annotations), "spec": spec}
 
 
 def gang(
-    namespace: str, name: str, queue_name: str, pods: list[Obj], annotations: dict[str, str] | None = None
+    name: str, queue_name: str, pods: list[Obj], annotations: dict[str, str] | None = None
 ) -> tuple[tuple[str, Obj], ...]:
     """A PodGroup over these equal pods, all of which it needs, and the pods put into it."""
-    group: Obj = {
-        "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
-        "spec": {"minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))},
-    }
+    spec = {"minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))}
     members = []
     for each in pods:
         marks = {**annotations_of(each), GROUP_NAME: name}
         members.append((PODS, {**each, "metadata": {**each["metadata"], "annotations": marks}}))
-    return ((PODGROUPS, group), *members)
+    return ((PODGROUPS, {"metadata": _metadata(name, annotations=annotations or {}), "spec": spec}), *members)
 
 
 def task(name: str, replicas: int, spec: Obj, annotations: dict[str, str]) -> Obj:
@@ -261,18 +262,11 @@ def task(name: str, replicas: int, spec: Obj, annotations: dict[str, str]) -> Ob
     return {"name": name, "replicas": replicas, "template": {"metadata": {"annotations": annotations}, "spec": spec}}
 
 
-def job(
-    namespace: str,
-    name: str,
-    queue_name: str,
-    tasks: list[Obj],
-    annotations: dict[str, str] | None = None,
-    **more: object,
-) -> tuple[str, Obj]:  # fmt: skip
+def job(name: str, queue_name: str, tasks: list[Obj], annotations: dict[str, str], **more: object) -> tuple[str, Obj]:
     """A Volcano Job that needs all pods of its tasks."""
     needed = sum(each["replicas"] for each in tasks)
     spec = {"schedulerName": SCHEDULER, "queue": queue_name, "minAvailable": needed, "tasks": tasks, **more}
-    return JOBS, {"metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}}, "spec": spec}
+    return JOBS, {"metadata": _metadata(name, annotations=annotations), "spec": spec}
 
 
 @dataclass(frozen=True)
@@ -327,7 +321,7 @@ def _range(text: str) -> tuple[int, int]:
     return bounds
 
 
-def generate(mix: Mix, queues: list[str], seed: int, namespace: str = "default") -> Iterator[Arrival]:
+def generate(mix: Mix, queues: list[str], seed: int) -> Iterator[Arrival]:
     """The arrivals of a mix, in a shuffled order, over these queues evenly."""
     random = Random(seed)
     kinds = ["gang"] * mix.gangs + ["job"] * mix.jobs + ["deployment"] * mix.deployments + ["pod"] * mix.pods
@@ -338,7 +332,7 @@ def generate(mix: Mix, queues: list[str], seed: int, namespace: str = "default")
         at += random.expovariate(1 / mix.every) if mix.every else 0.0
         name = f"{kind}-{counts[kind]}"
         counts[kind] += 1
-        yield Arrival(at, _MAKERS[kind](_Draw(mix, random, random.choice(queues), namespace, name)))
+        yield Arrival(at, _MAKERS[kind](_Draw(mix, random, random.choice(queues), name)))
 
 
 @dataclass(frozen=True)
@@ -348,7 +342,6 @@ class _Draw:
     mix: Mix
     random: Random
     queue: str
-    namespace: str
     name: str
 
     def size(self) -> int:
@@ -368,13 +361,13 @@ class _Draw:
 
 def _make_gang(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     spec, run = pod_spec(draw.requests()), draw.run()
-    pods = [pod(draw.namespace, f"{draw.name}-{index}", spec, run) for index in range(draw.size())]
-    return gang(draw.namespace, draw.name, draw.queue, pods)
+    pods = [pod(f"{draw.name}-{index}", spec, run) for index in range(draw.size())]
+    return gang(draw.name, draw.queue, pods)
 
 
 def _make_pod(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     marks = {**draw.run(), "scheduling.volcano.sh/queue-name": draw.queue}
-    return ((PODS, pod(draw.namespace, draw.name, pod_spec(draw.requests()), marks)),)
+    return ((PODS, pod(draw.name, pod_spec(draw.requests()), marks)),)
 
 
 def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
@@ -382,7 +375,7 @@ def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
     workers = task("worker", replicas, pod_spec(draw.requests()), run)
     tasks = [task("master", 1, pod_spec({"cpu": "1", "memory": "2Gi"}), run), workers]
     policies = [{"event": "PodEvicted", "action": "RestartJob"}]
-    return (job(draw.namespace, draw.name, draw.queue, tasks, policies=policies),)
+    return (job(draw.name, draw.queue, tasks, {}, policies=policies),)
 
 
 def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
@@ -394,9 +387,7 @@ def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
         "selector": {"matchLabels": labels},
         "template": {"metadata": marks, "spec": pod_spec(draw.requests(), restartPolicy="Always")},
     }
-    return (
-        (DEPLOYMENTS, {"metadata": {"namespace": draw.namespace, "name": draw.name, "labels": labels}, "spec": spec}),
-    )
+    return ((DEPLOYMENTS, {"metadata": _metadata(draw.name, labels=labels), "spec": spec}),)
 
 
 _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {

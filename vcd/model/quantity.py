@@ -39,23 +39,23 @@ _MILLI_SCALE: Final = 3
 
 
 class QuantityError(ValueError):
-    """A quantity that is malformed, negative where it must not be, or beyond int64; the message names the text."""
+    """A quantity that is malformed, negative, or beyond int64; the message names the text."""
 
 
-def parse_milli(text: str | int | float, *, allow_negative: bool = False) -> int:
+def parse_milli(text: str | int | float) -> int:
     """Amount of ``text`` in thousandths of a unit, rounded away from zero: ``"1500m"`` is 1500, ``"1n"`` is 1.
 
     Numbers are read as their JSON text. Raises QuantityError.
     """
-    return _parse(text, _MILLI_SCALE, allow_negative)
+    return _parse(text, _MILLI_SCALE)
 
 
-def parse_units(text: str | int | float, *, allow_negative: bool = False) -> int:
+def parse_units(text: str | int | float) -> int:
     """Amount of ``text`` in whole units (bytes for memory), rounded away from zero: ``"1Ki"`` is 1024, ``"1m"`` is 1.
 
     Numbers are read as their JSON text. Raises QuantityError.
     """
-    return _parse(text, _UNITS_SCALE, allow_negative)
+    return _parse(text, _UNITS_SCALE)
 
 
 def resource_value(resource_name: str, text: str | int | float) -> int:
@@ -64,7 +64,7 @@ def resource_value(resource_name: str, text: str | int | float) -> int:
     Raises QuantityError, naming the resource, for what is negative, malformed or beyond int64.
     """
     try:
-        return _parse(text, _UNITS_SCALE if per_unit(resource_name) == 1 else _MILLI_SCALE, False)
+        return _parse(text, _UNITS_SCALE if per_unit(resource_name) == 1 else _MILLI_SCALE)
     except QuantityError as error:
         raise QuantityError(f"{resource_name}: {error}") from None
 
@@ -184,13 +184,8 @@ def canonical(text: str) -> str:
     return f"{value}e{exponent}" if exponent else str(value)
 
 
-def _parse(text: str | int | float, scale: int, allow_negative: bool) -> int:
-    if type(text) is not str:
-        text = _number_text(text)
-    value = _parse_text(text, scale)
-    if value < 0 and not allow_negative:
-        raise QuantityError(f"quantity {_shown(text)} is negative; it must be zero or more")
-    return value
+def _parse(text: str | int | float, scale: int) -> int:
+    return _parse_text(text if type(text) is str else _number_text(text), scale)
 
 
 def _number_text(number: object) -> str:
@@ -208,7 +203,9 @@ def _number_text(number: object) -> str:
 def _parse_text(text: str, scale: int) -> int:
     """``text`` times ten to the ``scale``, rounded away from zero; cached, for a cluster has few distinct texts."""
     value = _scaled(_form_of(text), scale)
-    if not INT64_MIN <= value <= INT64_MAX:
+    if value < 0:
+        raise QuantityError(f"quantity {_shown(text)} is negative; it must be zero or more")
+    if value > INT64_MAX:
         unit = "milli-units" if scale == _MILLI_SCALE else "units"
         raise QuantityError(f"quantity {_shown(text)} is beyond int64; it must be below 2^63 {unit}")
     return value

@@ -69,10 +69,10 @@ class JobController(Controller):
     """
 
     name: ClassVar[str] = "vc-job-controller"
+    resources = (JOBS, PODS, PODGROUPS, COMMANDS)
 
-    def __init__(self, manager: Manager, commands: bool) -> None:
+    def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self.resources = (JOBS, PODS, PODGROUPS, *((COMMANDS,) if commands else ()))
         self._pods = manager.controlled(PODS)
         self._phases: dict[str, str] = {}
         self._group_phases: dict[str, str] = {}

@@ -46,15 +46,14 @@ def state_after(state: str, action: str, groups: int) -> str:
 class QueueController(Controller):
     """Keeps each queue's state and counts, opens and closes queues with their children, and makes the first two.
 
-    Queues are opened and closed by Command objects (OpenQueue, CloseQueue) where the cluster serves them
-    (``commands``), or by writing their status.
+    Queues are opened and closed by Command objects (OpenQueue, CloseQueue), or by writing their status.
     """
 
     name: ClassVar[str] = "queue-controller"
+    resources = (QUEUES, PODGROUPS, COMMANDS)
 
-    def __init__(self, manager: Manager, commands: bool) -> None:
+    def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self.resources = (QUEUES, PODGROUPS, *((COMMANDS,) if commands else ()))
         self._counts: dict[str, Counter[str]] = {}
         self._groups: dict[Key, tuple[str, str]] = {}
         self._actions: dict[str, str] = {}
