@@ -23,13 +23,9 @@ GROUP: Final = "events.k8s.io/v1"
 
 def to_group(event: Object) -> Object:
     """A stored event as ``events.k8s.io/v1``."""
-    made = {_RENAMED.get(key, key): value for key, value in event.items()}
-    made["apiVersion"] = GROUP
-    return made
+    return {**{_RENAMED.get(key, key): value for key, value in event.items()}, "apiVersion": GROUP}
 
 
 def to_core(event: Object) -> Object:
     """An ``events.k8s.io/v1`` event as it is stored."""
-    made = {_BACK.get(key, key): value for key, value in event.items()}
-    made["apiVersion"] = CORE
-    return made
+    return {**{_BACK.get(key, key): value for key, value in event.items()}, "apiVersion": CORE}

@@ -67,7 +67,7 @@ class Kubelets(Controller):
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
         self._stays: dict[str, _Stay] = {}
-        self._on_node: dict[str, dict[str, None]] = {}
+        self._pods = manager.index(PODS, node_of)
         self._used: dict[str, Amounts] = {}
         self._allocatable: dict[str, Amounts] = {}
         self._addresses = 0
@@ -85,7 +85,6 @@ class Kubelets(Controller):
         if event == DELETED:
             self._leave(uid)
         elif node_of(obj):
-            self._on_node.setdefault(node_of(obj), {})[uid] = None
             if uid not in self._stays:
                 self._stays[uid] = _Stay(key_of(obj), node_of(obj), {})
             self.enqueue((_POD, *key_of(obj)))
@@ -127,8 +126,8 @@ class Kubelets(Controller):
             ]
         self.write_status(NODES, node, fresh)
         if not known:
-            for uid in self._on_node.get(name, ()):
-                self.enqueue((_POD, *self._stays[uid].key))
+            for pod in self._pods.of(name):
+                self.enqueue((_POD, *key_of(pod)))
 
     def _first_conditions(self, conditions: list[Obj]) -> list[Obj]:
         """The conditions with those added that nobody has set."""
@@ -210,10 +209,6 @@ class Kubelets(Controller):
             return
         self._plan(stay, "")
         self._release(stay)
-        here = self._on_node[stay.node]
-        del here[uid]
-        if not here:
-            del self._on_node[stay.node]
 
     def _plan(self, stay: _Stay, doing: str, when: float = 0.0, act: Callable[[Obj], None] | None = None) -> None:
         """Have ``act`` done to the pod then, instead of what was planned; the same plan again changes nothing."""

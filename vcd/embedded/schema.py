@@ -322,19 +322,16 @@ def _read_object(value: dict[str, Any], schema: Schema, found: Findings, path: P
     return result
 
 
+_SCALAR_TYPES: Final[dict[str, tuple[type, ...]]] = {STRING: (str,), INT_OR_STRING: (int, str)}
+
+
 def _scalar_fits(value: Any, kind: str) -> bool:
-    if kind == STRING:
-        return isinstance(value, str)
-    if kind == BOOLEAN:
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
+    if isinstance(value, bool) or kind == BOOLEAN:
+        return isinstance(value, bool) and kind == BOOLEAN
     if kind == INTEGER:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         return whole and -_LIMIT <= value < _LIMIT
-    if kind == INT_OR_STRING:
-        return isinstance(value, (int, str))
-    return isinstance(value, (int, float))
+    return isinstance(value, _SCALAR_TYPES.get(kind, (int, float)))
 
 
 def type_name(value: Any) -> str:

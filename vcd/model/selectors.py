@@ -220,17 +220,6 @@ class FieldSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         return all((fields.get(need.field, "") == need.value) is need.equal for need in self.requirements)
 
 
-class _Fault(msgspec.Struct, frozen=True, gc=False):
-    """What a SelectorError is made of; kept where one must be raised again and again."""
-
-    field: str
-    value: Any
-    allowed: str
-
-    def error(self, path: str) -> SelectorError:
-        return SelectorError(path + self.field, self.value, self.allowed)
-
-
 class _NodeTerm(msgspec.Struct, frozen=True):
     """A node selector term, compiled."""
 
@@ -280,7 +269,7 @@ def _compile_label_selector(source: LabelSelector) -> Selector:
     needs = [_requirement(f"matchLabels[{key}]", key, IN, (value,)) for key, value in source.match_labels.items()]
     for index, need in enumerate(source.match_expressions):
         path = f"matchExpressions[{index}]"
-        _check_operator(f"{path}.operator", need.operator, _LABEL_OPERATORS)
+        _check_known(f"{path}.operator", need.operator, _LABEL_OPERATORS)
         needs.append(_requirement(path, need.key, need.operator, need.values))
     return _selector(needs)
 
@@ -337,7 +326,7 @@ def node_terms_match(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str
     faulty = False
     for term in terms:
         compiled = _compile_node_term(term)
-        if isinstance(compiled, _Fault):
+        if isinstance(compiled, SelectorError):
             faulty = True
         elif compiled is not None and compiled.matches(labels, fields):
             return True
@@ -350,12 +339,12 @@ def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
     """Raise SelectorError for the first term that cannot be read, whether or not some node matches another one."""
     for index, term in enumerate(terms):
         compiled = _compile_node_term(term)
-        if isinstance(compiled, _Fault):
-            raise compiled.error(f"nodeSelectorTerms[{index}].")
+        if isinstance(compiled, SelectorError):
+            raise SelectorError(f"nodeSelectorTerms[{index}].{compiled.field}", compiled.value, compiled.allowed)
 
 
 @lru_cache(maxsize=1 << 14)
-def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | _Fault | None:
+def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | SelectorError | None:
     """The compiled term, what is wrong with it, or None for an empty one."""
     if not term.match_expressions and not term.match_fields:
         return None
@@ -363,16 +352,16 @@ def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | _Fault | None:
     try:
         for index, need in enumerate(term.match_expressions):
             path = f"matchExpressions[{index}]"
-            _check_operator(f"{path}.operator", need.operator, _NODE_OPERATORS)
+            _check_known(f"{path}.operator", need.operator, _NODE_OPERATORS)
             needs.append(_requirement(path, need.key, need.operator, need.values))
         fields = [_node_field(f"matchFields[{index}]", need) for index, need in enumerate(term.match_fields)]
     except SelectorError as error:
-        return _Fault(error.field, error.value, error.allowed)
+        return SelectorError(error.field, error.value, error.allowed)  # this one has no traceback to keep alive
     return _NodeTerm(_selector(needs), _field_selector(fields))
 
 
 def _node_field(path: str, need: NodeSelectorRequirement) -> FieldRequirement:
-    _check_operator(f"{path}.operator", need.operator, _FIELD_OPERATORS)
+    _check_known(f"{path}.operator", need.operator, _FIELD_OPERATORS)
     if need.key != _NODE_NAME:
         raise SelectorError(f"{path}.key", need.key, f"is no field of nodes to select by; only {_NODE_NAME} is")
     if len(need.values) != 1:
@@ -390,7 +379,7 @@ def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     or above the toleration's; both must be canonical int64 texts, else it does not cover the taint.
     Raises SelectorError for an unknown operator or effect in a toleration that was looked at, or in the taint.
     """
-    _check_effect("taint.effect", taint.effect)
+    _check_known("taint.effect", taint.effect, _EFFECTS)
     for index, toleration in enumerate(tolerations):
         _check_toleration(index, toleration)
         if _covers(toleration, taint):
@@ -405,9 +394,9 @@ def check_tolerations(tolerations: Sequence[Toleration]) -> None:
 
 
 def _check_toleration(index: int, toleration: Toleration) -> None:
-    _check_operator(f"tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
+    _check_known(f"tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
     if toleration.effect:
-        _check_effect(f"tolerations[{index}].effect", toleration.effect)
+        _check_known(f"tolerations[{index}].effect", toleration.effect, _EFFECTS)
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:
@@ -441,14 +430,9 @@ def is_label_value(text: str) -> bool:
     return not text or (len(text) <= 63 and _NAME.fullmatch(text) is not None)
 
 
-def _check_operator(field: str, operator: str, allowed: Sequence[str]) -> None:
-    if operator not in allowed:
-        raise SelectorError(field, operator, f"is unknown; allowed are {', '.join(filter(None, allowed))}")
-
-
-def _check_effect(field: str, effect: str) -> None:
-    if effect not in _EFFECTS:
-        raise SelectorError(field, effect, f"is unknown; allowed are {', '.join(_EFFECTS)}")
+def _check_known(field: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise SelectorError(field, value, f"is unknown; allowed are {', '.join(filter(None, allowed))}")
 
 
 def _among(value: str, ordered: tuple[str, ...]) -> bool:

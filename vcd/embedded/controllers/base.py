@@ -149,34 +149,39 @@ class Controller(ABC):
         return timestamp(self.clock.now())
 
 
-class ControlledIndex:
-    """The objects of one resource by the UID of their controller, always as the store has them."""
+def controller_uid(obj: Obj) -> str:
+    """The UID of the object's controller, empty when nobody controls it."""
+    ref = controller_of(obj)
+    return ref.get("uid", "") if ref else ""
 
-    def __init__(self, store: Store, resource: str) -> None:
-        self._by_controller: dict[str, dict[Key, Obj]] = {}
-        self._controller: dict[Key, str] = {}
+
+class Index:
+    """The objects of one resource by a text that ``by`` reads off them, always as the store has them."""
+
+    def __init__(self, store: Store, resource: str, by: Callable[[Obj], str]) -> None:
+        self._by = by
+        self._held: dict[str, dict[Key, Obj]] = {}
+        self._place: dict[Key, str] = {}
         self.close = store.subscribe([resource], self._changed)
         for obj in store.list(resource):
             self._changed(ADDED, resource, obj)
 
-    def of(self, uid: str) -> list[Obj]:
-        """What ``uid`` controls, by key."""
-        held = self._by_controller.get(uid)
-        return [held[key] for key in sorted(held)] if held else []
+    def of(self, text: str) -> list[Obj]:
+        """The objects with that text, by key."""
+        held = self._held.get(text, {})
+        return [held[key] for key in sorted(held)]
 
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
         key = key_of(obj)
-        ref = controller_of(obj)
-        uid = ref.get("uid") if ref and event != DELETED else None
-        before = self._controller.pop(key, None)
-        if before is not None and before != uid:
-            held = self._by_controller[before]
-            del held[key]
-            if not held:
-                del self._by_controller[before]
-        if uid is not None:
-            self._controller[key] = uid
-            self._by_controller.setdefault(uid, {})[key] = obj
+        now = self._by(obj) if event != DELETED else ""
+        before = self._place.pop(key, "")
+        if before and before != now:
+            del self._held[before][key]
+            if not self._held[before]:
+                del self._held[before]
+        if now:
+            self._place[key] = now
+            self._held.setdefault(now, {})[key] = obj
 
 
 class EventWriter:
@@ -249,18 +254,18 @@ class Manager:
         self.clock = clock
         self.events = EventWriter(store, clock)
         self.controllers: list[Controller] = []
-        self._indexes: dict[str, ControlledIndex] = {}
+        self._indexes: dict[tuple[str, Callable[[Obj], str]], Index] = {}
         self._queue: OrderedDict[tuple[Controller, Key], None] = OrderedDict()
         self._failures: dict[tuple[Controller, Key], int] = {}
         self._watched: dict[str, Callable[[], None]] = {}
         self._wake = asyncio.Event()
         clock.add_busy(self.busy)
 
-    def controlled(self, resource: str) -> ControlledIndex:
-        """The index of a resource by controller; controllers share it."""
-        if resource not in self._indexes:
-            self._indexes[resource] = ControlledIndex(self.store, resource)
-        return self._indexes[resource]
+    def index(self, resource: str, by: Callable[[Obj], str] = controller_uid) -> Index:
+        """The index of a resource, by controller unless said otherwise; controllers share it."""
+        if (resource, by) not in self._indexes:
+            self._indexes[resource, by] = Index(self.store, resource, by)
+        return self._indexes[resource, by]
 
     def add(self, *controllers: Controller) -> None:
         """Add controllers; they see nothing before ``start``."""

@@ -93,8 +93,8 @@ class DeploymentController(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._replica_sets = manager.controlled(REPLICASETS)
-        self._pods = manager.controlled(PODS)
+        self._replica_sets = manager.index(REPLICASETS)
+        self._pods = manager.index(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A Deployment, one of its ReplicaSets, or a deleted pod of these (which a Recreate waits for)."""

@@ -151,25 +151,17 @@ class PodGarbageCollector(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._on_node: dict[str, dict[Key, None]] = {}
+        self._pods = manager.index(PODS, node_of)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """Keep which pods are on which node; a pod whose node goes, or is not there, begins its wait."""
-        if resource == NODES:
-            if event == DELETED:
-                for key in self._on_node.get(obj["metadata"]["name"], ()):
-                    self.enqueue_at(key, self.clock.now() + NODE_GONE_SECONDS)
-            return
-        key, node = key_of(obj), node_of(obj)
-        if event == DELETED:
-            held = self._on_node.get(node, {})
-            held.pop(key, None)
-            if not held:
-                self._on_node.pop(node, None)
-        elif node and key not in self._on_node.setdefault(node, {}):
-            self._on_node[node][key] = None
-            if self.find(NODES, "", node) is None:
-                self.enqueue_at(key, self.clock.now() + NODE_GONE_SECONDS)
+        """A pod whose node goes, or is not there, begins its wait."""
+        gone: list[Obj] = []
+        if resource == PODS and event != DELETED and node_of(obj) and self.find(NODES, "", node_of(obj)) is None:
+            gone = [obj]
+        elif resource == NODES and event == DELETED:
+            gone = self._pods.of(obj["metadata"]["name"])
+        for pod in gone:
+            self.enqueue_at(key_of(pod), self.clock.now() + NODE_GONE_SECONDS)
 
     def reconcile(self, key: Key) -> None:
         """Remove the pod for good if its node is still missing."""

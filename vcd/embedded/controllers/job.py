@@ -73,7 +73,7 @@ class JobController(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._pods = manager.controlled(PODS)
+        self._pods = manager.index(PODS)
         self._phases: dict[str, str] = {}
         self._group_phases: dict[str, str] = {}
         self._events: dict[Key, list[JobEvent]] = {}

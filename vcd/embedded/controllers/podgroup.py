@@ -55,7 +55,7 @@ class PodGroupController(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._pods = manager.controlled(PODS)
+        self._pods = manager.index(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A new pod, or a change of a ReplicaSet."""

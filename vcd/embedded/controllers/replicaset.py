@@ -35,7 +35,7 @@ class ReplicaSetController(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._pods = manager.controlled(PODS)
+        self._pods = manager.index(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A ReplicaSet, or a pod of one."""
