@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 
@@ -31,20 +32,15 @@ def parse_timestamp(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+@dataclass(slots=True, order=True)
 class Timer:
     """A function due at a time; ``cancel`` takes it back."""
 
-    __slots__ = ("background", "cancelled", "fn", "order", "when")
-
-    def __init__(self, when: float, order: int, fn: Callable[[], None], background: bool) -> None:
-        self.when = when
-        self.order = order
-        self.fn = fn
-        self.background = background
-        self.cancelled = False
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.when, self.order) < (other.when, other.order)
+    when: float
+    order: int
+    fn: Callable[[], None] = field(compare=False)
+    background: bool = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
         """Take the timer back; nothing happens when it is due. A second call changes nothing."""

@@ -7,7 +7,7 @@ asked. One object stands for all kubelets, with a timer a pod and no task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -244,7 +244,7 @@ class Kubelets(Controller):
                 "podIP": stay.ip,
                 "podIPs": [{"ip": stay.ip}],
                 "startTime": now,
-                "containerStatuses": list(_running_containers(pod, now)),
+                "containerStatuses": [_running(each, now) for each in pod["spec"].get("containers") or ()],
                 **_init_statuses(pod, now),
             },
         )
@@ -287,23 +287,18 @@ def _started_at(pod: Obj) -> float:
     return parse_timestamp(pod["status"].get("startTime") or pod["metadata"]["creationTimestamp"])
 
 
-def _running_containers(pod: Obj, now: str) -> Iterator[Obj]:
-    for container in pod["spec"].get("containers") or ():
-        yield {**_container(container), "state": {"running": {"startedAt": now}}}
-
-
 def _init_statuses(pod: Obj, now: str) -> Obj:
     """Init containers have ended, sidecars run."""
     made = []
     for container in pod["spec"].get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
-            made.append({**_container(container), "state": {"running": {"startedAt": now}}})
+            made.append(_running(container, now))
         else:
-            made.append({**_ended_container(_container(container), 0, now), "ready": True})
+            made.append({**_ended_container(_running(container, now), 0, now), "ready": True})
     return {"initContainerStatuses": made} if made else {}
 
 
-def _container(container: Obj) -> Obj:
+def _running(container: Obj, now: str) -> Obj:
     image = container.get("image", "")
     return {
         "name": container["name"],
@@ -313,6 +308,7 @@ def _container(container: Obj) -> Obj:
         "started": True,
         "restartCount": 0,
         "lastState": {},
+        "state": {"running": {"startedAt": now}},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -21,16 +22,14 @@ DELETED: Final = "DELETED"
 TOO_OLD: Final = "The resourceVersion for the provided list is too old."
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """An object as it was at one resourceVersion; never changed once stored. Its JSON is made once, when needed."""
 
-    __slots__ = ("_json", "key", "obj", "version")
-
-    def __init__(self, key: Key, version: int, obj: Object) -> None:
-        self.key = key
-        self.version = version
-        self.obj = obj
-        self._json: bytes | None = None
+    key: Key
+    version: int
+    obj: Object
+    _json: bytes | None = None
 
     @property
     def json(self) -> bytes:
@@ -40,17 +39,19 @@ class Entry:
         return self._json
 
 
+@dataclass(slots=True, eq=False)
 class Write:
-    """One write: its resourceVersion, kind (ADDED, MODIFIED, DELETED), the object after it and before it."""
+    """One write: its kind (ADDED, MODIFIED, DELETED), the object after it and before it."""
 
-    __slots__ = ("_line", "entry", "kind", "previous", "version")
+    kind: str
+    entry: Entry
+    previous: Entry | None
+    _line: bytes | None = None
 
-    def __init__(self, kind: str, entry: Entry, previous: Entry | None) -> None:
-        self.version = entry.version
-        self.kind = kind
-        self.entry = entry
-        self.previous = previous
-        self._line: bytes | None = None
+    @property
+    def version(self) -> int:
+        """Its resourceVersion."""
+        return self.entry.version
 
     @property
     def line(self) -> bytes:

@@ -198,9 +198,7 @@ class Store:
         obj["kind"], obj["apiVersion"] = rtype.kind, rtype.api_version
         defaults.fill_in(rtype.storage, obj)
         if manager is not None:
-            difference = fields.compare(defaults.zero(rtype.storage, rtype.custom), obj, self.codec.schema(rtype))
-            changed = fields.owned(difference.changed, self._reset(rtype, None))
-            managed = fields.after_update(given, manager, fields.FieldChange(changed, None), self.now)
+            managed = self._managed(rtype, defaults.zero(rtype.storage, rtype.custom), obj, None, manager, given)
         if managed:
             metadata["managedFields"] = managed
         self._admit(rtype, obj)
@@ -312,7 +310,8 @@ class Store:
         if subresource is None:
             self._counted(rtype, current.obj, obj)
         if manager is not None:
-            managed = self._managed(rtype, current.obj, obj, subresource, manager)
+            owners = current.obj["metadata"].get("managedFields") or []
+            managed = self._managed(rtype, current.obj, obj, subresource, manager, owners)
         if managed is not None:
             obj["metadata"]["managedFields"] = managed
             if not managed:
@@ -392,12 +391,13 @@ class Store:
         return ("status",) if rtype.has_status else ()
 
     def _managed(
-        self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: FieldManager
-    ) -> fields.Managers:
+        self, rtype: ResourceType, old: Object, new: Object, subresource: str | None, manager: FieldManager,
+        owners: fields.Managers,
+    ) -> fields.Managers:  # fmt: skip
         found = fields.compare(old, new, self.codec.schema(rtype))
         reset = self._reset(rtype, subresource)
         difference = fields.FieldChange(fields.owned(found.changed, reset), fields.owned(found.removed, reset))
-        return fields.after_update(old["metadata"].get("managedFields") or [], manager, difference, self.now)
+        return fields.after_update(owners, manager, difference, self.now)
 
     def apply(
         self, rtype: ResourceType, config: Object, subresource: str | None, manager: FieldManager, *, force: bool,

@@ -17,6 +17,7 @@ from vcd.model.requests import without_echo
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 T = TypeVar("T", bound=Object)
+D = TypeVar("D")
 
 _payload_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -42,10 +43,7 @@ class Foreign(Object, frozen=True):
 
     def read_as(self, of: type[T]) -> T:
         """The object as the type of its kind. Raises BadObject where the payload is of another type."""
-        try:
-            obj: T = _payload_decoder(of).decode(self.payload)
-        except (ValueError, RecursionError) as error:
-            raise BadObject(of.__name__, self.key, f"payload cannot be read: {error}") from error
+        obj: T = _decoded(_payload_decoder(of), self.payload, of.__name__, self.key)
         return obj
 
 
@@ -191,10 +189,7 @@ _group_status_decoder = msgspec.msgpack.Decoder(_GroupStatusOnly)
 
 def group_status(payload: bytes) -> PodGroupStatus:
     """The status in a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
-    try:
-        return _group_status_decoder.decode(payload).status
-    except msgspec.MsgspecError as error:
-        raise BadObject("PodGroup", "", f"payload cannot be read: {error}") from error
+    return _decoded(_group_status_decoder, payload, "PodGroup").status
 
 
 def payload_digest(payload: bytes) -> int:
@@ -207,11 +202,13 @@ def decode_payload(kind: str, payload: bytes) -> Object:
 
     Raises BadObject when they are not.
     """
+    of = KINDS[kind].type if kind in KINDS else Object
+    obj: Object = _decoded(_payload_decoder(of), payload, kind)
+    return obj if kind in KINDS else Foreign(obj.metadata, payload)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[D], payload: bytes, kind: str, key: str = "") -> D:
     try:
-        if kind in KINDS:
-            obj: Object = _payload_decoder(KINDS[kind].type).decode(payload)
-        else:
-            obj = Foreign(_payload_decoder(Object).decode(payload).metadata, payload)
+        return decoder.decode(payload)
     except (ValueError, RecursionError) as error:
-        raise BadObject(kind, "", f"payload cannot be read: {error}") from error
-    return obj
+        raise BadObject(kind, key, f"payload cannot be read: {error}") from error

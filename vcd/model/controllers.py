@@ -23,9 +23,11 @@ _JOB_RETRY: Final = "volcano.sh/job-retry-count"
 _QUEUE_NAME: Final = "volcano.sh/queue-name"
 _TEMPLATE: Final = "volcano.sh/template-uid"
 _NUMA_POLICY: Final = "volcano.sh/numa-topology-policy"
-_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
-_ANNOTATIONS: Final = (*_LABELS, "volcano.sh/revocable-zone")
+POD_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
+_ANNOTATIONS: Final = (*POD_LABELS, "volcano.sh/revocable-zone")
 _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+POD_ANNOTATIONS: Final = (*_ANNOTATIONS, *_BUDGETS)
+"""Volcano's marks of a pod that its group has, too."""
 _MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 _TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 _TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
@@ -159,7 +161,7 @@ def _labels(job: Manifest, task: Manifest, index: int) -> dict[str, str]:
         _QUEUE_NAME: job["spec"]["queue"],
     }
     given = job["metadata"].get("labels") or {}
-    labels.update({key: given[key] for key in _LABELS if key in given})
+    labels.update({key: given[key] for key in POD_LABELS if key in given})
     partition = task.get("partitionPolicy")
     if partition:
         labels[PARTITION] = str(index // max(1, partition.get("partitionSize", 1)))

@@ -178,10 +178,11 @@ class EphemeralVolumeSource(Projected, frozen=True):
     """A volume whose claim is made for the pod, named ``<pod>-<volume>``."""
 
 
-class CsiVolumeSource(Projected, frozen=True):
-    """An inline CSI volume."""
+class CsiVolume(Projected, frozen=True):
+    """A volume of a CSI driver, and its handle unless it is inline."""
 
     driver: str = ""
+    volume_handle: str = ""
 
 
 class DiskSource(Projected, frozen=True):
@@ -200,7 +201,7 @@ class Volume(Projected, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
-    csi: CsiVolumeSource | None = None
+    csi: CsiVolume | None = None
     gce_persistent_disk: DiskSource | None = msgspec.field(name="gcePersistentDisk", default=None)
     aws_elastic_block_store: DiskSource | None = msgspec.field(name="awsElasticBlockStore", default=None)
     azure_disk: DiskSource | None = None
@@ -458,8 +459,8 @@ class ResourceQuota(Object, frozen=True):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class PodDisruptionBudgetSpec(Projected, frozen=True):
-    """Which pods a budget protects."""
+class SelectingSpec(Projected, frozen=True):
+    """Which pods are an object's."""
 
     selector: LabelSelector | None = None
 
@@ -474,17 +475,11 @@ class PodDisruptionBudgetStatus(Projected, frozen=True):
 class PodDisruptionBudget(Object, frozen=True):
     """A disruption budget (policy/v1)."""
 
-    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    spec: SelectingSpec = SelectingSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
 # --- workloads ----------------------------------------------------------------------------------------------------
-
-
-class SelectingSpec(Projected, frozen=True):
-    """Which pods are an object's."""
-
-    selector: LabelSelector | None = None
 
 
 class ReplicaSet(Object, frozen=True):
@@ -566,13 +561,6 @@ class VolumeNodeAffinity(Projected, frozen=True):
     required: NodeSelector | None = None
 
 
-class CsiPersistentVolume(Projected, frozen=True):
-    """A volume's CSI driver and handle."""
-
-    driver: str = ""
-    volume_handle: str = ""
-
-
 class PersistentVolumeSpec(Projected, frozen=True):
     """A volume's size, modes and whereabouts."""
 
@@ -582,7 +570,7 @@ class PersistentVolumeSpec(Projected, frozen=True):
     storage_class_name: str = ""
     claim_ref: ObjectReference | None = None
     node_affinity: VolumeNodeAffinity | None = None
-    csi: CsiPersistentVolume | None = None
+    csi: CsiVolume | None = None
     gce_persistent_disk: DiskSource | None = msgspec.field(name="gcePersistentDisk", default=None)
     aws_elastic_block_store: DiskSource | None = msgspec.field(name="awsElasticBlockStore", default=None)
     azure_disk: DiskSource | None = None

@@ -185,13 +185,11 @@ def canonical(text: str) -> str:
 
 
 def _parse(text: str | int | float, scale: int) -> int:
-    return _parse_text(text if type(text) is str else _number_text(text), scale)
+    return _parse_text(text if isinstance(text, str) else _number_text(text), scale)
 
 
 def _number_text(number: object) -> str:
     """The JSON text of a number; everything else that is no text is refused (bool is an int in Python)."""
-    if isinstance(number, str):
-        return str(number)
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise QuantityError(f"quantity {_shown(number)} is a {type(number).__name__}; it must be text or a number")
     if isinstance(number, int) and not INT64_MIN <= number <= INT64_MAX:

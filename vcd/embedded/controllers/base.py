@@ -206,7 +206,9 @@ class EventWriter:
         namespace, name = key_of(obj)
         now = timestamp(self._clock.now())
         seen = (obj["metadata"]["uid"], component, reason, message)
-        if seen in self._names and self._count_up(*self._names[seen], now):
+        event = self._store.find(EVENTS, *self._names[seen]) if seen in self._names else None
+        if event is not None:
+            self._store.update(EVENTS, {**event, "count": event.get("count", 1) + 1, "lastTimestamp": now})
             return
         where = namespace or "default"
         event = self._store.create(
@@ -233,13 +235,6 @@ class EventWriter:
             },
         )
         self._names[seen] = key_of(event)
-
-    def _count_up(self, namespace: str, name: str, now: str) -> bool:
-        event = self._store.find(EVENTS, namespace, name)
-        if event is None:
-            return False
-        self._store.update(EVENTS, {**event, "count": event.get("count", 1) + 1, "lastTimestamp": now})
-        return True
 
 
 class Manager:
@@ -321,14 +316,7 @@ class Manager:
                     controller.observe(event, resource, obj)
                 except _MALFORMED as error:
                     # We are inside of somebody's write, which an object of an odd form must not fail.
-                    log.warning(
-                        "object set aside",
-                        controller=controller.name,
-                        resource=resource,
-                        key=key_of(obj),
-                        error=repr(error),
-                        exc_info=True,
-                    )
+                    _set_aside(controller, key_of(obj), error)
 
     def _next(self) -> None:
         (controller, key), _ = self._queue.popitem(last=False)
@@ -338,7 +326,7 @@ class Manager:
             self._retry(controller, key, error)
         except _MALFORMED as error:
             # An object of a form that no controller can work with is set aside until it changes.
-            log.warning("object set aside", controller=controller.name, key=key, error=repr(error), exc_info=True)
+            _set_aside(controller, key, error)
         else:
             self._failures.pop((controller, key), None)
 
@@ -348,3 +336,7 @@ class Manager:
         delay = min(_FIRST_RETRY_SECONDS * 2.0 ** min(failures, 16), _LAST_RETRY_SECONDS)
         log.info("reconcile again", controller=controller.name, key=key, error=error.message, delay=delay)
         self.clock.call_later(delay, lambda: self.enqueue(controller, key), background=True)
+
+
+def _set_aside(controller: Controller, key: Key, error: Exception) -> None:
+    log.warning("object set aside", controller=controller.name, key=key, error=repr(error), exc_info=True)

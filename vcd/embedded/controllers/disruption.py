@@ -27,10 +27,6 @@ from vcd.model.selectors import LabelSelector, SelectorError
 DISRUPTED_SECONDS: Final = 120.0
 
 
-class NoScale(ValueError):
-    """A pod's controller has no scale, so that what the budget expects cannot be told."""
-
-
 class DisruptionController(Controller):
     """Writes the status of each budget: expected and healthy pods, and the disruptions that these allow."""
 
@@ -69,7 +65,7 @@ class DisruptionController(Controller):
             return False  # the API server refuses such a selector; one that came in otherwise selects nothing
 
     def _expectation(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
-        """(expected pods, healthy pods that must remain). Raises NoScale or ValueError."""
+        """(expected pods, healthy pods that must remain). Raises ValueError for what cannot be told."""
         spec = budget["spec"]
         if spec.get("maxUnavailable") is not None:
             expected = self._expected_scale(pods)
@@ -91,11 +87,11 @@ class DisruptionController(Controller):
     def _scale_of(self, namespace: str, owner: Obj) -> dict[str, int]:
         """The wanted replicas of a pod's controller, or of the Deployment above it; by UID."""
         if owner["kind"] != "ReplicaSet":
-            raise NoScale(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
+            raise ValueError(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
         replica_set, deployment = self.workload_above(namespace, owner)
         top = deployment or replica_set
         if top is None:
-            raise NoScale(f"ReplicaSet {owner['name']} not found")
+            raise ValueError(f"ReplicaSet {owner['name']} not found")
         return {top["metadata"]["uid"]: replicas_of(top)}
 
     def _write(self, budget: Obj, pods: list[Obj], expected: int, desired: int) -> None:

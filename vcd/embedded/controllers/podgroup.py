@@ -21,19 +21,11 @@ from vcd.embedded.controllers.base import (
 )
 from vcd.embedded.controllers.pods import quota_usage
 from vcd.model.controllers import GROUP_NAME as GROUP_NAME
-from vcd.model.controllers import controller_reference, min_member, topology_of
+from vcd.model.controllers import POD_ANNOTATIONS, POD_LABELS, controller_reference, min_member, topology_of
 
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
 SCHEDULER: Final = "volcano"
 PREFIX: Final = "volcano.sh/"
-_POD_ANNOTATIONS: Final = (
-    "volcano.sh/preemptable",
-    "volcano.sh/cooldown-time",
-    "volcano.sh/revocable-zone",
-    "volcano.sh/jdb-min-available",
-    "volcano.sh/jdb-max-unavailable",
-)
-_POD_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 _POD, _REPLICA_SET = "Pod", "ReplicaSet"
 
 
@@ -108,7 +100,7 @@ class PodGroupController(Controller):
         annotations, labels = self._inherited(pod)
         members = min_member(annotations)
         owner = controller_of(pod)
-        of_pod = {key: annotations_of(pod)[key] for key in _POD_ANNOTATIONS if key in annotations_of(pod)}
+        of_pod = {key: annotations_of(pod)[key] for key in POD_ANNOTATIONS if key in annotations_of(pod)}
         spec: Obj = {"minMember": members, "minResources": quota_usage(pod["spec"], members)}
         if pod["spec"].get("priorityClassName"):
             spec["priorityClassName"] = pod["spec"]["priorityClassName"]
@@ -122,7 +114,7 @@ class PodGroupController(Controller):
                 "namespace": pod["metadata"]["namespace"],
                 "name": group_name(pod),
                 "annotations": {**_volcano(annotations), **of_pod},
-                "labels": {**labels, **{k: v for k, v in labels_of(pod).items() if k in _POD_LABELS}},
+                "labels": {**labels, **{k: v for k, v in labels_of(pod).items() if k in POD_LABELS}},
                 "ownerReferences": (
                     pod["metadata"]["ownerReferences"] if owner else [controller_reference({**pod, "kind": "Pod"})]
                 ),
