@@ -17,20 +17,22 @@ class Cause(NamedTuple):
 
 @dataclass(eq=False)
 class StatusError(Exception):
-    """A request that is refused, with the HTTP status and the Status object that say why.
-
-    ``headers`` are sent with the answer (``Retry-After``).
-    """
+    """A request that is refused, with the HTTP status and the Status object that say why."""
 
     code: int
     reason: str
     message: str
     details: Mapping[str, Any] | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Sent with the answer: when to ask again, where the details tell."""
+        seconds = (self.details or {}).get("retryAfterSeconds")
+        return {"Retry-After": str(seconds)} if seconds else {}
 
     def status(self) -> dict[str, Any]:
         """The ``v1.Status`` of the answer."""

@@ -280,13 +280,6 @@ def _losing(managers: Managers, gone: FieldSet | None) -> Managers:
 # --- server-side apply ----------------------------------------------------------------------------------------------
 
 
-class Applied(NamedTuple):
-    """The outcome of an apply: the merged object (managedFields not in it), and its managers."""
-
-    merged: Any
-    managers: Managers
-
-
 def apply(
     live: dict[str, Any] | None,
     managers: Managers,
@@ -297,8 +290,10 @@ def apply(
     force: bool,
     now: str,
     reset: tuple[str, ...] = (),
-) -> Applied:
+) -> tuple[Any, Managers]:
     """Server-side apply of ``config`` to ``live``: what it names is set and owned; what it named only before goes.
+
+    Returns the merged object (managedFields not in it) and its managers.
 
     Raises StatusError 409 with every field that another manager holds at another value, unless ``force``.
     """
@@ -319,7 +314,7 @@ def apply(
     entries = list(others)
     if wanted:
         entries.append(own if own is not None and own["fieldsV1"] == wanted else who.entry(wanted, now))
-    return Applied(merged, sorted([*entries, *opaque], key=_order))
+    return merged, sorted([*entries, *opaque], key=_order)
 
 
 def _resolve(others: Managers, claimed: FieldSet | None, force: bool) -> Managers:

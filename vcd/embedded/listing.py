@@ -13,7 +13,7 @@ from vcd.embedded.codec import encode
 from vcd.embedded.errors import StatusError, bad_request, expired
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.selection import selection
-from vcd.embedded.shelf import TOO_OLD, Entry, Key
+from vcd.embedded.shelf import Entry, Key
 from vcd.embedded.store import Store
 
 _TOO_OLD_TOKEN: Final = (
@@ -117,8 +117,6 @@ def _candidates(
     if asked and asked > store.version:
         raise _too_large(asked, store.version)
     if asked and (match == "Exact" or (not match and limit)):
-        if asked < shelf.floor:
-            raise expired(TOO_OLD)
         return asked, shelf.at(asked, namespace)
     return store.version, shelf.all(namespace)
 
@@ -127,7 +125,7 @@ def _too_large(asked: int, current: int) -> StatusError:
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     return StatusError(
         504, "Timeout", f"Timeout: Too large resource version: {asked}, current: {current}",
-        {"causes": causes, "retryAfterSeconds": 1}, headers={"Retry-After": "1"},
+        {"causes": causes, "retryAfterSeconds": 1},
     )  # fmt: skip
 
 

@@ -126,9 +126,7 @@ def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
 
 def _refused(message: str, retry_after: int = 0) -> StatusError:
     details: Object = {"causes": [{"reason": "DisruptionBudget", "message": message}]}
-    headers = {}
     if retry_after:
         details["retryAfterSeconds"] = retry_after
-        headers["Retry-After"] = str(retry_after)
     text = "Cannot evict pod as it would violate the pod's disruption budget."
-    return StatusError(429, "TooManyRequests", text, details, headers=headers)
+    return StatusError(429, "TooManyRequests", text, details)

@@ -19,7 +19,7 @@ ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 
-TOO_OLD: Final = "The resourceVersion for the provided list is too old."
+_TOO_OLD: Final = "The resourceVersion for the provided list is too old."
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +130,7 @@ class Shelf:
     def at(self, version: int, namespace: str | None, after: Key | None = None) -> Iterator[Entry]:
         """Entries as they were at a past resourceVersion. Raises StatusError 410 when that is forgotten."""
         if version < self.floor:
-            raise expired(TOO_OLD)
+            raise expired(_TOO_OLD)
         undone: dict[Key, Entry | None] = {}
         for change in reversed(self.changes):
             if change.version <= version:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, Final
 
@@ -45,6 +46,10 @@ def _second(at: int) -> str:
 def timestamp(at: float) -> str:
     """RFC 3339 in UTC, whole seconds, of seconds since the epoch."""
     return _second(int(at))
+
+
+def _told(callback: Callback, resource: str, change: Write) -> None:
+    callback(change.kind, resource, change.entry.obj)
 
 
 class Store:
@@ -132,19 +137,10 @@ class Store:
 
         It is called inside of the change: it must not write to the store.
         """
-        ends = []
+        ends = ExitStack()
         for resource in resources:
-
-            def told(change: Write, resource: str = resource) -> None:
-                callback(change.kind, resource, change.entry.obj)
-
-            ends.append(self.watch(self.type_of(resource).storage, told))
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
+            ends.callback(self.watch(self.type_of(resource).storage, partial(_told, callback, resource)))
+        return ends.close
 
     def watch(self, storage: str, watcher: Watcher) -> Callable[[], None]:
         """Call ``watcher`` with each Write of a stored resource; returns what ends it."""
@@ -416,15 +412,15 @@ class Store:
         if current is not None:
             self._expect(rtype, current, metadata)
         managers = (live or {}).get("metadata", {}).get("managedFields") or []
-        outcome = fields.apply(
+        merged, owners = fields.apply(
             live, managers, config, self.codec.schema(rtype), manager, force=force, now=self.now,
             reset=self._reset(rtype, subresource),
         )  # fmt: skip
-        merged, _ = self.codec.read(rtype, outcome.merged)
+        merged, _ = self.codec.read(rtype, merged)
         if current is None:
-            return self.insert(rtype, merged, dry_run=dry_run, managed=outcome.managers), True
+            return self.insert(rtype, merged, dry_run=dry_run, managed=owners), True
         merged["metadata"].pop("resourceVersion", None)
-        return self.replace(rtype, merged, subresource, dry_run=dry_run, managed=outcome.managers), False
+        return self.replace(rtype, merged, subresource, dry_run=dry_run, managed=owners), False
 
     # --- pods' subresources -----------------------------------------------------------------------------------------
 
@@ -500,26 +496,19 @@ class Store:
             return self._remove(rtype, current).obj
         if "deletionTimestamp" in current.obj["metadata"]:
             return current.obj
-        return self._commit(
-            MODIFIED, rtype, current.key, self._doomed(current.obj, 0, finalizers), current
-        ).obj  # fmt: skip
+        return self._commit(MODIFIED, rtype, current.key, self._doomed(current.obj, 0, finalizers), current).obj
 
     @staticmethod
     def _expect_deletable(rtype: ResourceType, current: Entry, uid: str | None, version: str | None) -> None:
         metadata, name = current.obj["metadata"], current.key[1]
         kind = f"{rtype.kind}.{rtype.group}" if rtype.group else rtype.kind
-        if uid and uid != metadata["uid"]:
-            raise conflict(
-                kind, name,
-                f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
-                "The object might have been deleted and then recreated",
-            )  # fmt: skip
-        if version and version != metadata["resourceVersion"]:
-            raise conflict(
-                kind, name,
-                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
-                f"({metadata['resourceVersion']}). The object might have been modified",
-            )  # fmt: skip
+        for what, asked, have, why in (
+            ("UID", uid, metadata["uid"], "deleted and then recreated"),
+            ("ResourceVersion", version, metadata["resourceVersion"], "modified"),
+        ):
+            if asked and asked != have:
+                text = f"the {what} in the precondition ({asked}) does not match the {what} in record ({have})"
+                raise conflict(kind, name, f"{text}. The object might have been {why}")
 
     def _doomed(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
         """The object with the marks of a deletion in ``grace`` seconds."""

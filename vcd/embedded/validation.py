@@ -175,12 +175,9 @@ def _workload(workload: Object) -> Iterator[Cause]:
         yield required("spec.selector")
         return
     labels = (template.get("metadata") or {}).get("labels") or {}
-    try:
-        matches = LabelSelector.compile(spec["selector"]).matches(labels)
-    except SelectorError as error:
-        yield wrong("spec.selector", str(spec["selector"]), str(error))
-        return
-    if not matches:
+    faults = list(_selector(spec))
+    yield from faults
+    if not faults and not LabelSelector.compile(spec["selector"]).matches(labels):
         yield wrong("spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`")
 
 
@@ -188,6 +185,10 @@ def _disruption_budget(budget: Object) -> Iterator[Cause]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         yield wrong("spec", "", "minAvailable and maxUnavailable cannot be both set")
+    yield from _selector(spec)
+
+
+def _selector(spec: Object) -> Iterator[Cause]:
     try:
         LabelSelector.compile(spec.get("selector"))
     except SelectorError as error:

@@ -69,10 +69,7 @@ class Feeder:
         self.done = False
 
     def start(self) -> None:
-        """Wait for the first arrival."""
-        self._wait()
-
-    def _wait(self) -> None:
+        """Wait for the next arrival."""
         arrival = next(self._arrivals, None)
         if arrival is None:
             self.done = True
@@ -82,7 +79,7 @@ class Feeder:
     def _arrive(self, arrival: Arrival) -> None:
         for resource, obj in arrival.objects:
             self._create(resource, obj)
-        self._wait()
+        self.start()
 
     def _create(self, resource: str, obj: Obj) -> None:
         try:

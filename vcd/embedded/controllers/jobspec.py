@@ -42,10 +42,10 @@ def policy_events(policy: Obj) -> list[str]:
 
 def problems(job: Obj) -> list[str]:
     """All that is wrong with a job (defaults filled in) or not supported here, one sentence each; empty when fine."""
-    return [*_shape_problems(job), *_support_problems(job)]
+    return list(_problems(job))
 
 
-def _shape_problems(job: Obj) -> Iterator[str]:
+def _problems(job: Obj) -> Iterator[str]:
     spec = job["spec"]
     if spec["minAvailable"] < 0:
         yield "job 'minAvailable' must be >= 0"
@@ -66,6 +66,9 @@ def _shape_problems(job: Obj) -> Iterator[str]:
     yield from _policy_problems("spec.policies", spec.get("policies") or [])
     yield from _volume_problems(spec.get("volumes") or [])
     yield from _dependency_problems(spec["tasks"], names)
+    for plugin in spec.get("plugins") or {}:
+        if plugin not in PLUGINS:
+            yield f"job plugin {plugin} is not supported by the embedded cluster, which has {', '.join(PLUGINS)}"
 
 
 def _task_problems(task: Obj) -> Iterator[str]:
@@ -141,9 +144,3 @@ def _dependency_problems(tasks: list[Obj], names: set[str]) -> Iterator[str]:
         settled.update(ready)
     if len(settled) < len(waits) and all(names.issuperset(on) for on in waits.values()):
         yield "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG)"
-
-
-def _support_problems(job: Obj) -> Iterator[str]:
-    for plugin in job["spec"].get("plugins") or {}:
-        if plugin not in PLUGINS:
-            yield f"job plugin {plugin} is not supported by the embedded cluster, which has {', '.join(PLUGINS)}"
