@@ -34,11 +34,20 @@ class OpenApi:
         self._made: dict[str, Object] = {}
         self._version = -1
 
-    def _cached(self, name: str) -> Object | None:
+    def _document(self, name: str, types: Iterable[ResourceType], *, v3: bool) -> Object:
         if self._version != self._registry.version:
             self._made.clear()
             self._version = self._registry.version
-        return self._made.get(name)
+        if name not in self._made:
+            writer = _Writer(V3_REF if v3 else V2_REF)
+            roots = [(rtype, writer.root(rtype, self._codec)) for rtype in types]
+            self._made[name] = {
+                **({"openapi": "3.0.0"} if v3 else {"swagger": "2.0"}),
+                "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+                "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=v3)},
+                **({"components": {"schemas": writer.schemas}} if v3 else {"definitions": writer.schemas}),
+            }
+        return self._made[name]
 
     def index(self) -> Object:
         """``/openapi/v3``: the path of each group version's document, with a hash that changes with the content."""
@@ -56,30 +65,11 @@ class OpenApi:
         types = self._registry.groups().get(group, {}).get(version)
         if types is None:
             return None
-        name = f"{group}/{version}"
-        made = self._cached(name)
-        if made is None:
-            writer = _Writer(V3_REF)
-            roots = [(rtype, writer.root(rtype, self._codec)) for rtype in types]
-            made = self._made[name] = {
-                "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-                "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=True)},
-                "components": {"schemas": writer.schemas},
-            }  # fmt: skip
-        return made
+        return self._document(f"{group}/{version}", types, v3=True)
 
     def v2(self) -> Object:
         """``/openapi/v2`` as JSON."""
-        made = self._cached("v2")
-        if made is None:
-            writer = _Writer(V2_REF)
-            roots = [(rtype, writer.root(rtype, self._codec)) for rtype in self._registry]
-            made = self._made["v2"] = {
-                "swagger": "2.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-                "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=False)},
-                "definitions": writer.schemas,
-            }  # fmt: skip
-        return made
+        return self._document("v2", self._registry, v3=False)
 
 
 class _Writer:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vcd.embedded.codec import at
 from vcd.embedded.errors import bad_request, conflict
+from vcd.embedded.patch import merge_patch
 from vcd.embedded.resources import ResourceType
 
 Object = dict[str, Any]
@@ -45,11 +46,8 @@ def changed(rtype: ResourceType, obj: Object, scale: Mapping[str, Any]) -> Objec
     version = at(scale, "metadata.resourceVersion")
     if version and version != obj["metadata"]["resourceVersion"]:
         raise conflict(rtype.resource, obj["metadata"]["name"])
-    *holders, last = _paths(rtype)[0].split(".")
-    made = dict(obj)
-    holder = made
-    for part in holders:
-        holder[part] = dict(holder.get(part) or {})
-        holder = holder[part]
-    holder[last] = replicas
+    wanted: Object | int = replicas
+    for part in reversed(_paths(rtype)[0].split(".")):
+        wanted = {part: wanted}
+    made: Object = merge_patch(obj, wanted)
     return made

@@ -39,10 +39,7 @@ def wanted(accept: str) -> str:
             continue
         return form
     served = "application/json, application/json;stream=watch"
-    raise StatusError(
-        406, "NotAcceptable",
-        f"only the following media types are accepted: {served}", {},
-    )  # fmt: skip
+    raise StatusError(406, "NotAcceptable", f"only the following media types are accepted: {served}", {})
 
 
 def partial(obj: Mapping[str, Any]) -> Object:
@@ -63,15 +60,11 @@ def table(
     headers: bool = True,
 ) -> Object:  # fmt: skip
     """Objects as a ``meta.k8s.io/v1`` Table. ``include`` is the query's includeObject: None, Metadata or Object."""
-    rows = []
-    for obj in objects:
-        row: Object = {"cells": columns.cells(obj, now)}
-        if include == "Object":
-            row["object"] = obj
-        elif include != "None":
-            row["object"] = partial(obj)
-        rows.append(row)
-    result: Object = {"kind": TABLE, "apiVersion": _META, "metadata": metadata}
-    result["columnDefinitions"] = columns.definitions if headers else None
-    result["rows"] = rows
-    return result
+    rows: list[Object] = [{"cells": columns.cells(obj, now)} for obj in objects]
+    for row, obj in zip(rows, objects, strict=True):
+        if include != "None":
+            row["object"] = obj if include == "Object" else partial(obj)
+    return {
+        "kind": TABLE, "apiVersion": _META, "metadata": metadata,
+        "columnDefinitions": columns.definitions if headers else None, "rows": rows,
+    }  # fmt: skip

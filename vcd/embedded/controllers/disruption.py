@@ -77,22 +77,19 @@ class DisruptionController(Controller):
         return expected, percent_of(minimum, expected, round_up=True)
 
     def _expected_scale(self, pods: list[Obj]) -> int:
-        scales: dict[str, int] = {}
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is not None and owner["uid"] not in scales:
-                scales.update(self._scale_of(pod["metadata"]["namespace"], owner))
-        return sum(scales.values())
+        """The replicas that the pods' controllers, or the Deployments above them, want together."""
+        owners = {owner["uid"]: (pod["metadata"]["namespace"], owner) for pod in pods if (owner := controller_of(pod))}
+        tops = [self._top(*each) for each in owners.values()]
+        return sum({top["metadata"]["uid"]: replicas_of(top) for top in tops}.values())
 
-    def _scale_of(self, namespace: str, owner: Obj) -> dict[str, int]:
-        """The wanted replicas of a pod's controller, or of the Deployment above it; by UID."""
+    def _top(self, namespace: str, owner: Obj) -> Obj:
         if owner["kind"] != "ReplicaSet":
             raise ValueError(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
         replica_set, deployment = self.workload_above(namespace, owner)
         top = deployment or replica_set
         if top is None:
             raise ValueError(f"ReplicaSet {owner['name']} not found")
-        return {top["metadata"]["uid"]: replicas_of(top)}
+        return top
 
     def _write(self, budget: Obj, pods: list[Obj], expected: int, desired: int) -> None:
         disrupted = self._still_disrupted(budget, pods)
