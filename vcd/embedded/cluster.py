@@ -7,7 +7,6 @@ scheduling: who binds its pods comes in through the store's API.
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Final
 
 from vcd.embedded.clock import ClusterClock
@@ -77,9 +76,7 @@ class EmbeddedCluster:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def wait_idle(self) -> None:

@@ -203,12 +203,8 @@ class FieldManager(NamedTuple):
 
     def owns(self, entry: dict[str, Any]) -> bool:
         """Whether a managedFields entry is this manager's."""
-        return (
-            entry.get("manager") == self.name
-            and entry.get("operation") == self.operation
-            and entry.get("apiVersion") == self.api_version
-            and entry.get("subresource", "") == self.subresource
-        )
+        named = (entry.get(member) for member in ("manager", "operation", "apiVersion"))
+        return (*named, entry.get("subresource", "")) == self
 
     def entry(self, fields: FieldSet, time: str) -> dict[str, Any]:
         """The managedFields entry."""

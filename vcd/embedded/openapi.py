@@ -187,17 +187,11 @@ def _paths(rtype: ResourceType, reference: str, *, v3: bool) -> Iterable[tuple[s
 
 def _operation(rtype: ResourceType, method: str, action: str, reference: str, *, v3: bool) -> Object:
     kind = {"group": rtype.group, "version": rtype.version, "kind": rtype.kind}
-    parameters: list[Object] = []
+    schema = {"schema": {"$ref": reference}}
+    content = {"content": {"application/json": schema}} if v3 else schema
+    made: Object = {"x-kubernetes-action": action, _KIND: kind, "responses": {"200": {"description": "OK", **content}}}
     if method in ("post", "put", "patch"):
-        for name in _QUERY:
-            parameter: Object = {"name": name, "in": "query"}
-            parameters.append({**parameter, "schema": {"type": "string"}} if v3 else {**parameter, "type": "string"})
-    content: Object = {"description": "OK"}
-    if v3:
-        content["content"] = {"application/json": {"schema": {"$ref": reference}}}
-    else:
-        content["schema"] = {"$ref": reference}
-    made: Object = {"x-kubernetes-action": action, _KIND: kind, "responses": {"200": content}}
-    if parameters:
-        made["parameters"] = parameters
+        text: Object = {"type": "string"}
+        shown = {"schema": text} if v3 else text
+        made["parameters"] = [{"name": name, "in": "query", **shown} for name in _QUERY]
     return made

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from vcd.embedded import protobuf, views
 from vcd.embedded.codec import decode_object, encode
-from vcd.embedded.errors import StatusError, bad_request, method_not_allowed, unsupported_media
+from vcd.embedded.errors import bad_request, method_not_allowed, not_found, unsupported_media
 from vcd.embedded.fields import FieldManager
 from vcd.embedded.resources import Registry, ResourceType, Subresource
 
@@ -117,16 +117,11 @@ def target_of(registry: Registry, path: str) -> Target | None:
     name = rest[1] if len(rest) > 1 else ""
     if name and rtype.namespaced and namespace is None:
         return None
-    part = None
-    if len(rest) > 2:
-        part = rtype.subresource(rest[2])
-        if part is None:
-            if rtype.custom:
-                raise StatusError(
-                    404, "NotFound", f'{rtype.resource} "{name}" not found',
-                    {"name": name, "group": rtype.group, "kind": rtype.plural},
-                )  # fmt: skip
-            return None
+    part = rtype.subresource(rest[2]) if len(rest) > 2 else None
+    if part is None and len(rest) > 2:
+        if rtype.custom:
+            raise not_found(rtype.resource, name)
+        return None
     return Target(rtype, namespace, name, part)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vcd.embedded.codec import at
@@ -36,22 +37,25 @@ def _value(obj: Object, field: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
 class Selection:
     """Label and field selectors of one request; ``matches`` tells whether an object is meant."""
 
-    def __init__(self, labels: Selector | None, fields: FieldSelector | None) -> None:
-        self._labels = labels
-        self._fields = fields
-        self._names = tuple(need.field for need in fields.requirements) if fields else ()
-        self.everything = labels is None and fields is None
+    labels: Selector | None
+    fields: FieldSelector | None
+
+    @property
+    def everything(self) -> bool:
+        """Whether every object is selected."""
+        return self.labels is None and self.fields is None
 
     def matches(self, obj: Object) -> bool:
         """Whether the object is selected."""
-        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
+        if self.labels is not None and not self.labels.matches(obj["metadata"].get("labels") or {}):
             return False
-        if self._fields is None:
+        if self.fields is None:
             return True
-        return self._fields.matches({name: _value(obj, name) for name in self._names})
+        return self.fields.matches({need.field: _value(obj, need.field) for need in self.fields.requirements})
 
 
 def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> Selection:

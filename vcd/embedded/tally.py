@@ -68,8 +68,9 @@ class ClusterTally:
         self._pods: dict[str, _Counted] = {}
         self._ready: Counter[str] = Counter()
         self._done: set[str] = set()
-        self.close = store.subscribe([PODS, NODES, PODGROUPS], self._changed)
-        for resource in (NODES, PODGROUPS, PODS):
+        self._counters = {NODES: self._count_node, PODGROUPS: self._count_group, PODS: self._count_pod}
+        self.close = store.subscribe(list(self._counters), self._changed)
+        for resource in self._counters:
             for obj in store.list(resource):
                 self._changed(ADDED, resource, obj)
 
@@ -79,12 +80,7 @@ class ClusterTally:
         return sorted(present, key=lambda each: (-each[1].share(), each[0]))
 
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
-        if resource == PODS:
-            self._count_pod(event, obj)
-        elif resource == PODGROUPS:
-            self._count_group(event, obj)
-        else:
-            self._count_node(event, obj)
+        self._counters[resource](event, obj)
 
     def _count_node(self, event: str, node: Obj) -> None:
         use = self.nodes.setdefault(node["metadata"]["name"], NodeTally())

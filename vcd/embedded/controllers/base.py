@@ -144,6 +144,12 @@ class Controller(ABC):
             if error.code not in (404, 409):
                 raise
 
+    def remove_group(self, namespace: str, name: str) -> None:
+        """Delete a PodGroup if it is there."""
+        group = self.find(PODGROUPS, namespace, name)
+        if group is not None:
+            self.remove(PODGROUPS, group)
+
     def now_text(self) -> str:
         """The present, as status and metadata carry it."""
         return timestamp(self.clock.now())

@@ -22,7 +22,7 @@ from vcd.embedded.controllers.base import (
 from vcd.embedded.controllers.deployment import percent_of, replicas_of
 from vcd.embedded.controllers.pods import TERMINAL, is_ready, phase_of
 from vcd.embedded.resources import PDBS
-from vcd.model.selectors import LabelSelector, SelectorError
+from vcd.model.selectors import LabelSelector
 
 DISRUPTED_SECONDS: Final = 120.0
 
@@ -59,10 +59,7 @@ class DisruptionController(Controller):
         self._write(budget, pods, expected, desired)
 
     def _selects(self, budget: Obj, pod: Obj) -> bool:
-        try:
-            return LabelSelector.compile(budget["spec"].get("selector")).matches(labels_of(pod))
-        except SelectorError:
-            return False  # the API server refuses such a selector; one that came in otherwise selects nothing
+        return LabelSelector.compile(budget["spec"].get("selector")).matches(labels_of(pod))
 
     def _expectation(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
         """(expected pods, healthy pods that must remain). Raises ValueError for what cannot be told."""

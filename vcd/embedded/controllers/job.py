@@ -231,7 +231,7 @@ class JobController(Controller):
             job = self._kill(job, todo, targets)
         self._write(job, todo)
         if todo.work is PodWork.KILL:
-            self._remove_group(job)
+            self.remove_group(job["metadata"]["namespace"], group_name(job))
 
     def _own(self, job: Obj) -> list[Obj]:
         return self._pods.of(job["metadata"]["uid"])
@@ -343,11 +343,6 @@ class JobController(Controller):
         if wanted != group["spec"]:
             return self.store.update(PODGROUPS, {**group, "spec": wanted})
         return group
-
-    def _remove_group(self, job: Obj) -> None:
-        group = self.find(PODGROUPS, job["metadata"]["namespace"], group_name(job))
-        if group is not None:
-            self.remove(PODGROUPS, group)
 
     def _ensure_claims(self, job: Obj) -> bool:
         """Make the claims of the job's own volumes; whether those that it names exist. The job waits for them."""

@@ -74,9 +74,7 @@ class PodGroupController(Controller):
     def _sync_replica_set(self, replica_set: Obj) -> None:
         uid, namespace = replica_set["metadata"]["uid"], replica_set["metadata"]["namespace"]
         if replica_set["spec"].get("replicas") == 0:
-            group = self.find(PODGROUPS, namespace, f"podgroup-{uid}")
-            if group is not None:
-                self.remove(PODGROUPS, group)
+            self.remove_group(namespace, f"podgroup-{uid}")
             return
         pods = self._pods.of(uid)
         if pods and self._is_ours(pods[0]):
