@@ -162,6 +162,22 @@ class Broken(Controller):
             raise self.error
 
 
+async def test_others_get_their_turn_after_a_number_of_keys_however_long_these_took() -> None:
+    clock = ClusterClock(start=START, speed=None)
+    manager = Manager(Store(clock.now, Random(3)), clock)
+    working = Broken(manager, ValueError())
+    working.tried = [0.0] * 4
+    for index in range(60):
+        working.enqueue(("", str(index)))
+    running = asyncio.create_task(manager.run())
+    seen: list[int] = []
+    while manager.busy():
+        await asyncio.sleep(0)
+        seen.append(len(working.tried) - 4)
+    running.cancel()
+    assert seen == [25, 50, 60]
+
+
 def with_broken(error: Exception) -> tuple[Simulated, Broken]:
     sim = Simulated()
     broken = Broken(sim.cluster.manager, error)

@@ -89,8 +89,22 @@ class Asked:
         return self.request.content_type
 
     def body(self, kind: str) -> Object:
-        """The object in the body. Raises StatusError: 400 malformed, 415 another type."""
-        return read_body(self.media, self.raw, kind)
+        """The object in the body, JSON, YAML or protobuf. Raises StatusError: 400 malformed, 415 another type."""
+        if self.media == protobuf.MEDIA:
+            return protobuf.read(self.raw)
+        if self.media in ("application/yaml", "application/x-yaml", "text/yaml"):
+            return _mapping(read_yaml(self.raw), kind)
+        if self.media not in ("application/json", "", "application/octet-stream"):
+            raise unsupported_media(("application/json", "application/yaml", protobuf.MEDIA))
+        try:
+            return _mapping(decode_object(self.raw), kind)
+        except ValueError as error:
+            why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
+            shown = self.raw.decode(errors="replace")[:256]
+            raise bad_request(
+                f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+                f"json parse error: {why} ({shown})"
+            ) from None
 
     def manager(self, rtype: ResourceType, operation: str, part: str = "") -> FieldManager:
         """Who writes: the query's fieldManager, else the program that the User-Agent names."""
@@ -137,25 +151,6 @@ def verb_of(target: Target, method: str, query: Mapping[str, str]) -> str:
 
 
 # --- bodies ---------------------------------------------------------------------------------------------------------
-
-
-def read_body(media: str, raw: bytes, kind: str) -> Object:
-    """The object in a body, JSON, YAML or protobuf. Raises StatusError: 400 malformed, 415 another type."""
-    if media == protobuf.MEDIA:
-        return protobuf.read(raw)
-    if media in ("application/yaml", "application/x-yaml", "text/yaml"):
-        return _mapping(read_yaml(raw), kind)
-    if media not in ("application/json", "", "application/octet-stream"):
-        raise unsupported_media(("application/json", "application/yaml", protobuf.MEDIA))
-    try:
-        return _mapping(decode_object(raw), kind)
-    except ValueError as error:
-        why = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
-        shown = raw.decode(errors="replace")[:256]
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-            f"json parse error: {why} ({shown})"
-        ) from None
 
 
 def _mapping(value: Any, kind: str) -> Object:

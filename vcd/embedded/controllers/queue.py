@@ -84,7 +84,8 @@ class QueueController(Controller):
         queue = self.find(QUEUES, *key)
         if queue is None:
             if key[1] in (ROOT, DEFAULT):
-                self._create(key[1])
+                spec = {"weight": 1, "reclaimable": key[1] != ROOT}
+                self.store.create(QUEUES, {"metadata": {"name": key[1]}, "spec": spec})
             return
         queue = self._with_parent(queue)
         self._write(queue, self._actions.pop(key[1], ""))
@@ -107,9 +108,6 @@ class QueueController(Controller):
     def _ask(self, name: str, action: str) -> None:
         self._actions[name] = action
         self.enqueue(("", name))
-
-    def _create(self, name: str) -> None:
-        self.store.create(QUEUES, {"metadata": {"name": name}, "spec": {"weight": 1, "reclaimable": name != ROOT}})
 
     def _with_parent(self, queue: Obj) -> Obj:
         if queue["metadata"]["name"] == ROOT or (queue.get("spec") or {}).get("parent"):
