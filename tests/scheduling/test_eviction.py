@@ -219,7 +219,7 @@ def test_what_is_freeable_of_a_node_is_what_the_chosen_hold() -> None:
     session = session_of(node("m"), node("n"), gang("a", 3, on=["m", "n", "n"], cpu=2, memory=1), conf=CONF)
     placed = placed_tasks(session)
     freeable = placed.freeable(placed.nodes == 1)
-    assert freeable[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
+    assert freeable.at_first[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
 
 
 def world_with_replacement(**options: Any) -> World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.worksheet import is_whole, units
+from vcd.scheduling.search.candidates import best_first
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -132,25 +134,31 @@ class PreemptAction(Action):
         resolvable = room.resolvable(task)
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
-        ranked = room.candidates(task).ranked(resolvable)
+        rating = room.candidates(task).rating(resolvable)
+        nodes = best_first(rating, room.reach(task))
         if compares:
-            ranked = self._compared(session, statement, room, task, ranked)
+            nodes = self._compared(session, statement, room, task, nodes, self._compared_count(int(resolvable.sum())))
         save_point = statement.save()
-        for node in ranked:
+        for node in nodes:
             if room.free(statement, task, node, room.offered(task, node)) is not None:
+                if not compares:
+                    resolvable &= rating <= rating[node]  # those rated above it had nothing
                 if statement.pipeline(task, node):
                     return True
                 statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
                 return False
-            resolvable[node] = False
+        if not compares:
+            resolvable[:] = False
         return False
 
-    def _compared(self, session: Session, statement: Statement, room: Room, task: Task, ranked: list[int]) -> list[int]:
-        """The node whose victims are the least loss, of as many as the arguments want compared; none has none."""
+    @staticmethod
+    def _compared(
+        session: Session, statement: Statement, room: Room, task: Task, nodes: Iterable[int], wanted: int
+    ) -> Iterator[int]:
+        """The node whose victims are the least loss, of as many as are ``wanted`` for comparison; none has none."""
         budgets = budgets_now(session)
         found: list[tuple[tuple[int, ...], int]] = []
-        wanted = self._compared_count(len(ranked))
-        for node in ranked:
+        for node in nodes:
             save_point = statement.save()
             victims = room.free(statement, task, node, room.offered(task, node))
             statement.undo(save_point)
@@ -158,7 +166,7 @@ class PreemptAction(Action):
                 found.append(((budgets.violated(victims), *_loss(victims)), node))
                 if len(found) >= wanted:
                     break
-        return [min(found, key=lambda pair: pair[0])[1]] if found else []
+        return iter([min(found, key=lambda pair: pair[0])[1]] if found else [])
 
     def _compared_count(self, nodes: int) -> int:
         share: int = nodes * self.values["minCandidateNodesPercentage"] // 100

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ class PlacedTasks:
         self._starts = np.searchsorted(self.nodes, np.arange(len(session.nodes) + 1))
         self._session = session
         self._immune = immune_rows(session)
-        self._freeable: dict[Hashable, Ints] = {}
+        self._freeable: dict[Hashable, Freeable] = {}
         self._on_node: dict[int, list[Task]] = {}
         self._staying: dict[int, list[Task]] = {}
         self._seen = len(session.nodes.log)
@@ -92,19 +93,45 @@ class PlacedTasks:
                 found.setdefault(job, []).append(row)
         return found
 
-    def freeable(self, chosen: npt.NDArray[np.bool_]) -> Ints:
-        """What the ``chosen`` of ``rows`` (nodes) would free at most, as (resources, nodes)."""
-        session = self._session
-        rows, nodes = self.rows[chosen], self.nodes[chosen]
-        amounts = session.requests[session.snapshot.tasks.shape[rows]]
-        return np.ascontiguousarray(sums_by(nodes, amounts, len(session.nodes)).T)
+    def freeable(self, chosen: npt.NDArray[np.bool_]) -> Freeable:
+        """What the ``chosen`` of ``rows`` would free at most."""
+        return Freeable(self._session, self.rows[chosen], self.nodes[chosen])
 
-    def freeable_in(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Ints:
-        """What those that ``choose`` chooses would free, once for each ``scope``; what went since is still in it."""
+    def freeable_in(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Freeable:
+        """What those that ``choose`` chooses would free, found once for each ``scope``."""
         found = self._freeable.get(scope)
         if found is None:
             found = self._freeable[scope] = self.freeable(choose())
         return found
+
+
+class Freeable:
+    """What some of the placed tasks would free at most, by node, as (resources, nodes)."""
+
+    def __init__(self, session: Session, rows: npt.NDArray[np.intp], nodes: npt.NDArray[np.int32]) -> None:
+        tasks = session.snapshot.tasks
+        self.at_first: Ints = np.ascontiguousarray(
+            sums_by(nodes, session.requests[tasks.shape[rows]], len(session.nodes)).T
+        )
+        """What they would have freed when the session began."""
+        self._left = self.at_first
+        self._among = np.zeros(len(tasks.status), np.bool_)
+        self._among[rows] = True
+        self._gone: set[int] = set()
+        self._moves = session.views.moves
+        self._seen = 0
+
+    def left(self) -> Ints:
+        """What they would free beside those that went since; read only, and as of now."""
+        if self._left is self.at_first:
+            self._left = self.at_first.copy()
+        for task in self._moves[self._seen :]:
+            gone = task.status not in _PLACED
+            if self._among[task.row] and gone != (task.row in self._gone):
+                (self._gone.add if gone else self._gone.remove)(task.row)
+                self._left[:, task.node] += -task.request if gone else task.request
+        self._seen = len(self._moves)
+        return self._left
 
 
 def placed_tasks(session: Session) -> PlacedTasks:
@@ -216,6 +243,16 @@ def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_])
     return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
 
 
+class _Exchange(NamedTuple):
+    """One task was evicted for another on a node, and held as much: for whom, by whose leave, and how many tasks had
+    moved by then."""
+
+    asker: Task
+    node: int
+    leave: Victims
+    moves: int
+
+
 class Room:
     """The search for room for one job's tasks: ``may`` says who is asked about, ``ask`` asks the plugins.
 
@@ -224,7 +261,7 @@ class Room:
     places matter (affinity, spread) what it takes may open a node, too.
     """
 
-    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Ints, may: May, why: str) -> None:
+    def __init__(self, framework: Framework, job: Job, ask: Ask, freeable: Freeable, may: May, why: str) -> None:
         self.framework = framework
         self.session = framework.session
         self.job = job
@@ -234,7 +271,9 @@ class Room:
         self._placed = placed_tasks(framework.session)
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
+        self._kinds: dict[int, Hashable] = {}
         self._candidates: tuple[Task, Candidates] | None = None
+        self._exchange: _Exchange | None = None
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
         self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
@@ -245,25 +284,38 @@ class Room:
         mask = self._resolvable.get(kind)
         if mask is None or self.moves(task):
             mask = self.candidates(task).resolvable()
-            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable)
-            if self.framework.allocatable(task.job.queue, task) is not None:
-                mask &= self._freeable.any(axis=0)  # the queue has no room: only where somebody goes can it get some
+            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.at_first)
+            if self.framework.allocatable(task.job.queue, task) is not None:  # only where somebody goes can it be
+                mask &= self._freeable.at_first.any(axis=0)
             self._resolvable[kind] = mask
         return mask
 
+    def reach(self, task: Task) -> npt.NDArray[np.bool_]:
+        """Nodes that would have room for a task if all went that may and are still there; as of now."""
+        return fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.left())
+
     def kind(self, task: Task) -> Hashable:
-        """What tasks have in common that find the same nodes."""
-        return self.framework.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
+        """What tasks have in common that find the same nodes; who may go for one may hang on its labels."""
+        kind = self._kinds.get(task.labels)
+        if kind is None:
+            kind = self.framework.evaluator.kind(task), task.labels
+            if self.session.classes.has_pods_alike(self.job.index) and not self.moves(task):
+                self._kinds[task.labels] = kind  # that of all of its pods with these labels
+        return kind
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
-        return self.framework.evaluator.moves(task)
+        return task.labels not in self._kinds and self.framework.evaluator.moves(task)
+
+    def _are_alike(self, task: Task, other: Task) -> bool:
+        """Whether two tasks of the job are known to find the same nodes."""
+        return task is other or (task.labels == other.labels and task.labels in self._kinds)
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
         if self._open_nodes(task) is None:
             return None
-        candidates = self.candidates(task)
+        candidates = self.framework.candidates(task)
         row = self.framework.nominated(task, candidates)
         return self.framework.best_node(task, candidates) if row is None else row
 
@@ -281,8 +333,8 @@ class Room:
         return mask
 
     def candidates(self, task: Task) -> Candidates:
-        """The table of a task's class, kept while the same task is tried."""
-        if self._candidates is None or self._candidates[0] is not task:
+        """A table by which one of a task's class passes or not, kept while the same or those alike are tried."""
+        if self._candidates is None or not self._are_alike(self._candidates[0], task):
             self._candidates = (task, self.framework.candidates(task))
         return self._candidates[1]
 
@@ -318,13 +370,24 @@ class Room:
         if not offered:
             return None
         room = self.session.nodes.usage.room_of(node)
-        ask = partial(self._ask, task, offered)
-        going, _ = choose_victims(task, room, ask, enough=True)
+        going, leave = choose_victims(task, room, partial(self._ask_once, task, node, offered), enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
-            going, _ = choose_victims(task, room, ask)
+            going, _ = choose_victims(task, room, partial(self._ask, task, offered))
             chosen = self._evict_until_fit(statement, task, node, going)
+        elif chosen and leave.lasts and len(going) == 1 and going[0].amounts == task.amounts:
+            self._exchange = _Exchange(task, node, leave, len(self.session.views.moves))
         return chosen
+
+    def _ask_once(self, task: Task, node: int, offered: list[Task]) -> Victims:
+        """Who may go for a task; what was said of it for the one before, if that was alike and all that happened since
+        is that it waits on this node for as much as its victim held."""
+        last, self._exchange = self._exchange, None
+        if last is not None and last.node == node == last.asker.node and self._are_alike(last.asker, task):
+            moves = self.session.views.moves
+            if len(moves) == last.moves + 1 and moves[-1] is last.asker and last.leave.again(offered).first is not None:
+                return last.leave
+        return self._ask(task, offered)
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
         """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,

@@ -248,6 +248,12 @@ class VictimOrder:
         self._job_key = job_key
         self._task_key = task_key
         self._known: dict[int, _KeysOfJob] = {}
+        self._last: list[Task] = []
+        """The tasks that were sorted last."""
+        self._unnumbered: set[int] = set()
+        """Those of them, by row, that have no number in their names."""
+        self._moved: set[int] = set()
+        """The jobs, by index, of tasks that moved since."""
 
     def _of(self, job: Job) -> _KeysOfJob:
         """A job's key, and those of its tasks that were asked for; only while nothing moves."""
@@ -260,6 +266,7 @@ class VictimOrder:
         if self._seen < len(self._moves):
             for task in self._moves[self._seen :]:
                 self._known.pop(task.job.index, None)
+                self._moved.add(task.job.index)
             self._seen = len(self._moves)
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
@@ -270,11 +277,27 @@ class VictimOrder:
     def sorted(self, tasks: list[Task]) -> list[Task]:
         """Tasks, the job that comes last first, and of each the task that comes last."""
         self._catch_up()
-        keys = [self._key(task) for task in tasks]
-        numbered = all(key.numbered for key in keys)
-        pairs = [(key.numbered if numbered else key.plain, task) for key, task in zip(keys, tasks, strict=True)]
-        pairs.sort(key=itemgetter(0), reverse=True)
-        return [task for _, task in pairs]
+        result = self._still_in_order(tasks)
+        if result is None:
+            keys = [self._key(task) for task in tasks]
+            self._unnumbered = {task.row for task, key in zip(tasks, keys, strict=True) if not key.numbered}
+            pairs = [
+                (key.plain if self._unnumbered else key.numbered, task) for key, task in zip(keys, tasks, strict=True)
+            ]
+            pairs.sort(key=itemgetter(0), reverse=True)
+            result = [task for _, task in pairs]
+            self._last = result[:]
+            self._moved.clear()
+        return result
+
+    def _still_in_order(self, tasks: list[Task]) -> list[Task] | None:
+        """Tasks as they were sorted last, where those and perhaps others were, and none of their jobs' tasks moved: of
+        a node's that go one after the other, those that are left."""
+        asked = {task.row for task in tasks}
+        found = [task for task in self._last if task.row in asked]
+        if len(found) < len(tasks) or not self._moved.isdisjoint([task.job.index for task in found]):
+            return None
+        return None if self._unnumbered and self._unnumbered.isdisjoint(asked) else found
 
     def _key(self, task: Task) -> _VictimKey:
         job_key, keys = self._of(task.job)

@@ -91,6 +91,11 @@ class Plugin:
         answer: VictimsAnswer = method(asker, tasks)
         return answer
 
+    def minds_exchanges(self) -> bool:
+        """Whether what it says of tasks at ``preemptable`` and ``reclaimable`` may be another once one of them went and
+        the asker waits for its room, to another asker alike of the same job; where all asked for just what he held."""
+        return True
+
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
         """The limits, of queues or of the cluster, that a reason of its own is about, also one of an older log."""

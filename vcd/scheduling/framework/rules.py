@@ -225,7 +225,9 @@ def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
 
 def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
     """All plugins of a tier, and all that protect, must let a victim go; the first tier that lets one go decides."""
-    tiers = [victims_of_tier(who, tier) for tier in who.tiers]
+    plugins = [plugin_of(method) for method in (*who.methods, *who.protecting)]
+    lasts = not any(plugin.minds_exchanges() for plugin in plugins)
+    tiers = [victims_of_tier(who, tier, lasts) for tier in who.tiers]
 
     def ask(asker: Any, tasks: list[Task]) -> Victims:
         for tier in tiers if tasks else ():
@@ -237,7 +239,7 @@ def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
     return ask
 
 
-def victims_of_tier(who: Participants, tier: list[Method]) -> Callable[[Any, list[Task]], Victims]:
+def victims_of_tier(who: Participants, tier: list[Method], lasts: bool = False) -> Callable[[Any, list[Task]], Victims]:
     """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
     point = who.point
     plugins = [plugin_of(method) for method in tier]
@@ -249,7 +251,7 @@ def victims_of_tier(who: Participants, tier: list[Method]) -> Callable[[Any, lis
         if not answers:
             return Victims(())
         answers += [(name, method(point, asker, tasks)) for name, method in others]
-        return Victims(tasks, answers)
+        return Victims(tasks, answers, lasts)
 
     return ask
 

@@ -50,10 +50,14 @@ class Victims:
     for before any is taken.
     """
 
-    __slots__ = ("_asked", "_first", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers")
+    __slots__ = ("_asked", "_first", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers", "lasts")
 
-    def __init__(self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = ()) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], answers: Iterable[tuple[str, VictimsAnswer]] = (), lasts: bool = False
+    ) -> None:
         self.answers: list[tuple[str, list[Task] | Allowance]] = []
+        self.lasts = lasts
+        """Whether it is the answer to the next one alike as well (``Plugin.minds_exchanges``), see ``again``."""
         self._asked = tasks
         self._shared: list[Allowance] = []
         self._rows: frozenset[int] | None = None
@@ -92,6 +96,11 @@ class Victims:
         for task in self._asked:
             if (rows is None or task.row in rows) and self._is_permitted(task):
                 yield task
+
+    def again(self, tasks: Sequence[Task]) -> Victims:
+        """The same answers about those that are left, once the others went that were taken."""
+        self._asked, self._tasks, self._first, self._spent = tasks, None, None, False
+        return self
 
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:  # noqa: SIM110 - called for every task of a node

@@ -34,6 +34,10 @@ class CdpPlugin(Plugin):
         """Note the time."""
         self._now = session.now
 
+    def minds_exchanges(self) -> bool:
+        """No: each pod cools down or does not."""
+        return False
+
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but those that cool down."""
         return [task for task in tasks if not cools_down(task.pod, self._now)]

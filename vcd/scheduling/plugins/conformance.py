@@ -16,6 +16,10 @@ class ConformancePlugin(Plugin):
     treats_alike = True
     protects = True
 
+    def minds_exchanges(self) -> bool:
+        """No: each pod is protected or not."""
+        return False
+
     def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
         """All but the protected."""
         return [

@@ -102,6 +102,10 @@ class GangPlugin(Plugin):
         """Whether fewer tasks than the minimum have room or wait for it."""
         return job.is_starving()
 
+    def minds_exchanges(self) -> bool:
+        """No: the surplus counts who goes."""
+        return False
+
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Of each job, as many as it has above its minimum."""
         return _Surplus()

@@ -56,6 +56,10 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
+    def minds_exchanges(self) -> bool:
+        """No: what budgets have left counts who goes."""
+        return False
+
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Those whose budgets allow it, each that goes taking from what is left for the others."""
         self._tell(preemptor, tasks)

@@ -35,6 +35,10 @@ class PriorityPlugin(Plugin):
         """Higher priority first."""
         return -task.priority
 
+    def minds_exchanges(self) -> bool:
+        """No: priorities stay."""
+        return False
+
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority."""
         return [

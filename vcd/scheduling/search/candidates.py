@@ -10,7 +10,7 @@ decision never depends on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
@@ -414,14 +414,14 @@ class Candidates:
                 result &= ~predicate.unresolvable_nodes(task, usage, failed)
         return result
 
-    def ranked(self, among: Mask) -> list[int]:
-        """Rows of the nodes ``among``, the best rated first, whether they have room or not."""
-        passed, _, points = self._by_usage(self._evaluator.nodes.usage)
-        _, points = self._with_facts(passed, points, None)
+    def rating(self, among: Mask) -> Ints:
+        """Keys of the nodes ``among``, whether they have room or not; the smallest int64 marks the others."""
+        alike = self._evaluator.alike
+        alike.catch_up()
+        _, _, rating = self._by_usage(alike.usage())
+        _, points = self._with_facts(among, rating[alike.of], None)
         self._add_comparing(points, among)
-        keys = self._evaluator.key_of(among, np.zeros_like(among), points, None)
-        best_first: list[int] = np.argsort(keys)[::-1][: int(among.sum())].tolist()
-        return best_first
+        return self._evaluator.key_of(among, np.zeros_like(among), points, None)
 
     def passes_on(self, row: int) -> bool:
         """Whether one node passes all predicates as things are now, its room aside."""
@@ -645,6 +645,17 @@ class Candidates:
                 counts.update(predicate.reasons(task, usage, failed))
             remaining &= ~failed
         return dict(sorted(counts.items()))
+
+
+def best_first(keys: Ints, among: Mask) -> Iterator[int]:
+    """The rows ``among`` that have a key, the largest first."""
+    left = np.where(among, keys, _NOWHERE)
+    while left.size:
+        row = int(left.argmax())
+        if left[row] == _NOWHERE:
+            return
+        yield row
+        left[row] = _NOWHERE
 
 
 class _Afterwards:

@@ -313,6 +313,10 @@ class CapacityPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
+    def minds_exchanges(self) -> bool:
+        """Where queues have ancestors in common: what the asker gets counts for these, too."""
+        return self.flags.get("enableHierarchy", False)
+
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
         return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
