@@ -84,14 +84,19 @@ class ReclaimAction(Action):
         save_point = statement.save()
         refused: list[int] = []
         while nodes:
-            offered = room.offered(task, nodes[-1])
-            if offered and room.free(statement, task, nodes[-1], offered) is not None:
+            if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
                 statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
                 refused.append(nodes[-1])
             nodes.pop()
         nodes.extend(reversed(refused))  # others of its kind may be let in
+
+
+def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
+    """Whether somebody who may go from a node goes for a task."""
+    offered = room.offered(task, node)
+    return bool(offered) and room.free(statement, task, node, offered) is not None
 
 
 def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_]) -> list[int]:

@@ -244,13 +244,15 @@ def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_])
 
 
 class _Exchange(NamedTuple):
-    """One task was evicted for another on a node, and held as much: for whom, by whose leave, and how many tasks had
-    moved by then."""
+    """One task was evicted for another on a node, and held just as much."""
 
     asker: Task
     node: int
     leave: Victims
-    moves: int
+    rest: list[Task] | None
+    """Who is left there, in the order in which they would go; None where that order may change with who goes."""
+    changes: int
+    """How much had changed in the session once the asker waits there."""
 
 
 class Room:
@@ -274,6 +276,8 @@ class Room:
         self._kinds: dict[int, Hashable] = {}
         self._candidates: tuple[Task, Candidates] | None = None
         self._exchange: _Exchange | None = None
+        self._is_full = False
+        """Whether no node had room for the task that was looked at last."""
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
         self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
@@ -313,6 +317,9 @@ class Room:
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
+        last = self._exchange
+        if last is not None and self._is_full and self._follows(last, task):
+            return None  # what was full then is full now
         if self._open_nodes(task) is None:
             return None
         candidates = self.framework.candidates(task)
@@ -325,10 +332,11 @@ class Room:
         session = self.session
         known, changes, mask = self._open
         if known is not task or changes != session.trial.changes:
-            mask = None
+            mask, self._is_full = None, False
             if self.framework.allocatable(task.job.queue, task) is None:
                 found = session.nodes.with_room(task.floor) & self.candidates(task).static.mask
-                mask = found if found.any() else None
+                self._is_full = not found.any()
+                mask = None if self._is_full else found
             self._open = task, session.trial.changes, mask
         return mask
 
@@ -370,24 +378,46 @@ class Room:
         if not offered:
             return None
         room = self.session.nodes.usage.room_of(node)
-        going, leave = choose_victims(task, room, partial(self._ask_once, task, node, offered), enough=True)
+        ask = partial(self._ask, task, offered)
+        going, leave = choose_victims(task, room, ask, enough=True)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
-            going, _ = choose_victims(task, room, partial(self._ask, task, offered))
+            going, _ = choose_victims(task, room, ask)
             chosen = self._evict_until_fit(statement, task, node, going)
         elif chosen and leave.lasts and len(going) == 1 and going[0].amounts == task.amounts:
-            self._exchange = _Exchange(task, node, leave, len(self.session.views.moves))
+            jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
+            rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
+            self._exchanged(task, node, leave, rest, going[0])
         return chosen
 
-    def _ask_once(self, task: Task, node: int, offered: list[Task]) -> Victims:
-        """Who may go for a task; what was said of it for the one before, if that was alike and all that happened since
-        is that it waits on this node for as much as its victim held."""
+    def exchange(self, statement: Statement, task: Task, node: int) -> bool:
+        """Evict who is next on a node where the task before, one alike, waits for as much as its victim held: as
+        ``free`` would, without asking all again. False, with nothing done, where there is more to look at."""
         last, self._exchange = self._exchange, None
-        if last is not None and last.node == node == last.asker.node and self._are_alike(last.asker, task):
-            moves = self.session.views.moves
-            if len(moves) == last.moves + 1 and moves[-1] is last.asker and last.leave.again(offered).first is not None:
-                return last.leave
-        return self._ask(task, offered)
+        if last is None or last.node != node or not self._follows(last, task):
+            return False
+        victim = last.leave.again(self.offered(task, node) if last.rest is None else last.rest).first
+        if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
+            return False
+        statement.evict(victim, self.why)
+        if not self.fits(task, node):
+            statement.undo(statement.save() - 1)
+            return False
+        self._exchanged(task, node, last.leave, last.rest, victim)
+        return True
+
+    def _exchanged(self, task: Task, node: int, leave: Victims, offered: list[Task] | None, victim: Task) -> None:
+        rest = None if offered is None else [other for other in offered if other is not victim]
+        self._exchange = _Exchange(task, node, leave, rest, self.session.trial.changes + 1)
+
+    def _follows(self, last: _Exchange, task: Task) -> bool:
+        """Whether a task is alike to the one of the last exchange, which waits on its node, and nothing else happened
+        since."""
+        return (
+            last.changes == self.session.trial.changes
+            and last.asker.node == last.node
+            and self._are_alike(last.asker, task)
+        )
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
         """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,
