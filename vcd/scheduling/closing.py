@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
-from vcd.model.objects import PodGroupStatus
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
@@ -32,7 +31,9 @@ from vcd.state.sums import Ints, bounded, changed, sums_by
 
 _SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
+_COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
+_NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
 Phases = npt.NDArray[np.int8]
 
 
@@ -61,17 +62,9 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
-    columns = session.jobs
-    conditions = {
-        index: _new_condition(condition, columns.records[index].group.status.conditions)
-        for index, condition in (*session.conditions.items(), *_conditions_of_followers(session))
-    }
-    unsettled = np.ones(len(columns), np.bool_)
-    for jobs, settled in session.settled:
-        unshown = np.flatnonzero(unsettled & jobs & ~columns.derived(_Shows(settled))).tolist()
-        unsettled &= ~jobs
-        conditions = {**dict.fromkeys(unshown, settled), **conditions}
-    asked = columns.derived(_shows_otherwise) | (session.views.phases != columns.phase)
+    columns, conditions = session.jobs, _conditions(session)
+    shown = columns.derived(_shown)
+    asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase)
     asked[[job.index for job in session.views.jobs()]] = True
     asked[list(conditions)] = True
     indices = np.flatnonzero(asked)
@@ -88,13 +81,30 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
         told = session.conditions.get(job.index)
         if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
             phases[place] = Phase.UNKNOWN
-    figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    for index, number, those in zip(indices.tolist(), phases.tolist(), figures, strict=True):
-        shown = columns.records[index].group.status
-        condition = conditions.get(index)
-        text, (running, succeeded, failed) = _TEXTS[number], those
-        if condition is not None or (text, running, succeeded, failed) != _shown(shown):
-            yield ev.GroupStatus(columns.keys[index], text, condition, running, succeeded, failed, shown.phase)
+    figures = _figures(phases, counts)
+    differs = (figures != shown[indices, :4]).any(axis=1)
+    differs[np.searchsorted(indices, list(conditions))] = True
+    rows = zip(indices[differs].tolist(), figures[differs].tolist(), strict=True)
+    for index, (number, running, succeeded, failed) in rows:
+        was = columns.records[index].group.status.phase
+        yield ev.GroupStatus(
+            columns.keys[index], _TEXTS[number], conditions.get(index), running, succeeded, failed, was
+        )
+
+
+def _conditions(session: Session) -> dict[int, Condition]:
+    """The conditions that groups do not show yet, by the job's index."""
+    columns = session.jobs
+    found = {
+        index: _new_condition(condition, columns.records[index].group.status.conditions)
+        for index, condition in (*session.conditions.items(), *_conditions_of_followers(session))
+    }
+    unsettled = np.ones(len(columns), np.bool_)
+    for jobs, settled in session.settled:
+        unshown = np.flatnonzero(unsettled & jobs & ~columns.derived(_Shows(settled))).tolist()
+        unsettled &= ~jobs
+        found = {**dict.fromkeys(unshown, settled), **found}
+    return {index: condition for index, condition in found.items() if condition is not None}
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
@@ -116,18 +126,27 @@ def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], releasing: Ints
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 
-def _shows_otherwise(columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
-    """Whether groups that nobody looks at show another phase, or other counts, than they have."""
+def _figures(phases: Phases, counts: npt.NDArray[np.int32]) -> Ints:
+    """What groups show beside conditions: the number of the phase, and how many run, succeeded and failed."""
+    figures = np.empty((len(phases), 4), np.int64)
+    figures[:, 0] = phases
+    figures[:, 1:] = counts[:, _COUNTED]
+    return figures
+
+
+def _shown(columns: GroupColumns, indices: Rows) -> Ints:
+    """The figures that groups show, -1 for a phase that is none, and whether they have others if nobody looks at
+    them."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
-    figures = counts[:, [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]].tolist()
-    shown = [_shown(columns.records[index].group.status) for index in indices.tolist()]
-    pairs = zip(shown, phases.tolist(), figures, strict=True)
-    return np.array([(_TEXTS[phase], *those) != known for known, phase, those in pairs], np.bool_)
-
-
-def _shown(status: PodGroupStatus) -> tuple[str, int, int, int]:
-    return status.phase, status.running, status.succeeded, status.failed
+    statuses = [columns.records[index].group.status for index in indices.tolist()]
+    shown = np.empty((len(indices), 5), np.int64)
+    shown[:, 0] = [_NUMBERS.get(each.phase, -1) for each in statuses]
+    shown[:, 1] = [each.running for each in statuses]
+    shown[:, 2] = [each.succeeded for each in statuses]
+    shown[:, 3] = [each.failed for each in statuses]
+    shown[:, 4] = (shown[:, :4] != _figures(phases, counts)).any(axis=1)
+    return shown
 
 
 @dataclass(frozen=True)
@@ -137,9 +156,8 @@ class _Shows:
     condition: Condition
 
     def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
-        records = (columns.records[index] for index in indices.tolist())
-        shows = [_new_condition(self.condition, record.group.status.conditions) is None for record in records]
-        return np.array(shows, np.bool_)
+        shown = [columns.records[index].group.status.conditions for index in indices.tolist()]
+        return np.array([bool(each) and _new_condition(self.condition, each) is None for each in shown], np.bool_)
 
 
 def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:
