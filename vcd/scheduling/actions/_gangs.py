@@ -195,7 +195,7 @@ class GangEvictionAction(Action):
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """A job's tasks that may be asked about at all."""
-        tasks = map(session.task, self._placed(session)[job])
+        tasks = session.views.tasks_at(self._placed(session)[job])
         return [task for task in tasks if task.preemptable and self.is_asked(task)]
 
 

@@ -77,7 +77,7 @@ class PlacedTasks:
             found = self._on_node.get(node)
             if found is None:
                 rows = self.rows[self._starts[node] : self._starts[node + 1]].tolist()
-                tasks = [session.task(row) for row in rows if row not in self._immune]
+                tasks = session.views.tasks_at([row for row in rows if row not in self._immune])
                 found = self._on_node[node] = sorted(
                     (task for task in tasks if task.preemptable), key=lambda task: task.key
                 )

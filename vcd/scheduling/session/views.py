@@ -310,13 +310,13 @@ class Job:
     def pending(self) -> list[Task]:
         """Tasks that were pending when the session began, in order of key."""
         if self._pending is None:
-            self._pending = self._views.tasks_of(self, self._views.pending_rows(self.index))
+            self._pending = self._views.tasks_at(self._views.pending_rows(self.index))
         return self._pending
 
     def tasks(self) -> list[Task]:
         """All tasks, in order of key."""
         if self._tasks is None:
-            self._tasks = self._views.tasks_of(self, self._views.task_rows(self.index))
+            self._tasks = self._views.tasks_at(self._views.task_rows(self.index))
         return self._tasks
 
     def moved(self, tasks: Sequence[Task], status: int) -> None:
@@ -543,18 +543,27 @@ class Views:
 
     def task(self, row: int) -> Task:
         """The task of a row of the snapshot's columns; it must belong to a job."""
-        view = self._tasks.get(row)
-        return view or self.tasks_of(self.job(int(self.columns.of_row[row])), [row])[0]
+        return self._tasks.get(row) or self.tasks_at([row])[0]
 
-    def tasks_of(self, job: Job, rows: list[int]) -> list[Task]:
-        """The tasks of some of a job's rows."""
+    def tasks_at(self, rows: list[int]) -> list[Task]:
+        """The tasks of some rows; they must belong to jobs."""
         made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
         new = [row for row in rows if row not in made]
-        columns = (tasks.shape, tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
+        jobs = self._jobs
+        columns = (
+            self.columns.of_row,
+            tasks.shape,
+            tasks.labels,
+            tasks.priority,
+            tasks.created,
+            tasks.status,
+            tasks.node,
+        )
         found = values_of(columns, new)
-        deltas = self._deltas([number for number, *_ in found])
-        for row, key, (number, *values), delta in zip(new, tasks.keys_of(new), found, deltas, strict=True):
-            made[row] = Task(tasks, job, row, key, cast(Shape, shapes[number]), delta, *values)
+        deltas = self._deltas([number for _, number, *_ in found])
+        for row, key, (job, number, *values), delta in zip(new, tasks.keys_of(new), found, deltas, strict=True):
+            shape = cast(Shape, shapes[number])
+            made[row] = Task(tasks, jobs.get(job) or self.job(job), row, key, shape, delta, *values)
         return [made[row] for row in rows]
 
     def jobs(self) -> list[Job]:
