@@ -12,7 +12,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Condition as ShownCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
-from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus
+from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus
 from vcd.scheduling.session.alike import (
     Condition,
     ConditionShown,
@@ -60,7 +60,7 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
         yield ev.Statement(task.job.key, "allocate", (ev.Operation("ungate", task.key, task.uid),))
 
 
-def _groups(session: Session) -> Iterable[ev.GroupStatus]:
+def _groups(session: Session) -> list[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
     columns, conditions = session.jobs, _conditions(session)
     shown = columns.derived(_shown)
@@ -70,26 +70,40 @@ def _groups(session: Session) -> Iterable[ev.GroupStatus]:
     indices = np.flatnonzero(asked)
     counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
-    viewed = list(session.views.jobs())
-    places = np.searchsorted(indices, [job.index for job in viewed]).tolist()
-    for place, job in zip(places, viewed, strict=True):
-        phase[place] = job.phase
-        if job.touched:
-            counts[place] = job.counts
+    viewed = session.views.jobs()
+    touched = [job for job in viewed if job.touched]
+    phase[_places(indices, viewed)] = [job.phase for job in viewed]
+    counts[_places(indices, touched)] = np.array([job.counts for job in touched], np.int32).reshape(-1, STATUSES)
     phases = _phases_at_end(phase, counts, releasing, columns.min_member[indices])
-    for place, job in zip(places, viewed, strict=True):
-        told = session.conditions.get(job.index)
-        if told is not None and told[0] == UNSCHEDULABLE and counts[place, TaskStatus.RUNNING]:
-            phases[place] = Phase.UNKNOWN
+    unready = _places(indices, [job for job in viewed if _is_unschedulable(session, job)])
+    phases[unready[counts[unready, TaskStatus.RUNNING] > 0]] = Phase.UNKNOWN
     figures = _figures(phases, counts)
     differs = (figures != shown[indices, :4]).any(axis=1)
     differs[np.searchsorted(indices, list(conditions))] = True
-    rows = zip(indices[differs].tolist(), figures[differs].tolist(), strict=True)
-    for index, (number, running, succeeded, failed) in rows:
-        was = columns.records[index].group.status.phase
-        yield ev.GroupStatus(
-            columns.keys[index], _TEXTS[number], conditions.get(index), running, succeeded, failed, was
+    keys, records = columns.keys, columns.records
+    rows = zip(indices[differs].tolist(), *figures[differs].T.tolist(), strict=True)
+    return [
+        ev.GroupStatus(
+            keys[index],
+            _TEXTS[phase],
+            conditions.get(index),
+            running,
+            succeeded,
+            failed,
+            records[index].group.status.phase,
         )
+        for index, phase, running, succeeded, failed in rows
+    ]
+
+
+def _places(indices: Rows, jobs: list[Job]) -> Rows:
+    return np.searchsorted(indices, [job.index for job in jobs])
+
+
+def _is_unschedulable(session: Session, job: Job) -> bool:
+    """Whether this session told a job so."""
+    told = session.conditions.get(job.index)
+    return told is not None and told[0] == UNSCHEDULABLE
 
 
 def _conditions(session: Session) -> dict[int, Condition]:
