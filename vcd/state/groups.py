@@ -301,19 +301,20 @@ class GroupColumns:
 
     def _read(self, snapshot: Content, indices: Rows) -> None:
         records = [self.records[index] for index in indices.tolist()]
+        specs = [record.group.spec for record in records]
         default = snapshot.settings.default_queue
         number_of = {name: number for number, name in enumerate(sorted(snapshot.queues))}
         column_of = {name: column for column, name in enumerate(snapshot.resources)}
         self.phase[indices] = [record.phase for record in records]
         self.created[indices] = [record.created for record in records]
-        self.min_member[indices] = [record.group.spec.min_member for record in records]
-        self.queue[indices] = [number_of[record.group.spec.queue or default] for record in records]
+        self.min_member[indices] = [spec.min_member for spec in specs]
+        self.queue[indices] = [number_of[spec.queue or default] for spec in specs]
         self.priority[indices] = priorities_of(snapshot, records)
         self.states_minimum[indices] = [record.min_resources is not None for record in records]
         self.unsupported[indices] = [bool(record.unsupported) for record in records]
         minimum = np.zeros((len(records), len(column_of)), np.int64)
-        for index, record in enumerate(records):
-            for name, value in (record.min_resources or {}).items():
+        for index, stated in enumerate([record.min_resources for record in records]):
+            for name, value in stated.items() if stated else ():
                 minimum[index, column_of[name]] = value
         self.min_resources[indices] = minimum
 
@@ -415,6 +416,8 @@ def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
         (name, obj.value) for name, obj in classes.items() if isinstance(obj, PriorityClass) and obj.global_default
     ]
     default = min(defaults)[1] if defaults else 0
+    if not classes:
+        return np.zeros(len(records), np.int64)
     return np.array([values.get(record.group.spec.priority_class_name, default) for record in records], np.int64)
 
 

@@ -123,8 +123,8 @@ def most(who: Participants) -> Callable[[Any], int]:
 
 def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
     """All of the first tier that answers must say yes."""
-    methods = next((tier for tier in who.tiers if tier), [])
-    return lambda subject: bool(methods) and all(method(subject) for method in methods)
+    first = next((tier for tier in who.tiers if tier), None)
+    return unanimous(Participants(who.point, [first], [])) if first else lambda subject: False
 
 
 def first_reject(who: Participants) -> Callable[[Any], Refused | None]:

@@ -428,7 +428,10 @@ class Candidates:
         if not self.static.mask[row]:
             return False
         usage = self._evaluator.nodes.usage.one(row)
-        return all(predicate.mask(self.task, usage)[0] for predicate in (*self._used, *self._moving_predicates))
+        for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
+            if not predicate.mask(self.task, usage)[0]:
+                return False
+        return True
 
     def passing_on_all(self) -> Mask:
         """``passes_on`` of every node."""
