@@ -222,6 +222,19 @@ def test_what_is_freeable_of_a_node_is_what_the_chosen_hold() -> None:
     assert freeable.at_first[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
 
 
+def test_what_is_left_to_free_is_less_what_went_until_that_is_taken_back() -> None:
+    session = session_of(node("m"), node("n"), gang("a", 3, on=["m", "n", "n"], cpu=2, memory=1), conf=CONF)
+    placed = placed_tasks(session)
+    freeable = placed.freeable(placed.nodes == 1)
+    statement = Statement(session.trial, "test", job_of(session, "a"))
+    statement.evict(task_of(session, "a-0"), "on a node that is not among them")
+    statement.evict(task_of(session, "a-1"), "why")
+    assert freeable.left()[0].tolist() == [0, 2000]
+    assert freeable.at_first[0].tolist() == [0, 4000]
+    statement.discard()
+    assert freeable.left()[0].tolist() == [0, 4000]
+
+
 def world_with_replacement(**options: Any) -> World:
     """The group old lost old-0, and old-3 came for it."""
     world = World(node("n", cpu=16), gang("old", 3, members=1, on=["n"] * 3, cpu=1), conf=CONF)

@@ -296,6 +296,15 @@ def test_then_the_job_that_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ordered(session, ["p1-0", "p0-0", "p1-1", "p0-1"]) == ["p0-1", "p0-0", "p1-1", "p1-0"]
 
 
+def test_numbers_in_names_count_once_those_without_one_are_no_longer_asked_about() -> None:
+    jobs = [gang("a-b", 11, on=["n"] * 11, cpu=1), gang("c", 1, on=["n"], cpu=1)]
+    session = session_of(node("n", cpu=16), queue("default"), queue("new"), *jobs, conf="actions: allocate\n")
+    assert ordered(session, ["a-b-2", "a-b-10", "c-0"]) == ["c-0", "a-b-2", "a-b-10"]
+    assert ordered(session, ["a-b-2", "a-b-10"]) == ["a-b-10", "a-b-2"]
+    assert ordered(session, ["a-b-2", "a-b-3", "a-b-10"]) == ["a-b-10", "a-b-3", "a-b-2"]
+    assert ordered(session, ["a-b-10", "a-b-2"]) == ["a-b-10", "a-b-2"]
+
+
 def test_a_job_that_lost_a_task_is_looked_at_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once more when it has it back."""
     session = two_queues(monkeypatch, job_order=lambda job: job.ready_count)
