@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -271,7 +272,7 @@ def test_what_is_not_known_says_why() -> None:
 def cpu_part(session: Session, name: str = "n") -> float:
     """The part of a node's cpu that counts as used."""
     row = session.nodes.facts.row_of[name]
-    return float(plugin_of(session, UsagePlugin)._load.composite()[0, row])
+    return float(plugin_of(session, UsagePlugin)._load.composite(np.array([row]))[0, 0])
 
 
 def test_a_pod_that_was_just_placed_counts_by_its_request() -> None:
@@ -292,6 +293,25 @@ def test_an_estimate_changes_the_score_of_the_next_pod() -> None:
     after = points(session, "usage", second.name)
     assert before["a"] == before["b"] == after["b"]
     assert after["a"] == pytest.approx(before["a"] - 0.14 / 2 * 500)
+
+
+def test_pods_that_are_placed_at_once_count_as_if_they_were_placed_one_by_one() -> None:
+    found = []
+    for at_once in (True, False):
+        nodes = [node("a", cpu=10), node("b", cpu=10)]
+        session = opened({"a": (10, 10), "b": (55, 10)}, nodes, gang("g", 4, cpu=2))
+        tasks, rows = [task_of(session, f"g-{i}") for i in range(4)], [1, 0, 1, 1]
+        statement = Statement(session.trial, "allocate", tasks[0].job)
+        before = points(session, "usage", "g-3")
+        if at_once:
+            statement.allocate_together(tasks, rows)
+        else:
+            for task, row in zip(tasks, rows, strict=True):
+                statement.allocate(task, row)
+        found.append([cpu_part(session, "a"), cpu_part(session, "b"), points(session, "usage", "g-3")])
+        statement.discard()
+        assert points(session, "usage", "g-3") == before
+    assert found[0] == found[1]
 
 
 def test_pods_of_one_gang_spread_over_nodes_that_are_alike() -> None:

@@ -15,7 +15,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
-from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimator, Floats, Load
+from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimator, Floats, Load, Rows
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.gauges import Gauge
@@ -67,13 +67,26 @@ class LeastUsed(Score):
         self._known = known
         self._weights = weights
         self._factor = MOST_POINTS * weight
+        self._position = len(load.log)
+        self._points = self._rate(np.arange(len(known)))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        parts = self._load.composite()
+        """The same for all pods; only nodes whose estimates moved are rated anew."""
+        moved = self._load.log[self._position :]
+        if moved:
+            self._position += len(moved)
+            rows = np.array(moved)
+            self._points = self._points.copy()  # others may hold what they were given
+            self._points[rows] = self._rate(rows)
+        result: Scores = at_rows(self._points, usage)
+        return result
+
+    def _rate(self, rows: Rows) -> Scores:
+        parts = self._load.composite(rows)
         cpu, memory = self._weights
         points = ((1.0 - parts[0]) * cpu + (1.0 - parts[1]) * memory) / (cpu + memory) * self._factor
-        points[~self._known] = 0.0
-        result: Scores = at_rows(points, usage)
+        points[~self._known[rows]] = 0.0
+        result: Scores = points
         return result
 
 
@@ -194,6 +207,11 @@ class UsagePlugin(Plugin):
             self._evicted.pop(task.row)  # it stays after all, and the samples show it
         else:
             self._load.add(task.row, task.shape, row)
+
+    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+        """Pods more that no sample shows."""
+        for task, row in zip(tasks, rows, strict=True):
+            self.on_allocate(task, row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """A pod less that no sample shows."""

@@ -21,6 +21,7 @@ from vcd.scheduling.framework.arguments import Argument
 from vcd.state.records import Shape
 
 Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
 
 MEBIBYTE = 1 << 20
 
@@ -60,13 +61,16 @@ class Load:
         self._shown = percent / 100.0 * capacity
         self._weights = weights
         self.estimated: Floats = np.zeros_like(percent)
+        self.log: list[int] = []
+        """The nodes in the order in which their estimates changed, so that who keeps something of each knows which."""
         self._estimates: dict[int, tuple[int, float, float]] = {}
         self._of_shape: dict[Shape, tuple[tuple[float, float], tuple[float, float]]] = {}
 
-    def composite(self) -> Floats:
-        """The part of each node's cpu and memory that is, or soon will be, used: 0 to 1, 0 where it has none."""
-        parts = np.zeros_like(self._capacity)
-        np.divide(self._shown + self.estimated, self._capacity, out=parts, where=self._there)
+    def composite(self, rows: Rows) -> Floats:
+        """The part of some nodes' cpu and memory that is, or soon will be, used: 0 to 1, 0 where they have none."""
+        used, capacity = self._shown[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
+        parts = np.zeros_like(capacity)
+        np.divide(used, capacity, out=parts, where=self._there[:, rows])
         return np.clip(parts, 0.0, 1.0)
 
     def add(self, task: int, shape: Shape, row: int) -> None:
@@ -79,6 +83,7 @@ class Load:
             requests, limits = self._amounts(shape)
             cpu, memory = (self._estimate(requests[part], limits[part], risk) for part in (0, 1))
         self._estimates[task] = (row, cpu, memory)
+        self.log.append(row)
         self.estimated[0, row] += cpu
         self.estimated[1, row] += memory
 
@@ -87,6 +92,7 @@ class Load:
         if task not in self._estimates:
             return False
         row, cpu, memory = self._estimates.pop(task)
+        self.log.append(row)
         self.estimated[0, row] = max(0.0, self.estimated[0, row] - cpu)
         self.estimated[1, row] = max(0.0, self.estimated[1, row] - memory)
         return True
