@@ -53,7 +53,7 @@ PLACES = {
         "timetravel/why/evictions.py",
         "timetravel/why/trials.py",
     ),
-    "usage": ("daemon/usage.py", "scheduling/framework/usage_samples.py", "state/snapshot.py"),
+    "usage": ("scheduling/framework/usage_samples.py", "state/snapshot.py"),
 }
 
 NAMES = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, sorted(OURS.keys() - WORDS)))})(?![\w-])")
