@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -14,7 +14,7 @@ from vcd.model.events import VolumeChoice, Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TERMINATED_STATUSES, TaskStatus
 from vcd.state.facts import NodeFacts
-from vcd.state.interning import Pages
+from vcd.state.interning import Computed, Pages
 from vcd.state.records import Evicted, GroupRecord, QueueRecord, Settings, Shape, stated_queue
 from vcd.state.shapes import ShapeColumns
 
@@ -30,17 +30,12 @@ GONE = -2
 
 
 class Objects(dict[str, Object]):
-    """The objects of one kind by key, never changed; shared by all snapshots until one of them is another."""
+    """The objects of one kind by key, never changed; shared by all snapshots until one of them is another. ``cached``
+    keeps what follows from these objects alone."""
 
     def __init__(self, found: Mapping[str, Object]) -> None:
         super().__init__(found)
-        self._cache: dict[Hashable, Any] = {}
-
-    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` computes from these objects alone, computed once as long as they are the same."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]
+        self.cached = Computed()
 
 
 NO_OBJECTS = Objects({})

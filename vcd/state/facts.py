@@ -3,9 +3,8 @@ changes, with whatever was computed from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,10 @@ from vcd.model.selectors import (
     node_terms_match,
     tolerates,
 )
+from vcd.state.interning import Computed
 from vcd.state.records import NodeRecord, name_bits
 
 Mask = npt.NDArray[np.bool_]
-
-_CACHED = 20_000
-"""How many computed columns are kept before they are dropped and computed anew."""
 
 _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 
@@ -51,21 +48,11 @@ class NodeFacts:
             for resource, value in nodes[name].allocatable.items():
                 self.allocatable[row, self.column_of[resource]] = value
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
-        self._cache: dict[Hashable, Any] = {}
+        self.cached = Computed()
+        """What follows from these facts alone."""
 
     def __len__(self) -> int:
         return len(self.names)
-
-    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` computes from these facts alone, computed once as long as no node changes."""
-        try:
-            return self._cache[key]
-        except KeyError:
-            value = make()
-            if len(self._cache) >= _CACHED:
-                self._cache.clear()
-            self._cache[key] = value
-            return value
 
     # --- sizes ------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import enum
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
+from vcd.state.interning import Computed
 from vcd.state.records import GroupRecord, Shape, has_gate, has_queue_gate, needs_no_room, opts_into_queue_gate
 from vcd.state.sums import Ints, changed, sums_by
 
-T = TypeVar("T")
 Rows = npt.NDArray[np.intp]
 Column = npt.NDArray[Any]
 Derived = Callable[["GroupColumns", Rows], Column]
@@ -85,7 +85,8 @@ class GroupColumns:
     def __init__(self, snapshot: Content) -> None:
         self._basis = _basis(snapshot)
         self._queues = len(snapshot.queues)
-        self._cache: dict[Hashable, Any] = {}
+        self.cached = Computed()
+        """What follows from these columns alone."""
         self._sums: dict[tuple[str | Derived, By], Ints] = {}
         self._derived: dict[Derived, Column] = {}
         self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
@@ -110,7 +111,7 @@ class GroupColumns:
         if not (groups or rows):
             return self
         result = object.__new__(GroupColumns)
-        result._basis, result._queues, result._cache, result._sums = self._basis, self._queues, {}, {}
+        result._basis, result._queues, result.cached, result._sums = self._basis, self._queues, Computed(), {}
         result.tasks, result.shapes, result.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         moved, added = result._arrange(self, snapshot, groups)
         of_row = np.full(len(snapshot.tasks.job), NO_GROUP, np.int64)
@@ -142,13 +143,6 @@ class GroupColumns:
         """The row of a group, None where it is not among these."""
         at = bisect_left(self.keys, key)
         return at if at < len(self.keys) and self.keys[at] == key else None
-
-    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` computes from these columns alone, computed once as long as no group or pod changes."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        found: T = self._cache[key]
-        return found
 
     def derived(self, of: Derived) -> Column:
         """A column that a function of a module computes of each group, from its record and these columns alone; it is

@@ -16,6 +16,9 @@ _REMEMBERED = 256
 """So many changes are known one by one, and of every sixteen things one: who missed more looks at all."""
 
 
+_COMPUTED = 20_000
+"""So much is kept of what was computed before it is dropped and computed anew."""
+
 _BITS = 9
 _PAGE = 1 << _BITS
 """Items of a page: what is copied for the first one of them that changes."""
@@ -107,6 +110,23 @@ class Pages(Generic[T]):
 
     def __len__(self) -> int:
         return self._count
+
+
+class Computed:
+    """What was computed from something that does not change, by key, as long as that is there."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Any] = {}
+
+    def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` computes, computed once."""
+        if key not in self._found:
+            value = make()
+            if len(self._found) >= _COMPUTED:
+                self._found.clear()
+            self._found[key] = value
+        found: T = self._found[key]
+        return found
 
 
 class Interner(Generic[T]):

@@ -50,8 +50,6 @@ def tell_of_large_pods(session: Session) -> None:
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
         needed = session.jobs.mean_minimum(index) if pod is None else pod.request
         over = needed > facts.largest
-        detail = {
-            **{f"needs {name}": text for name, text in session.amounts(needed * (over if over.any() else 1)).items()},
-            **{f"largest node {name}": text for name, text in session.amounts(facts.largest * over).items()},
-        }
+        shown = over if over.any() else np.ones_like(over)
+        detail = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
         job.note("predicate", "", Refusal("a pod of the group is larger than any node", detail), task=pod)

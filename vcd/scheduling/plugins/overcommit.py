@@ -75,16 +75,9 @@ class OvercommitPlugin(Plugin):
         over[self._session.nodes.column_of["pods"]] = False
         if not over.any():
             return Vote.PERMIT
-        session = self._session
-        short = [name for name, lacking in zip(session.nodes.resources, over, strict=True) if lacking]
-        return Refusal(
-            "resource in cluster is overused",
-            {
-                **{f"asks {name}": text for name, text in session.amounts(needed, short).items()},
-                **{f"admitted {name}": text for name, text in session.amounts(ahead, short).items()},
-                **{f"limit {name}": text for name, text in session.amounts(np.floor(self._room), short).items()},
-            },
-        )
+        limit = np.floor(self._room)
+        detail = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
+        return Refusal("resource in cluster is overused", detail)
 
     def job_enqueued(self, job: Job) -> None:
         """Count an admitted group."""

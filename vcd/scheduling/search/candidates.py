@@ -362,8 +362,10 @@ class Candidates:
         if not (self.is_simple or self._stands_still(count)):
             return []
         keys = self.keys()
-        first = np.argpartition(keys, -count)[-count:] if count < len(keys) else np.arange(len(keys))
-        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True) if key > _HAS_ROOM]
+        first = np.flatnonzero(keys > _HAS_ROOM)
+        if len(first) > count:
+            first = first[np.argpartition(keys[first], -count)[-count:]]
+        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True)]
         heapify(heap)
         after = _Afterwards(self, self._evaluator.nodes, first)
         found: list[int] = []

@@ -253,13 +253,19 @@ class Session:
             found = self.provide(make())
         return cast(S, found)
 
-    def amounts(self, values: Iterable[int], names: Sequence[str] | None = None) -> dict[str, str]:
+    def amounts(self, values: Iterable[int]) -> dict[str, str]:
         """Integers in the order of the session's resources as quantities by name, zeros left out."""
-        wanted = None if names is None else set(names)
+        pairs = zip(self.nodes.resources, values, strict=True)
+        return {name: format_sum(name, value) for name, value in pairs if value}
+
+    def told(self, columns: Iterable[int], **amounts: Sequence[int] | Ints) -> dict[str, str]:
+        """Several such of some resources, each name with a word before it, as in ``asks cpu``."""
+        names = [(column, self.nodes.resources[column]) for column in columns]
         return {
-            name: format_sum(name, value)
-            for name, value in zip(self.nodes.resources, values, strict=True)
-            if value and (wanted is None or name in wanted)
+            f"{word.replace('_', ' ')} {name}": format_sum(name, values[column])
+            for word, values in amounts.items()
+            for column, name in names
+            if values[column]
         }
 
 

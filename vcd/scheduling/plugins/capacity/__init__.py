@@ -235,14 +235,9 @@ class CapacityPlugin(Plugin):
             if over:
                 words = "queue" if account.queue is queue else f"parent queue {account.name}"
                 refusal = self._refusal(f"{words} has no room within its capability", account, over, amounts)
-                return self._with_reserved(refusal, over, others)
+                kept = self._session.told(over, reserved=others)  # for pods whose gate was lifted
+                return Refusal(refusal.reason, {**refusal.detail, **kept})
         return None
-
-    def _with_reserved(self, refusal: Refusal, columns: list[int], amounts: list[int]) -> Refusal:
-        """A refusal that also tells what is kept for pods whose gate was lifted."""
-        names = [self._resources.names[column] for column in columns if amounts[column]]
-        reserved = self._session.amounts(amounts, names).items()
-        return Refusal(refusal.reason, {**refusal.detail, **{f"reserved {name}": text for name, text in reserved}})
 
     def _refusal(
         self,
@@ -253,16 +248,10 @@ class CapacityPlugin(Plugin):
         bound: str = "capability",
         have: tuple[str, Sequence[int]] | None = None,
     ) -> Refusal:
-        names = [self._resources.names[column] for column in columns]
         limits = account.deserved if bound == "deserved" else account.limits
         shown = [0 if limit >= UNLIMITED else limit for limit in limits]
         word, amounts = have or ("allocated", account.allocated)
-        rows = (("asks", asks), (word, amounts), (bound, shown))
-        quantities = {
-            f"{title} {name}": text
-            for title, values in rows
-            for name, text in self._session.amounts(values, names).items()
-        }
+        quantities = self._session.told(columns, asks=asks, **{word: amounts, bound: shown})
         return Refusal(reason, {"queue": account.name, **quantities})
 
     # --- admission --------------------------------------------------------------------------------------------------

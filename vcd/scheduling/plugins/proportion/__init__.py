@@ -295,18 +295,12 @@ class ProportionPlugin(Plugin):
         ]
         if not over:
             return None
-        asks = self._session.amounts(request, [self._session.nodes.resources[column] for column in over])
-        detail = {**{f"asks {name}": text for name, text in asks.items()}, **self._quantities(account, over)}
+        detail = {**self._session.told(over, asks=request), **self._quantities(account, over)}
         return Refusal("queue has no room within what it deserves", detail)
 
     def _quantities(self, account: _Share, columns: Iterable[int]) -> dict[str, str]:
-        names = [self._session.nodes.resources[column] for column in columns]
-        deserved = self._session.amounts([int(amount) for amount in account.deserved_list], names)
-        allocated = self._session.amounts(account.allocated, names)
-        return {
-            **{f"deserved {name}": text for name, text in deserved.items()},
-            **{f"allocated {name}": text for name, text in allocated.items()},
-        }
+        deserved = [int(amount) for amount in account.deserved_list]
+        return self._session.told(columns, deserved=deserved, allocated=account.allocated)
 
     def job_enqueueable(self, job: Job) -> Vote | Refusal:
         """Whether the group's minimum stays within the queue's real capability."""
@@ -323,17 +317,9 @@ class ProportionPlugin(Plugin):
         over[self._pods] = False
         if not over.any():
             return Vote.PERMIT
-        session = self._session
-        short = [name for name, lacking in zip(session.nodes.resources, over, strict=True) if lacking]
         capability = np.where(np.isinf(account.real_capability), 0, account.real_capability)
-        return Refusal(
-            "queue resource quota insufficient",
-            {
-                **{f"asks {name}": text for name, text in session.amounts(needed, short).items()},
-                **{f"would hold {name}": text for name, text in session.amounts(after, short).items()},
-                **{f"capability {name}": text for name, text in session.amounts(capability, short).items()},
-            },
-        )
+        detail = self._session.told(np.flatnonzero(over), asks=needed, would_hold=after, capability=capability)
+        return Refusal("queue resource quota insufficient", detail)
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group may take."""
