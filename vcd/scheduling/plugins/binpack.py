@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -54,27 +53,26 @@ class Binpack(Score):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         allocatable, used = usage.float_allocatable, usage.float_used
+        score, over = np.zeros(len(usage)), np.zeros(len(usage), np.bool_)
         asked = [part for part in self._parts if task.amounts[part.column]]
-        parts, beyond = [], []
         for column, weight, everywhere in asked:
             if not weight:
                 continue
             capacity, part = allocatable[column], used[column] + task.amounts[column]
-            over = part > capacity
+            beyond = part > capacity
             if weight != 1:
                 part *= weight
             if everywhere:
                 part /= capacity
             else:
                 there = capacity != 0
-                over &= there
+                beyond &= there
                 part = np.divide(part, capacity, out=np.zeros(len(usage)), where=there)
-            parts.append(part)
-            beyond.append(over)
-        score: Scores = functools.reduce(np.add, parts)
-        score /= float(sum(part.weight for part in asked))
+            over |= beyond
+            score += part
+        score /= float(sum(part.weight for part in asked)) or 1.0
         score *= self._factor
-        np.putmask(score, functools.reduce(np.logical_or, beyond), 0.0)
+        np.putmask(score, over, 0.0)
         return score
 
 
