@@ -11,7 +11,7 @@ from aiohttp import web
 
 from vcd.embedded.errors import StatusError, forbidden
 from vcd.embedded.listing import ListPage
-from vcd.embedded.request import Asked, Target
+from vcd.embedded.request import ApiCall, Target
 from vcd.embedded.resources import ResourceType
 from vcd.embedded.server import ADMIN, HEALTH, ApiServer
 from vcd.embedded.store import Store
@@ -169,13 +169,13 @@ class DisturbedServer(ApiServer):
             made["status"] = {"allowed": self.permit(made["spec"])}
         return made
 
-    def _page(self, asked: Asked) -> ListPage:
+    def _page(self, asked: ApiCall) -> ListPage:
         found = super()._page(asked)
         if not self.habits.list_versions:
             found.metadata.pop("resourceVersion")
         return found
 
-    def _opened(self, asked: Asked) -> WatchStream:
+    def _opened(self, asked: ApiCall) -> WatchStream:
         if self.habits.refuse_watches:
             raise StatusError(self.habits.refuse_watches, "InternalError", "watches are refused")
         stream = super()._opened(asked)
@@ -183,5 +183,5 @@ class DisturbedServer(ApiServer):
             stream.fail(StatusError(self.habits.fail_watches, "InternalError", "watches fail"))
         return stream
 
-    def _bookmarks(self, asked: Asked) -> float | None:
+    def _bookmarks(self, asked: ApiCall) -> float | None:
         return self._seconds if self.habits.bookmarks and super()._bookmarks(asked) is not None else None

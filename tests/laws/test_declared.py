@@ -284,7 +284,9 @@ def test_every_point_is_asked_by_some_action() -> None:
     asked: set[str] = set()
     for policy, objects in CYCLES:
         cycle(policy, objects, [spy(asked)])
-    cycle(policy_of("gang", "predicates"), [node("n", cpu=4), *gang("g", 3, cpu=1)], [spy(asked, chooses=False)])
+    volumes = [claim("data"), storage_class("late", provisioner="driver"), *gang("v", 1, cpu=1, spec=using("data"))]
+    objects = [node("n", cpu=4), *gang("g", 3, cpu=1), *volumes]
+    cycle(policy_of("gang", "predicates"), objects, [spy(asked, chooses=False)])
     assert asked == set(POINTS)
 
 

@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiCall:
     """One call of a resource: the request, what its path names, its verb, who asks, and its body."""
 
     request: web.Request

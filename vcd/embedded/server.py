@@ -17,7 +17,7 @@ from vcd.embedded.request import (
     MERGE_PATCH,
     PATCHES,
     STRATEGIC_PATCH,
-    Asked,
+    ApiCall,
     Target,
     expect_matching,
     read_yaml,
@@ -152,13 +152,13 @@ class ApiServer:
         verb = verb_of(target, request.method, request.query)
         self._permit(identity, verb, target, target.name or selected_name(request.query))
         if verb == "watch":
-            return await self._watch(Asked(request, target, verb, identity))
+            return await self._watch(ApiCall(request, target, verb, identity))
         raw = await request.read() if verb not in ("get", "list") else b""
         answers = {
             "get": self._get, "list": self._list, "create": self._create, "update": self._change,
             "patch": self._change, "delete": self._delete, "deletecollection": self._delete_collection,
         }  # fmt: skip
-        return answers[verb](Asked(request, target, verb, identity, raw))
+        return answers[verb](ApiCall(request, target, verb, identity, raw))
 
     def _permit(self, identity: str, verb: str, target: Target, name: str) -> None:
         """Raises StatusError 403 where somebody may not do this."""
@@ -169,13 +169,13 @@ class ApiServer:
             known = self._columns[rtype.storage] = (rtype, columns_of(rtype))
         return known[1]
 
-    def _one(self, asked: Asked, entry: Entry, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
+    def _one(self, asked: ApiCall, entry: Entry, status: int = 200, warnings: tuple[str, ...] = ()) -> web.Response:
         headers = [("Warning", f"299 - {encode(text).decode()}") for text in warnings]
         form = self._form(asked)
         body = entry.json if form is None else encode(form(entry.obj))
         return web.Response(body=body + b"\n", status=status, content_type=JSON, headers=headers)
 
-    def _form(self, asked: Asked) -> Callable[[Object], Object] | None:
+    def _form(self, asked: ApiCall) -> Callable[[Object], Object] | None:
         """What makes of a stored object the form that the client asked for; None where it goes out as it is stored."""
         if not asked.form:
             return events.to_group if asked.rtype.stored_as else None
@@ -197,13 +197,13 @@ class ApiServer:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _get(self, asked: Asked) -> web.Response:
+    def _get(self, asked: ApiCall) -> web.Response:
         entry = self.store.entry(asked.rtype, asked.target.namespace, asked.target.name)
         if asked.target.part == "scale":
             return _json(scale.of(asked.rtype, entry.obj))
         return self._one(asked, entry)
 
-    def _list(self, asked: Asked) -> web.Response:
+    def _list(self, asked: ApiCall) -> web.Response:
         rtype, found = asked.rtype, self._page(asked)
         if asked.form == views.TABLE:
             objects = [entry.obj for entry in found.entries]
@@ -215,10 +215,10 @@ class ApiServer:
             return _list_of(rtype, found.metadata, [events.to_group(entry.obj) for entry in found.entries])
         return web.Response(body=listing.list_bytes(rtype, found), content_type=JSON)
 
-    def _page(self, asked: Asked) -> listing.ListPage:
+    def _page(self, asked: ApiCall) -> listing.ListPage:
         return listing.page(self.store, asked.rtype, asked.target.namespace, asked.query)
 
-    async def _watch(self, asked: Asked) -> web.StreamResponse:
+    async def _watch(self, asked: ApiCall) -> web.StreamResponse:
         seconds = listing.number(asked.query, "timeoutSeconds")
         stream = self._opened(asked)
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
@@ -235,19 +235,19 @@ class ApiServer:
             self._streams.remove(stream)
         return response
 
-    def _opened(self, asked: Asked) -> WatchStream:
+    def _opened(self, asked: ApiCall) -> WatchStream:
         chosen = selection(asked.rtype, asked.query, asked.target.name)
         stream = self.stream_type(self.store, asked.rtype, asked.target.namespace, chosen, self._form(asked))
         stream.open(asked.query)
         return stream
 
-    def _bookmarks(self, asked: Asked) -> float | None:
+    def _bookmarks(self, asked: ApiCall) -> float | None:
         """The seconds between a watch's bookmarks, None where it gets none."""
         return _BOOKMARK_SECONDS if asked.query.get("allowWatchBookmarks") == "true" else None
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def _create(self, asked: Asked) -> web.Response:
+    def _create(self, asked: ApiCall) -> web.Response:
         rtype, part = asked.rtype, asked.target.part
         body = asked.body(asked.target.subresource.kind if asked.target.subresource else rtype.kind)
         if part == "eviction":
@@ -261,7 +261,7 @@ class ApiServer:
         entry = self.store.insert(rtype, obj, asked.manager(rtype, "Update"), dry_run=asked.dry_run)
         return self._one(asked, entry, 201, warnings)
 
-    def _read(self, asked: Asked, body: Object) -> tuple[ResourceType, Object, tuple[str, ...]]:
+    def _read(self, asked: ApiCall, body: Object) -> tuple[ResourceType, Object, tuple[str, ...]]:
         """The type and form in which a body's object is stored, and warnings about it."""
         expect_matching(asked.target, body)
         obj, unknown = self.store.codec.read(asked.rtype, body)
@@ -273,7 +273,7 @@ class ApiServer:
     def _review(self, rtype: ResourceType, asked: Object, identity: str) -> Object:
         return reviews.answer(rtype, asked, identity)
 
-    def _act(self, asked: Asked, body: Object, kind: ResourceType) -> web.Response:
+    def _act(self, asked: ApiCall, body: Object, kind: ResourceType) -> web.Response:
         """Bind or evict a pod."""
         obj, _ = self.store.codec.read(kind, body)
         namespace, name = asked.target.namespace or "default", asked.target.name or name_of(obj)
@@ -285,7 +285,7 @@ class ApiServer:
             self.store.bind(namespace, name, obj)
         return web.Response(body=_CREATED, status=201, content_type=JSON)
 
-    def _change(self, asked: Asked) -> web.Response:
+    def _change(self, asked: ApiCall) -> web.Response:
         """PUT and PATCH."""
         target, rtype = asked.target, asked.rtype
         if target.part == "scale":
@@ -307,7 +307,7 @@ class ApiServer:
         entry = self.store.replace(stored, obj, target.part or None, manager, dry_run=asked.dry_run)
         return self._one(asked, entry, 200, warnings)
 
-    def _patched(self, asked: Asked, rtype: ResourceType, current: Object) -> Object:
+    def _patched(self, asked: ApiCall, rtype: ResourceType, current: Object) -> Object:
         """The current object with the request's patch applied."""
         accepted = tuple(kind for kind in PATCHES if kind != STRATEGIC_PATCH) if rtype.custom else PATCHES
         if asked.media not in accepted:
@@ -331,7 +331,7 @@ class ApiServer:
             made["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
         return made
 
-    def _apply(self, asked: Asked) -> web.Response:
+    def _apply(self, asked: ApiCall) -> web.Response:
         body = read_yaml(asked.raw)
         if not isinstance(body, dict):
             raise bad_request("error decoding YAML: the configuration is no object")
@@ -346,7 +346,7 @@ class ApiServer:
         )  # fmt: skip
         return self._one(asked, entry, 201 if created else 200, warnings)
 
-    def _scale(self, asked: Asked) -> web.Response:
+    def _scale(self, asked: ApiCall) -> web.Response:
         rtype = asked.rtype
         current = self.store.entry(rtype, asked.target.namespace, asked.target.name).obj
         update = asked.verb == "update"
@@ -358,7 +358,7 @@ class ApiServer:
 
     # --- deleting ---------------------------------------------------------------------------------------------------
 
-    def _delete(self, asked: Asked) -> web.Response:
+    def _delete(self, asked: ApiCall) -> web.Response:
         rtype, target = asked.rtype, asked.target
         options = self._delete_options(asked)
         obj = self.store.delete(rtype.resource, target.namespace, target.name, **options)
@@ -369,7 +369,7 @@ class ApiServer:
         details = details_of(rtype.resource, target.name, uid=obj["metadata"]["uid"])
         return _json(success(details=details))
 
-    def _delete_options(self, asked: Asked) -> dict[str, Any]:
+    def _delete_options(self, asked: ApiCall) -> dict[str, Any]:
         """Options of a delete, from its body and query; the query wins."""
         body, _ = self.store.codec.read(DELETE_OPTIONS, asked.body("DeleteOptions") if asked.raw else {})
         preconditions = body.get("preconditions") or {}
@@ -384,7 +384,7 @@ class ApiServer:
             "dry_run": asked.dry_run or "All" in (body.get("dryRun") or ()),
         }  # fmt: skip
 
-    def _delete_collection(self, asked: Asked) -> web.Response:
+    def _delete_collection(self, asked: ApiCall) -> web.Response:
         rtype = asked.rtype
         options = self._delete_options(asked)
         found = listing.page(self.store, rtype, asked.target.namespace, asked.query)
