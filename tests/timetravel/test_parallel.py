@@ -47,6 +47,7 @@ def test_ctrl_c_ends_all_processes_without_a_word() -> None:
 import multiprocessing, os, signal
 from tests.timetravel.works import stuck
 from vcd.timetravel.parallel import in_order
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where tests run in the background
 try:
     for number in in_order(stuck, [(1, 1), (2, 2)], 2):
         os.killpg(0, signal.SIGINT)  # as a terminal does: to every process of the group
