@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import json
 import os
 import random
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from tests.dsl import NOW, ONE_TIER, Manifest, flat, gang, group, node, pod, queue
+from tests.dsl import ONE_TIER, Manifest, flat, gang, group, node, pod, queue
 from tests.laws.answering import Answering
 from tests.reference.carded import CARD_RESOURCES, carded_case
 from tests.reference.clusters import RandomCase, random_case
@@ -221,23 +220,3 @@ def test_who_was_tried_in_an_earlier_action_is_told_so_though_his_turn_did_not_c
     nodes = [node(name, cpu=3) for name in ("m", "n")]
     world = _as_if_each(*nodes, *jobs, conf=_GANGS, placements=1)
     assert world.why("j2")
-
-
-@pytest.mark.parametrize("tiers", ["sla, gang, overcommit, predicates", "sla; gang, overcommit, predicates"])
-@pytest.mark.parametrize("phase", ["Pending", "Inqueue"])
-def test_of_jobs_alike_some_have_waited_long_enough_and_others_not(tiers: str, phase: str) -> None:
-    """The first three are at their deadline: where sla's tier comes first they are admitted, and keep room."""
-    since = NOW - datetime.datetime(2026, 1, 1, 0, 40, tzinfo=datetime.UTC)
-    names = [[{"name": name.strip()} for name in tier.split(",")] for tier in tiers.split(";")]
-    names[0][0]["arguments"] = {"sla-waiting-time": f"{round(since.total_seconds())}s"}
-    text = json.dumps({"actions": "enqueue, allocate", "tiers": [{"plugins": tier} for tier in names]})
-    jobs = [gang(f"j{at}", 3, cpu=2, created=1000 * at, phase=phase, minimum={"cpu": 6}) for at in range(6)]
-    full = [node("n", cpu=8), gang("there", 1, cpu=3, on=["n"]), gang("goes", 1, cpu=3, on=["n"], deleting=True)]
-    world = _as_if_each(*full, *jobs, conf=text)
-    assert world.session is not None
-    assert world.session.classes.classes
-    if phase == "Pending":
-        admitted = [world.state.groups[f"default/j{at}"].group.status.phase == "Inqueue" for at in range(6)]
-        assert admitted == [";" in tiers and at < 3 for at in range(6)]
-    else:
-        assert bool(world.session.trial.pipelined) == (";" in tiers)

@@ -38,7 +38,6 @@ class SlaPlugin(Plugin):
     """
 
     name = "sla"
-    treats_alike = True  # of jobs alike the older one's deadline is the earlier: what it permits one is a decision
     arguments = (
         Argument(
             WAITING_TIME,
