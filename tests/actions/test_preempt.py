@@ -578,3 +578,35 @@ def test_what_preempt_made_room_for_waits_for_it_though_allocate_comes_later() -
     assert plan.evictions == ["default/old-0"]
     assert set(plan.pipelined) == {"default/new-0", "default/new-1"}
     assert plan.binds == {}
+
+
+def test_quota_that_one_node_gives_opens_another_to_the_next_task_alike() -> None:
+    """Both cards of the quota are held on ``b``; once they are free, the other task finds a card on ``a``, where only
+    cpu was lacking."""
+    labels = {"nvidia.com/gpu.product": "H200", "nvidia.com/gpu.memory": "81920"}
+    card: dict[str, Any] = {"annotations": {"volcano.sh/card.name": "H200"}, "queue": "q"}
+    quota = queue("q")
+    quota["metadata"]["annotations"] = {"volcano.sh/card.quota": '{"H200": 2}'}
+    low, high = (
+        {"group_spec": {"priorityClassName": name}, "spec": {"priority": VALUES[name]}} for name in ("low", "high")
+    )
+    nodes = [node(name, cpu=1, gpu=2, memory=memory, labels=labels) for name, memory in (("a", 64), ("b", 32))]
+    there = [
+        gang("plain", 1, cpu=1, members=0, queue="q", on=["a"], **low),
+        gang("cards", 1, cpu=1, gpu=2, members=0, on=["b"], **card, **low),
+    ]
+    text = """
+actions: preempt
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: predicates
+  - name: nodeorder
+  - name: capacity-card
+    arguments:
+      cardUnlimitedCpuMemory: true
+"""
+    plan = planned(*CLASSES, quota, *nodes, *there, gang("new", 2, cpu=1, gpu=1, **card, **high), conf=text)
+    assert sorted(plan.evictions) == ["default/cards-0", "default/plain-0"]
+    assert plan.pipelined == {"default/new-0": "b", "default/new-1": "a"}

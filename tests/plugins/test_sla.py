@@ -187,3 +187,14 @@ def test_enqueue_vote_off_leaves_it_to_the_others() -> None:
 
 def test_time_alone_changes_what_it_says() -> None:
     assert SlaPlugin.timed
+
+
+def test_a_job_of_another_kind_goes_between_two_that_are_alike() -> None:
+    """Deadlines follow age: that of the second of two jobs alike is later than one's that came between them."""
+    jobs = [
+        gang("a0", 1, cpu=1, created=0),
+        gang("a1", 1, cpu=1, created=100),
+        gang("b", 1, cpu=1, memory=1, created=50),
+    ]
+    plan = planned(node("n", cpu=2), *jobs, conf=conf("sla", "gang", "predicates", actions="allocate"))
+    assert sorted(plan.binds) == ["default/a0-0", "default/b-0"]

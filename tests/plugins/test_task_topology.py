@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import flat, gang, group, node, planned, pod, session_of
+from tests.dsl import flat, gang, group, moment, node, planned, pod, priority_class, session_of
 from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import pending
 from tests.scores.rating import points
@@ -640,3 +641,30 @@ def test_a_node_that_lost_its_devices_still_rates_for_tasks_that_ask_for_none() 
     made = opened(node("a", cpu=8), node("b", cpu=8), lost, job(*tasks("ps1", "ps2"), affinity="ps"))
     rated = points(made, SCORE, "ps1")
     assert rated["b"] == rated["a"] > 0
+
+
+def _apart(size: int, **options: Any) -> list[Manifest]:
+    """A gang of one role that shuns itself: each of its pods, the last one the oldest, is in a bucket of its own."""
+    made = list(gang("a", size, cpu=1, annotations={ROLE: "worker"}, **options))
+    made[0]["metadata"]["annotations"] = {ANTI_AFFINITY: "worker"}
+    for number, each in enumerate(made[1:]):
+        each["metadata"]["creationTimestamp"] = moment(100 - number)
+    return made
+
+
+def test_pods_alike_come_in_the_order_of_their_buckets() -> None:
+    plan = planned(
+        *[node(f"n{i}", cpu=1) for i in range(3)], _apart(12, members=1), conf=conf(None, "gang", "predicates")
+    )
+    assert sorted(plan.binds) == ["default/a-0", "default/a-1", "default/a-10"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_room_is_made_where_each_ones_own_bucket_is(seed: int) -> None:
+    """The pods are alike but for their buckets, and each is rated by its own."""
+    low = [gang(f"r{i}", 1, members=0, cpu=1, on=["abc"[i // 2]]) for i in range(6)]
+    new = _apart(4, group_spec={"priorityClassName": "high"}, spec={"priority": 1000})
+    text = conf(None, "priority", "gang", "predicates").replace("allocate", "preempt")
+    objects = [priority_class("high", 1000), *[node(name, cpu=2) for name in "abc"], *low, new]
+    plan = planned(*objects, conf=text, seed=seed)
+    assert sorted(Counter(plan.pipelined.values()).values()) == [2, 2]

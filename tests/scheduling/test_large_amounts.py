@@ -76,3 +76,19 @@ def test_who_reads_volcanos_numbers_gets_volcanos_unit() -> None:
     sent = msgspec.json.decode(Wire(session).node(0))
     amounts = [sent[place]["ScalarResources"]["ephemeral-storage"] for place in ("Used", "Idle", "Capacity")]
     assert amounts == [1024_000, 1024_000, 2048_000]
+
+
+@pytest.mark.parametrize("more", [2, 3])
+def test_what_is_one_byte_over_is_over_also_beyond_what_floats_count(more: int) -> None:
+    """binpack gives no points to a node that the pod would put over: ``full`` is so by less than floats can tell."""
+    conf = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: binpack\n"
+    conf += "    arguments:\n      binpack.cpu: 0\n"
+    most = 2**53
+    leaving = [
+        gang("goes", 1, members=1, cpu=1, memory=str(most), on=["full"], deleting=True),
+        gang("stays", 1, members=1, cpu=1, memory=str(more), on=["full"]),
+        gang("half", 1, members=1, cpu=4, memory=str(most // 2), on=["other"], deleting=True),
+    ]
+    nodes = [node(name, cpu=4, memory=str(most)) for name in ("full", "other")]
+    plan = planned(*nodes, *leaving, gang("new", 1, cpu=1, memory="1"), conf=conf)
+    assert plan.pipelined == {"default/new-0": "other"}

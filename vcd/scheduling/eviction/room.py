@@ -247,6 +247,7 @@ class _Exchange(NamedTuple):
     """One task was evicted for another on a node, and held just as much."""
 
     asker: Task
+    kind: Hashable
     node: int
     leave: Victims
     rest: list[Task] | None
@@ -273,7 +274,6 @@ class Room:
         self._placed = placed_tasks(framework.session)
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
-        self._kinds: dict[int, Hashable] = {}
         self._candidates: tuple[Task, Candidates] | None = None
         self._exchange: _Exchange | None = None
         self._is_full = False
@@ -299,21 +299,12 @@ class Room:
         return fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.left())
 
     def kind(self, task: Task) -> Hashable:
-        """What tasks have in common that find the same nodes; who may go for one may hang on its labels."""
-        kind = self._kinds.get(task.labels)
-        if kind is None:
-            kind = self.framework.evaluator.kind(task), task.labels
-            if self.session.classes.has_pods_alike(self.job.index) and not self.moves(task):
-                self._kinds[task.labels] = kind  # that of all of its pods with these labels
-        return kind
+        """What tasks have in common that find the same nodes, as things are now."""
+        return self.framework.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
-        return task.labels not in self._kinds and self.framework.evaluator.moves(task)
-
-    def _are_alike(self, task: Task, other: Task) -> bool:
-        """Whether two tasks of the job are known to find the same nodes."""
-        return task is other or (task.labels == other.labels and task.labels in self._kinds)
+        return self.framework.evaluator.moves(task)
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
@@ -322,7 +313,7 @@ class Room:
             return None  # what was full then is full now
         if self._open_nodes(task) is None:
             return None
-        candidates = self.framework.candidates(task)
+        candidates = self.candidates(task)
         row = self.framework.nominated(task, candidates)
         return self.framework.best_node(task, candidates) if row is None else row
 
@@ -341,8 +332,8 @@ class Room:
         return mask
 
     def candidates(self, task: Task) -> Candidates:
-        """A table by which one of a task's class passes or not, kept while the same or those alike are tried."""
-        if self._candidates is None or not self._are_alike(self._candidates[0], task):
+        """The table of a task's class, kept while the same task is tried."""
+        if self._candidates is None or self._candidates[0] is not task:
             self._candidates = (task, self.framework.candidates(task))
         return self._candidates[1]
 
@@ -387,7 +378,7 @@ class Room:
         elif chosen and leave.lasts and len(going) == 1 and going[0].amounts == task.amounts:
             jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
             rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
-            self._exchanged(task, node, leave, rest, going[0])
+            self._exchanged(task, self.kind(task), node, leave, rest, going[0])
         return chosen
 
     def exchange(self, statement: Statement, task: Task, node: int) -> bool:
@@ -399,16 +390,19 @@ class Room:
         victim = last.leave.again(self.offered(task, node) if last.rest is None else last.rest).first
         if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
             return False
+        self.candidates(task)  # as things are before anybody goes
         statement.evict(victim, self.why)
         if not self.fits(task, node):
             statement.undo(statement.save() - 1)
             return False
-        self._exchanged(task, node, last.leave, last.rest, victim)
+        self._exchanged(task, last.kind, node, last.leave, last.rest, victim)
         return True
 
-    def _exchanged(self, task: Task, node: int, leave: Victims, offered: list[Task] | None, victim: Task) -> None:
+    def _exchanged(
+        self, task: Task, kind: Hashable, node: int, leave: Victims, offered: list[Task] | None, victim: Task
+    ) -> None:
         rest = None if offered is None else [other for other in offered if other is not victim]
-        self._exchange = _Exchange(task, node, leave, rest, self.session.trial.changes + 1)
+        self._exchange = _Exchange(task, kind, node, leave, rest, self.session.trial.changes + 1)
 
     def _follows(self, last: _Exchange, task: Task) -> bool:
         """Whether a task is alike to the one of the last exchange, which waits on its node, and nothing else happened
@@ -416,7 +410,9 @@ class Room:
         return (
             last.changes == self.session.trial.changes
             and last.asker.node == last.node
-            and self._are_alike(last.asker, task)
+            and self.session.classes.has_pods_alike(self.job.index)
+            and self.kind(task) == last.kind
+            and not self.moves(task)
         )
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:

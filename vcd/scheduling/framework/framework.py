@@ -109,7 +109,7 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Tasks of one job, the first to be placed first."""
-        alike = bool(tasks) and self.session.classes.has_pods_alike(tasks[0].job.index)
+        alike = bool(tasks) and self.many_at_once and self.session.classes.has_pods_alike(tasks[0].job.index)
         return ordered_tasks((lambda task: ()) if alike else self.task_order, tasks)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:

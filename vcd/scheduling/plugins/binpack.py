@@ -52,13 +52,13 @@ class Binpack(Score):
         return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        allocatable, used = usage.float_allocatable, usage.float_used
+        allocatable, used = usage.float_allocatable, usage.used
         score, over = np.zeros(len(usage)), np.zeros(len(usage), np.bool_)
         asked = [part for part in self._parts if task.amounts[part.column]]
         for column, weight, everywhere in asked:
             if not weight:
                 continue
-            capacity, part = allocatable[column], used[column] + task.amounts[column]
+            capacity, part = allocatable[column], (used[column] + task.amounts[column]).astype(np.float64)
             beyond = part > capacity
             if weight != 1:
                 part *= weight

@@ -118,10 +118,10 @@ class LeastRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        free = room - usage.float_scored
-        cpu, memory = self.own(task.shape)
-        free[0] -= cpu
-        free[1] -= memory
+        scored, free = usage.float_scored, np.empty(room.shape)
+        for row, own in enumerate(self.own(task.shape)):
+            np.add(scored[row], own, out=free[row])
+        np.subtract(room, free, out=free)
         np.maximum(free, 0.0, out=free)
         return self.mean(free, room)
 
@@ -184,8 +184,9 @@ class BalancedResource(_OfRoom):
         return _improvement(_evenness(_deviation(used + task.request[:2, None], room)), before)
 
     def _used(self, usage: Usage) -> Floats:
-        used = usage.float_used[:2]
-        return used + usage.pipelined[:2] if self._nodes.awaits_room else used
+        if self._nodes.awaits_room:
+            return (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
+        return usage.float_used[:2]
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.amounts[self._gpu])
