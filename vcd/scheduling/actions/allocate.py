@@ -342,7 +342,7 @@ def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks
     """Place at once, of a job's next tasks that are alike, as many as it surely gets before the first that could be
     refused or make it ready; whether there were such. They go where each would go if it were placed alone."""
     job, first = statement.job, tasks[0]
-    if not (framework.many_at_once and framework.session.classes.has_pods_alike(job.index)):
+    if not framework.places_alike(job):
         return False
     count = min(len(tasks), framework.missing_tasks(job))
     if not queue.is_open or first.role in job.failed_roles:

@@ -289,8 +289,8 @@ class Room:
         if mask is None or self.moves(task):
             mask = self.candidates(task).resolvable()
             mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.at_first)
-            if self.framework.allocatable(task.job.queue, task) is not None:  # only where somebody goes can it be
-                mask &= self._freeable.at_first.any(axis=0)
+            if self.framework.allocatable(task.job.queue, task) is not None:
+                mask &= self._freeable.at_first.any(axis=0)  # only where somebody goes can the queue get room
             self._resolvable[kind] = mask
         return mask
 

@@ -109,8 +109,12 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Tasks of one job, the first to be placed first."""
-        alike = bool(tasks) and self.many_at_once and self.session.classes.has_pods_alike(tasks[0].job.index)
+        alike = bool(tasks) and self.places_alike(tasks[0].job)
         return ordered_tasks((lambda task: ()) if alike else self.task_order, tasks)
+
+    def places_alike(self, job: Job) -> bool:
+        """Whether a job's tasks are alike to all who are asked, and can be placed several at once."""
+        return self.many_at_once and self.session.classes.has_pods_alike(job.index)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:
         """Of tasks that would go of themselves those that no plugin protects, if all of them go."""

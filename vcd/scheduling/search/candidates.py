@@ -418,10 +418,8 @@ class Candidates:
 
     def rating(self, among: Mask) -> Ints:
         """Keys of the nodes ``among``, whether they have room or not; the smallest int64 marks the others."""
-        alike = self._evaluator.alike
-        alike.catch_up()
-        _, _, rating = self._by_usage(alike.usage())
-        _, points = self._with_facts(among, rating[alike.of], None)
+        _, _, rating = self._groups(kept=False)
+        _, points = self._with_facts(among, rating[self._evaluator.alike.of], None)
         self._add_comparing(points, among)
         return self._evaluator.key_of(among, np.zeros_like(among), points, None)
 
