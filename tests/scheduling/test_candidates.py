@@ -65,8 +65,8 @@ def opened(seed: int, scores: list[Score]) -> tuple[Session, Memory]:
 def fresh_table(session: Session, task: Task) -> Candidates:
     """A table of a task's kind that was asked nothing yet."""
     evaluator = framework_of(session).evaluator
-    key, moving = evaluator._sorted(task)
-    return Candidates(evaluator, task, key.static, moving)
+    _, parts = evaluator.kinds.of(task)
+    return Candidates(evaluator, task, parts)
 
 
 @pytest.mark.parametrize("scores", [[Fullness(2), Name()], [Fullness(), Relative(3)]], ids=["simple", "normalised"])

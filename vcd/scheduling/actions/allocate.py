@@ -169,7 +169,7 @@ class AllocateAction(Action):
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        kinds, failed = framework.evaluator.likeness(tasks), set(framework.evaluator.likeness(job.failed))
+        kinds, failed = framework.evaluator.kinds.likeness(tasks), set(framework.evaluator.kinds.likeness(job.failed))
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}

@@ -304,7 +304,7 @@ class Room:
 
     def moves(self, task: Task) -> bool:
         """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
-        return self.framework.evaluator.moves(task)
+        return self.framework.evaluator.kinds.moves(task)
 
     def vacant(self, task: Task) -> int | None:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""

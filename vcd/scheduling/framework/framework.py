@@ -101,7 +101,7 @@ class Framework(Points):
         """Find the jobs of which one is tried for all, if there are such to all plugins."""
         if all(plugin.treats_alike for plugin in self.plugins):
             marks = {mark for plugin in self.plugins for mark in plugin.annotations}
-            self.session.classes.find(self.session.snapshot, marks, self.evaluator.tells_labels)
+            self.session.classes.find(self.session.snapshot, marks, self.evaluator.kinds.tells_labels)
 
     def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
         """Jobs, the first to be served first."""

@@ -10,7 +10,7 @@ import numpy as np
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Columns, Depends, Score, Scores
+from vcd.scheduling.search.parts import Columns, Depends, Mask, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -19,11 +19,11 @@ _RESOURCE = "binpack.resources.<resource>"
 
 
 class _Part(NamedTuple):
-    """A weighed resource: its column, its weight, and whether all nodes have some."""
+    """A weighed resource: its column, its weight, and whether ``Usage.used_parts`` has what it adds."""
 
     column: int
     weight: int
-    everywhere: bool
+    in_parts: bool
 
 
 class Binpack(Score):
@@ -38,41 +38,48 @@ class Binpack(Score):
     def __init__(self, session: Session, factor: int, weights: Mapping[str, int]) -> None:
         super().__init__(1)
         self._factor = float(100 * factor)
-        allocatable = session.nodes.usage.allocatable
+        nodes = session.nodes
+        counted = nodes.in_parts(0) and nodes.in_parts(1)
         self._parts = [
-            _Part(column, weights[name], bool(allocatable[column].all()))
-            for name, column in session.nodes.column_of.items()
-            if name in weights
+            _Part(column, weights[name], counted and column < 2 and weights[name] == 1)
+            for name, column in nodes.column_of.items()
+            if weights.get(name)
         ]
+        self._in_parts = any(part.in_parts for part in self._parts)
 
     def applies(self, task: Task) -> bool:
-        return any(part.weight and task.amounts[part.column] for part in self._parts)
+        return any(task.amounts[part.column] for part in self._parts)
 
     def node_columns(self) -> Columns:
         return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        allocatable, used = usage.float_allocatable, usage.used
-        score, over = np.zeros(len(usage)), np.zeros(len(usage), np.bool_)
-        asked = [part for part in self._parts if task.amounts[part.column]]
-        for column, weight, everywhere in asked:
-            if not weight:
+        used = usage.used_parts(task.deltas) if self._in_parts else None
+        score: Scores | None = None
+        over: Mask | None = None
+        weights = 0
+        for column, weight, in_parts in self._parts:
+            if not task.amounts[column]:
                 continue
-            capacity, part = allocatable[column], (used[column] + task.amounts[column]).astype(np.float64)
-            beyond = part > capacity
-            if weight != 1:
-                part *= weight
-            if everywhere:
-                part /= capacity
+            weights += weight
+            if used is not None and in_parts:
+                share = used.parts[1, column]
+                beyond = None if used.within else share > 1.0
             else:
+                capacity, asked = usage.float_allocatable[column], usage.used[column] + task.amounts[column]
                 there = capacity != 0
-                beyond &= there
-                part = np.divide(part, capacity, out=np.zeros(len(usage)), where=there)
-            over |= beyond
-            score += part
-        score /= float(sum(part.weight for part in asked)) or 1.0
+                weighed = asked.astype(np.float64) * weight
+                share = np.divide(weighed, capacity, out=np.zeros(len(usage)), where=there)
+                beyond = (asked > capacity) & there
+            score = share if score is None else score + share
+            if beyond is not None:
+                over = beyond if over is None else over | beyond
+        if score is None:
+            return np.zeros(len(usage))
+        score = score / weights
         score *= self._factor
-        np.putmask(score, over, 0.0)
+        if over is not None:
+            np.putmask(score, over, 0.0)
         return score
 
 

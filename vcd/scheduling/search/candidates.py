@@ -11,23 +11,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from typing import Any, NamedTuple
+from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
+from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores, tells_kinds
+from vcd.scheduling.search.parts import (
+    Depends,
+    Mask,
+    Predicate,
+    Rows,
+    Score,
+    Scores,
+)
+from vcd.scheduling.search.static import Static, among, fixed_point
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
-from vcd.state.records import Shape
 
-SCALE = 1_000_000
-"""Scores are compared as integers: points times this, rounded half to even, score by score."""
 _NOWHERE = np.iinfo(np.int64).min
 _NOW = 61
 """The bit of the key of a node whose idle room takes the task: such nodes come before those that will have room."""
@@ -38,73 +44,16 @@ _FEW = 50
 _COLUMNS = 500_000
 """How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
 _FEWEST_TABLES = 32
-_DYNAMIC = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
-_SPARED = object()
-"""The kind of tasks to which a part does not apply."""
-
 _NEVER, _ONCE = -2, -1
 """Where in the log of the groups a table is that never asked for them, and one that did once."""
 
-Part = Predicate | Score
 _ByGroup = tuple[npt.NDArray[Any], ...]
-Kinds = tuple[Hashable, ...]
 _Stamp = tuple[int, int]
-StaticKey = tuple[Shape, str | None, Kinds]
-
-
-class _Key(NamedTuple):
-    """What the tasks of one table have in common."""
-
-    static: StaticKey
-    namespace: str
-    applying: tuple[int, ...]
-    """Which moving parts apply: that can change when a pod with terms of its own is placed."""
-    labels: int | None
-    job: str | None
-    used: Kinds
-    moving: Kinds
-
-
-def fixed_point(points: Scores, weight: float) -> Scores:
-    """Weighed points in millionths, whole numbers (docs/laws.md, law 5); float64 adds them exactly up to 2**53."""
-    scaled = points * SCALE if weight == 1 else points * weight * SCALE
-    return np.rint(scaled, out=scaled)
-
-
-@dataclass
-class _Static:
-    """What only the nodes' facts say about a shape: who passes, and the points."""
-
-    mask: Mask
-    points: Scores | None
-    normalised: tuple[tuple[Score, Scores], ...]
-
-
-class _Moving(NamedTuple):
-    """The moving parts that apply to some tasks: those that tell kinds apart, and whether labels and job do."""
-
-    predicates: tuple[Predicate, ...]
-    scores: tuple[Score, ...]
-    telling: tuple[Part, ...]
-    by_labels: bool
-    by_job: bool
-
-
-def _owner_of_claims(task: Task) -> str | None:
-    """Whose claims a task's volumes are: its namespace's where it names some, its own where it makes some."""
-    volumes = task.shape.spec.volumes
-    if not volumes:
-        return None
-    return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
 
 
 def _read_only(mask: Mask) -> Mask:
     mask.flags.writeable = False
     return mask
-
-
-def _kinds(parts: tuple[Part, ...], task: Task) -> Kinds:
-    return tuple([part.kind_of(task) if part.applies(task) else _SPARED for part in parts]) if parts else ()
 
 
 class Evaluator:
@@ -118,17 +67,7 @@ class Evaluator:
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
         self.parts: tuple[Part, ...] = (*predicates, *scores)
-        self._moving = tuple(part for part in self.parts if part.depends & _DYNAMIC)
-        self._of_applying: dict[tuple[int, ...], _Moving] = {}
-        self._last: tuple[Task | None, int, tuple[_Key, _Moving]] | None = None
-        telling = [part for part in self.parts if tells_kinds(part) and not part.depends & _DYNAMIC]
-        self._fixed_telling = tuple(part for part in telling if not part.depends)
-        self._used_telling = tuple(part for part in telling if part.depends)
-        self._telling_predicates = tuple(part for part in self.predicates if tells_kinds(part))
-        self._fixed_predicates = tuple(part for part in self.predicates if not part.depends)
-        self._fixed_scores = tuple(part for part in self.scores if not part.depends and part.weight)
-        self.usage_predicates = tuple(part for part in self.predicates if part.depends & Depends.USAGE)
-        self.usage_scores = tuple(part for part in self.scores if part.depends & Depends.USAGE and part.weight)
+        self.kinds = TaskKinds(session, self.parts)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
@@ -136,7 +75,7 @@ class Evaluator:
         kinds = sorted({kind for part in self.parts for kind in part.reads})
         self.versions = (
             session.policy_digest,
-            tuple((part.owner, part.name) for part in self.parts if not part.depends & _DYNAMIC),
+            tuple((part.owner, part.name) for part in self.parts if not part.depends & MOVING),
             *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
         )
         self.everywhere: Mask = self.nodes.facts.cached(
@@ -148,87 +87,28 @@ class Evaluator:
 
     def table(self, task: Task) -> Candidates:
         """The table of the task's kind."""
-        key, moving = self._sorted(task)
-        table = self.memory.tables.get(key)
+        kind, parts = self.kinds.of(task)
+        table = self.memory.tables.get(kind)
         if table is None:
-            table = self.memory.tables[key] = Candidates(self, task, key.static, moving)
+            table = self.memory.tables[kind] = Candidates(self, task, parts)
         elif table.session is not self.session:
-            table.reopen(self, task, key.static, moving)
-        self.memory.used(key, table)
+            table.reopen(self, task, parts)
+        self.memory.used(kind, table)
         return table
 
     def kind(self, task: Task) -> Hashable:
         """What tasks have in common that find the same nodes, as things are now: they share a table."""
-        return self._sorted(task)[0]
+        return self.kinds.of(task)[0]
 
-    def _sorted(self, task: Task) -> tuple[_Key, _Moving]:
-        """The key of a task's table, and the moving parts that apply to the task: known until something moves."""
-        last, changes = self._last, self.session.trial.changes
-        if last is None or last[0] is not task or last[1] != changes:
-            last = self._last = task, changes, self._sort(task)
-        return last[2]
-
-    def _sort(self, task: Task) -> tuple[_Key, _Moving]:
-        applying = tuple([index for index, part in enumerate(self._moving) if part.applies(task)])
-        moving = self._of_applying.get(applying)
-        if moving is None:
-            moving = self._of_applying[applying] = self._those_of(applying)
-        key = _Key(
-            self.static_key(task),
-            task.namespace,
-            applying,
-            task.labels if moving.by_labels else None,
-            task.job.key if moving.by_job else None,
-            _kinds(self._used_telling, task),
-            tuple([part.kind_of(task) for part in moving.telling]) if moving.telling else (),
-        )
-        return key, moving
-
-    def _those_of(self, applying: tuple[int, ...]) -> _Moving:
-        parts = tuple(self._moving[index] for index in applying)
-        telling = tuple(part for part in parts if tells_kinds(part))
-        by_labels, by_job = (any(part.depends & flag for part in parts) for flag in (Depends.PODS, Depends.JOB))
-        predicates = tuple(part for part in parts if isinstance(part, Predicate))
-        scores = tuple(part for part in parts if isinstance(part, Score) and part.weight)
-        return _Moving(predicates, scores, telling, by_labels, by_job)
-
-    def tells_labels(self, namespace: str) -> bool:
-        """Whether to some part pods of a namespace that differ in labels alone may not be alike."""
-        return any(part.tells_labels(namespace) for part in self.parts)
-
-    def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
-        """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
-        if self._sorted(task)[1].predicates:
-            return True
-        return bool(evicted) and any(
-            isinstance(part, Predicate) and part.keeps_away(task, evicted) for part in self._moving
-        )
-
-    def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
-        """Per task of a job what those have in common of which one finds a node where another does, as things are."""
-        known: dict[Hashable, Hashable] = {}
-        telling = self._telling_predicates
-        found: list[Hashable] = []
-        for task in tasks:
-            shape = task.shape
-            key = (shape, task.labels, task.key if shape.spec.volumes else None, _kinds(telling, task))
-            kind = known.get(key)
-            if kind is None:
-                kind = known[key] = self.kind(task) if self.moves(task) else (self.static_key(task), key[3])
-            found.append(kind)
-        return found
-
-    def static_key(self, task: Task) -> StaticKey:
-        """What the static part depends on beside the nodes' facts: the shape, whose its claims are, and what the parts
-        that depend on facts alone tell tasks apart by."""
-        return task.shape, _owner_of_claims(task), _kinds(self._fixed_telling, task)
-
-    def static(self, task: Task, key: StaticKey | None = None) -> _Static:
-        """The static part for a task; tables that share it keep it alive."""
-        key = key or self.static_key(task)
+    def static(self, task: Task) -> Static:
+        """The static part for a task, one for all of whom the parts read the same; tables keep it alive."""
+        fixed = self.kinds.fixed(task)
+        key = fixed, tuple([self.kinds.fixed_parts[place].reads_of(task) for place in fixed])
         found = self.memory.statics.get(key)
         if found is None:
-            found = self.memory.statics[key] = self._static(task)
+            self.evaluations += 1
+            parts = [self.kinds.fixed_parts[place] for place in fixed]
+            found = self.memory.statics[key] = Static.of(task, parts, self.nodes, self.everywhere)
         return found
 
     @property
@@ -236,29 +116,9 @@ class Evaluator:
         """The nodes by room and usage."""
         found = self.memory.alike
         if found is None:
-            found = self.memory.alike = NodesAlike(self.nodes, (*self.usage_predicates, *self.usage_scores))
+            parts: tuple[Part, ...] = (*self.predicates, *[score for score in self.scores if score.weight])
+            found = self.memory.alike = NodesAlike(self.nodes, [part for part in parts if part.depends & Depends.USAGE])
         return found
-
-    def _static(self, task: Task) -> _Static:
-        self.evaluations += 1
-        mask = self.everywhere
-        for predicate in self._fixed_predicates:
-            if predicate.applies(task):
-                mask = mask & predicate.mask(task, self.nodes.usage)
-        points: Scores | None = None
-        normalised = []
-        for score in self._fixed_scores:
-            if not score.applies(task):
-                continue
-            raw = score.raw(task, self.nodes.usage)
-            if raw.size == 0 or (raw == raw[0]).all():
-                continue  # the same for all nodes: it tells none apart
-            if score.normalised:
-                normalised.append((score, raw))
-            else:
-                added = fixed_point(raw, score.weight)
-                points = added if points is None else points + added
-        return _Static(mask, points, tuple(normalised))
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
         """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
@@ -279,10 +139,10 @@ class Evaluator:
 class Candidates:
     """The nodes for one kind of tasks, with keys by which the best is the largest."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, static: StaticKey, moving: _Moving) -> None:
-        self.reopen(evaluator, task, static, moving)
+    def __init__(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
+        self.reopen(evaluator, task, parts)
 
-    def reopen(self, evaluator: Evaluator, task: Task, static: StaticKey, moving: _Moving) -> None:
+    def reopen(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
         """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
         before = getattr(self, "static", None)
         if before is None:
@@ -291,14 +151,12 @@ class Candidates:
         self.session = evaluator.session
         self._evaluator = evaluator
         self.task = task
-        self.static_key = static
-        self.static = evaluator.static(task, static)
-        self._moving_predicates, self._moving_scores = moving.predicates, moving.scores
+        self.static = evaluator.static(task)
+        self._moving_predicates, self._moving_scores = parts.moving
+        self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
-        self._used = [predicate for predicate in evaluator.usage_predicates if predicate.applies(task)]
-        self._rated = [score for score in evaluator.usage_scores if score.applies(task)]
-        compared = self.static.normalised or [score for score in self._rated if score.normalised]
-        self.is_simple = not (moving.predicates or moving.scores or compared)
+        compared = self.static.compared or any(score.normalised for score in self._rated)
+        self.is_simple = not (self._moving_predicates or self._moving_scores or compared)
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
@@ -327,17 +185,14 @@ class Candidates:
         if self.static.points is not None:
             return None
         passed, now, points = self._groups(kept=False)
-        now = now & passed
-        highest, groups = self._most(points, now if now.any() else passed)
-        of = self._evaluator.alike.of
-        rows = np.flatnonzero(groups[of] & self.static.mask)
-        return self._first(rows) if highest is not None and len(rows) else None
-
-    def _most(self, points: Scores, rated: Mask) -> tuple[float | None, Mask]:
-        """The most points among those rated, None where there are none or they are out of bounds, and who has them."""
-        among = np.where(rated, points, -np.inf)
-        highest = among.max(initial=-np.inf)
-        return highest if abs(highest) <= self._evaluator.limit else None, among == highest
+        worth = among(now if now is passed or now.any() else passed, points)
+        highest = worth.max(initial=-np.inf)
+        if not abs(highest) <= self._evaluator.limit:
+            return None
+        rows = self._evaluator.alike.rows_in(worth == highest)
+        if self.static.mask is not self._evaluator.everywhere:
+            rows = rows[self.static.mask[rows]]
+        return self._first(rows) if len(rows) else None
 
     def _first(self, rows: Rows) -> int:
         """The first of some rows in the seeded order."""
@@ -383,7 +238,7 @@ class Candidates:
 
     def _stands_still(self, count: int) -> bool:
         """Whether all that is not the node's own stays as it is while so many tasks are placed."""
-        if self.static.normalised or self._moving_scores or any(score.normalised for score in self._rated):
+        if self.static.compared or self._moving_scores or any(score.normalised for score in self._rated):
             return False
         return all(predicate.stands_still(self.task, count) for predicate in self._moving_predicates)
 
@@ -397,8 +252,7 @@ class Candidates:
         if not self.is_simple:
             stamp = self._stamp()
             if self._keys_at != stamp:
-                passed, now, points, _ = self._combine(kept=True)
-                self._keys, self._keys_at = self._evaluator.key_of(passed, now, points, None), stamp
+                self._keys, self._keys_at = self._evaluator.key_of(*self._combine(), None), stamp
         return self._keys
 
     def passing(self) -> Mask:
@@ -540,19 +394,18 @@ class Candidates:
         )
 
     def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
-        """Who passes, who has room now, and the points, as far as room and usage say."""
+        """Who passes, who of them has room now, and the points, as far as room and usage say."""
         self._evaluator.evaluations += 1
         task = self.task
-        now = fits(task.floor, usage.idle)
-        passed = now
-        if self._evaluator.nodes.awaits_room:
-            passed = fits(task.floor, usage.future_idle)
+        awaits_room = self._evaluator.nodes.awaits_room
+        passed = fits(task.floor, usage.future_idle if awaits_room else usage.idle)
         for predicate in self._used:
             passed = passed & predicate.mask(task, usage)
+        now = passed & fits(task.floor, usage.idle) if awaits_room else passed
         points: Scores | None = None
         for score in self._rated:
             if not score.normalised:
-                added = fixed_point(score.raw(task, usage), score.weight)
+                added = fixed_point(score, score.raw(task, usage))
                 points = added if points is None else np.add(points, added, out=points)
         return passed, now, np.zeros(len(usage)) if points is None else points
 
@@ -582,42 +435,58 @@ class Candidates:
             levels.append(self.keys_of(usage, None))
         return levels[count]
 
-    def _combine(self, kept: bool) -> tuple[Mask, Mask, Scores, Mask]:
+    def _combine(self) -> tuple[Mask, Mask, Scores]:
         """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
-        set of nodes that are rated, which comes last."""
+        set of nodes that are rated."""
         task, usage = self.task, self._evaluator.nodes.usage
-        passes, has_room, rating = self._groups(kept)
+        passes, has_room, rating = self._groups()
         evaluator = self._evaluator
         of = evaluator.alike.of
-        passed, points = self._with_facts(passes[of], rating[of], None)
+        passed, points = self._with_facts(passes.take(of), rating.take(of), None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
         # as Volcano: nodes with room now are rated among themselves, the others only when there are none
-        now = has_room[of] & passed if evaluator.nodes.awaits_room else passed
-        rated = now if now.any() else passed
-        self._add_comparing(points, rated)
-        return passed, now, points, rated
+        now = passed if has_room is passes else has_room.take(of) & passed
+        self._add_comparing(points, now if now.any() else passed)
+        return passed, now, points
 
     def _best_combined(self) -> int | None:
         """The best row by points, without the keys of all."""
         evaluator = self._evaluator
-        passed, now, points, rated = self._combine(kept=False)
-        highest, best = self._most(points, rated)
-        if highest is None:
-            return self._highest(evaluator.key_of(passed, now, points, None))
-        return self._first(np.flatnonzero(best))
+        passes, has_room, rating = self._groups(kept=False)
+        points = self._points_of(has_room, rating)
+        rated = points > -np.inf
+        if has_room is not passes and not rated.any():
+            points = self._points_of(passes, rating)
+            rated = points > -np.inf
+        self._add_comparing(points, rated)
+        highest = points.max(initial=-np.inf)
+        if highest == -np.inf:
+            return None
+        if abs(highest) <= evaluator.limit:
+            return self._first((points == highest).nonzero()[0])
+        return self._highest(evaluator.key_of(*self._combine(), None))
+
+    def _points_of(self, groups: Mask, rating: Scores) -> Scores:
+        """The points of the nodes in some groups, without what compares nodes; -inf for all that do not pass."""
+        points = among(groups, rating).take(self._evaluator.alike.of)
+        if self.static.offset is not None:
+            points += self.static.offset
+        for predicate in self._moving_predicates:
+            np.putmask(points, ~predicate.mask(self.task, self._evaluator.nodes.usage), -np.inf)
+        return points
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
         """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
         task, usage = self.task, self._evaluator.nodes.usage
-        for score, raw in self.static.normalised:
-            points += fixed_point(score.normalise(raw, candidates), score.weight)
+        for compared in self.static.compared:
+            points += compared.points(candidates)
         for score in self._rated:
             if score.normalised:
-                points += fixed_point(score.normalise(score.raw(task, usage), candidates), score.weight)
+                points += fixed_point(score, score.normalise(score.raw(task, usage), candidates))
         for score in self._moving_scores:
             raw = score.raw(task, usage)
-            points += fixed_point(score.normalise(raw, candidates) if score.normalised else raw, score.weight)
+            points += fixed_point(score, score.normalise(raw, candidates) if score.normalised else raw)
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 
@@ -693,7 +562,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.tables: dict[Any, Candidates] = {}
-        self.statics: dict[StaticKey, _Static] = {}
+        self.statics: WeakValueDictionary[Hashable, Static] = WeakValueDictionary()
         self.nowhere: Ints = np.zeros(0, np.int64)
         """The keys of every table in which no node passes; never changed."""
         self.alike: NodesAlike | None = None
@@ -738,13 +607,11 @@ class Memory:
             last = recent.pop(oldest)
             if not last.is_light:
                 self.tables.pop(oldest, None)
-                self.statics.pop(last.static_key, None)
 
     def _drop_unused(self) -> None:
         """Keep the tables that the last session used, and start the log over once all of them are caught up."""
         last = self._nodes
         self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
-        self.statics = {table.static_key: table.static for table in self.tables.values()}
         self._recent = {key: table for key, table in self._recent.items() if key in self.tables}
         if len(self.log) > 1_000_000:
             self._forget()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.search.parts import Predicate, Rows, Score
-from vcd.scheduling.session.nodes import Ints, Nodes, Usage
+from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score
+from vcd.scheduling.session.nodes import Deltas, Floats, Ints, Nodes, Usage, UsedParts
 
 _NO_ROOM = -1
 
@@ -52,10 +52,13 @@ class NodesAlike:
         """The usage of some groups, or all, each as of one of its nodes."""
         if self._each_alone:
             return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
-        at = slice(len(self._keys)) if numbers is None else numbers
-        usage, allocatable = self._floats
-        floats = usage[:, at], allocatable[:, at]
-        return Usage(self._usage[:, at], self._allocatable[:, at], len(self._allocatable), self._rows[at], floats)
+        return _UsageOfGroups(self, slice(len(self._keys)) if numbers is None else numbers)
+
+    def rows_in(self, groups: Mask) -> Rows:
+        """The nodes in some groups, in order."""
+        numbers = groups.nonzero()[0]
+        rows: Rows = (self.of == numbers[0] if len(numbers) == 1 else groups.take(self.of)).nonzero()[0]
+        return rows
 
     def after(self, row: int, more: Ints) -> int | None:
         """The group of nodes that are as one would be with so much more usage; None where there is none."""
@@ -100,6 +103,38 @@ class NodesAlike:
         self._keys.append(key)
         self._sizes.append(0)
         return len(self._keys) - 1
+
+
+class _UsageOfGroups(Usage):
+    """The usage of groups, with what is kept of it, as of now."""
+
+    __slots__ = ("_alike", "_at", "_floats", "_parts")
+
+    def __init__(self, alike: NodesAlike, at: slice | Rows) -> None:
+        usage, allocatable = alike._usage[:, at], alike._allocatable[:, at]
+        super().__init__(usage, allocatable, len(allocatable), alike._rows[at])
+        self._alike = alike
+        self._at = at
+        self._parts: tuple[Deltas, UsedParts] | None = None
+
+    @property
+    def float_scored(self) -> Floats:
+        first = 4 * self._r
+        return self._alike._floats[0][first : first + 2, self._at]
+
+    @property
+    def float_allocatable(self) -> Floats:
+        return self._alike._floats[1][:, self._at]
+
+    def used_parts(self, deltas: Deltas) -> UsedParts:
+        if self._parts is None or self._parts[0] is not deltas:
+            usage, allocatable = self._alike._floats
+            parts = np.empty((2, 2, len(self)))
+            parts[0] = usage[self._r : self._r + 2, self._at]
+            np.add(parts[0], deltas.used, out=parts[1])
+            parts /= allocatable[:2, self._at]
+            self._parts = deltas, UsedParts(parts)
+        return self._parts[1]
 
 
 def _by_node(matrix: npt.NDArray[Any]) -> list[bytes]:

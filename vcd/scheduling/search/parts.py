@@ -82,6 +82,11 @@ class Predicate:
         """
         return None
 
+    def reads_of(self, task: Task) -> Hashable:
+        """All that it looks at of a task to which it applies, where it depends on FACTS alone: its column is made once
+        for tasks of equal answers."""
+        return _all_of(task, self)
+
     def node_columns(self) -> Columns | None:
         """What it looks at of nodes beside their usage and what they have to allocate, with USAGE, as columns over all
         nodes: those that agree in all of it are asked about once. None: it may look at anything."""
@@ -113,6 +118,8 @@ class Score:
     depends: ClassVar[Depends] = Depends.FACTS
     normalised: ClassVar[bool] = False
     """Whether ``normalise`` looks at the set of feasible nodes."""
+    whole: ClassVar[bool] = False
+    """Whether its ratings are whole numbers."""
     reads: ClassVar[tuple[str, ...]] = ()
     minds_labels: ClassVar[bool] = True
     """As of a predicate."""
@@ -132,6 +139,10 @@ class Score:
         """What else tells the tasks to which it applies apart for it; see ``Predicate.kind_of``."""
         return None
 
+    def reads_of(self, task: Task) -> Hashable:
+        """All that it looks at of a task, see ``Predicate.reads_of``."""
+        return _all_of(task, self)
+
     def node_columns(self) -> Columns | None:
         """What it looks at of nodes; see ``Predicate.node_columns``."""
         return None
@@ -139,6 +150,10 @@ class Score:
     def raw(self, task: Task, usage: Usage) -> Scores:
         """The rating, one float64 per row of ``usage``, before normalisation and weight."""
         raise NotImplementedError
+
+    def compared(self, raw: Scores, feasible: Mask) -> Hashable:
+        """All that ``normalise`` looks at of the feasible nodes; None: it may be anything."""
+        return None
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """The rating made comparable over the feasible nodes (only asked when ``normalised``)."""
@@ -149,3 +164,15 @@ def tells_kinds(part: Predicate | Score) -> bool:
     """Whether a part has a ``kind_of`` of its own; the others are not asked."""
     method = getattr(part.kind_of, "__func__", part.kind_of)
     return method not in (Predicate.kind_of, Score.kind_of)
+
+
+def owner_of_claims(task: Task) -> str | None:
+    """Whose claims a task's volumes are: its namespace's where it names some, its own where it makes some."""
+    volumes = task.shape.spec.volumes
+    if not volumes:
+        return None
+    return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
+
+
+def _all_of(task: Task, part: Predicate | Score) -> Hashable:
+    return task.shape, owner_of_claims(task), part.kind_of(task)

@@ -22,25 +22,16 @@ class Usage:
     ``idle`` is allocatable less used; ``used`` counts placed and releasing tasks, ``releasing`` those going away,
     ``pipelined`` those that wait for room; ``scored`` is cpu and memory as scores count them (pipelined included),
     ``pods`` the number of pods, pipelined included (both
-    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all. ``floats`` are
-    ``matrix`` and ``allocatable`` as float64, where somebody keeps them.
+    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all.
     """
 
-    __slots__ = ("_floats", "_r", "allocatable", "matrix", "rows")
+    __slots__ = ("_r", "allocatable", "matrix", "rows")
 
-    def __init__(
-        self,
-        matrix: Ints,
-        allocatable: Ints,
-        resources: int,
-        rows: npt.NDArray[np.intp] | None,
-        floats: tuple[Floats, Floats] | None = None,
-    ) -> None:
+    def __init__(self, matrix: Ints, allocatable: Ints, resources: int, rows: npt.NDArray[np.intp] | None) -> None:
         self.matrix = matrix
         self.allocatable = allocatable
         self.rows = rows
         self._r = resources
-        self._floats = floats
 
     @property
     def idle(self) -> Ints:
@@ -82,20 +73,20 @@ class Usage:
         return self.matrix[4 * self._r : 4 * self._r + 2]
 
     @property
-    def float_used(self) -> Floats:
-        """``used`` as float64, not to be written."""
-        return self.used.astype(np.float64) if self._floats is None else self._floats[0][self._r : 2 * self._r]
-
-    @property
     def float_scored(self) -> Floats:
         """``scored`` as float64, not to be written."""
-        first = 4 * self._r
-        return self.scored.astype(np.float64) if self._floats is None else self._floats[0][first : first + 2]
+        return self.scored.astype(np.float64)
 
     @property
     def float_allocatable(self) -> Floats:
         """``allocatable`` as float64, not to be written."""
-        return self.allocatable.astype(np.float64) if self._floats is None else self._floats[1]
+        return self.allocatable.astype(np.float64)
+
+    def used_parts(self, deltas: Deltas) -> UsedParts:
+        """What is used of cpu and memory without a task and with it, as parts of what each node has; only asked where
+        ``Nodes.in_parts`` of both."""
+        used = self.used[:2]
+        return UsedParts(np.stack([used, used + deltas.request[:2, None]]) / self.allocatable[:2])
 
     @property
     def pods(self) -> Ints:
@@ -119,14 +110,29 @@ class Usage:
         return int(self.matrix.shape[1])
 
 
+class UsedParts:
+    """What is used of cpu and memory, as parts of what each node has: float64 of shape (without the task and with it,
+    resources, nodes), not to be written. ``within`` is whether the task puts no node over."""
+
+    __slots__ = ("parts", "within")
+
+    def __init__(self, parts: Floats) -> None:
+        self.parts = parts
+        self.within = bool(parts.max(initial=0.0) <= 1.0)
+
+
 class Deltas:
     """How a task of one shape changes its node's column of the usage matrix, by what is done with it."""
 
-    def __init__(self, request: Ints, floor: Ints, amounts: tuple[int, ...], allocate: Ints) -> None:
+    def __init__(self, request: Ints, floor: Ints, amounts: tuple[int, ...], allocate: Ints, floats: Floats) -> None:
         self.request = request
         self.floor = floor
         self.amounts = amounts
         self.allocate = allocate
+        self.used: Floats
+        self.scored: Floats
+        self.used, self.scored = floats
+        """Cpu and memory, as they are used and as scores count them, shape (2, 1)."""
 
     @classmethod
     def of_each(cls, requests: Ints, scored: Ints) -> list[Deltas]:
@@ -134,7 +140,8 @@ class Deltas:
         zero, one = np.zeros_like(requests), np.ones((len(requests), 1), np.int64)
         allocate = np.hstack([-requests, requests, zero, zero, scored, one])
         amounts = map(tuple, requests.tolist())
-        return list(map(cls, requests, room_needed(requests), amounts, allocate))
+        floats = np.hstack([requests[:, :2], scored]).astype(np.float64).reshape(-1, 2, 2, 1)
+        return list(map(cls, requests, room_needed(requests), amounts, allocate, floats))
 
     @cached_property
     def pipeline(self) -> Ints:
@@ -187,6 +194,12 @@ class Nodes:
 
     def __len__(self) -> int:
         return len(self.facts)
+
+    def in_parts(self, column: int) -> bool:
+        """Whether all nodes have some of a resource, and so little that a float64 tells what is used apart from it: the
+        part that is used is above 1 just where more is used than there is."""
+        amounts = self.usage.allocatable[column]
+        return bool((amounts > 0).all() and (amounts < 2**52).all())
 
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""

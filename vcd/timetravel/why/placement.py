@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.search.candidates import SCALE, fixed_point
 from vcd.scheduling.search.parts import Scores
+from vcd.scheduling.search.static import SCALE, fixed_point
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -104,7 +104,7 @@ class _Rating:
         for score in framework_of(session).evaluator.scores:
             if score.weight and score.applies(task):
                 raw = score.raw(task, usage)
-                points = fixed_point(score.normalise(raw, feasible) if score.normalised else raw, score.weight)
+                points = fixed_point(score, score.normalise(raw, feasible) if score.normalised else raw)
                 self._points[score.name] = self._points.get(score.name, 0) + points
         self._order = [row for row in np.argsort(-keys, kind="stable").tolist() if passed[row]]
         self._refused = framework_of(session).evaluator.table(task).reasons()

@@ -60,7 +60,7 @@ class CardModel(Predicate):
 
     def _may_stray(self, task: Task, ask: Ask) -> bool:
         evaluator = framework_of(self._session).evaluator
-        key = (evaluator.static_key(task), ask)
+        key = (evaluator.kinds.static_key(task), ask)
         found = self._kept_apart.get(key)
         if found is None:
             others = self._cards.others(ask.resource, ask.names)

@@ -8,7 +8,7 @@ Volcano looks at nothing else. Source: kube-scheduler 1.36 ``nodeunschedulable``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -81,6 +81,9 @@ class NodeUnschedulable(Predicate):
     def applies(self, task: Task) -> bool:
         return self._cordoned and not tolerates(task.shape.spec.tolerations, CORDON)
 
+    def reads_of(self, task: Task) -> None:
+        return None
+
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._open, usage)
 
@@ -105,6 +108,10 @@ class NodeAffinity(Predicate):
     def applies(self, task: Task) -> bool:
         spec = task.shape.spec
         return bool(spec.node_selector) or required_nodes(spec) is not None
+
+    def reads_of(self, task: Task) -> Hashable:
+        spec = task.shape.spec
+        return tuple(spec.node_selector.items()), required_nodes(spec)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         spec = task.shape.spec
@@ -163,6 +170,9 @@ class TaintToleration(Predicate):
 
     def applies(self, task: Task) -> bool:
         return self._tainted
+
+    def reads_of(self, task: Task) -> tuple[Toleration, ...]:
+        return task.shape.spec.tolerations
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         untolerated = self._facts.untolerated(task.shape.spec.tolerations, HARD_EFFECTS)

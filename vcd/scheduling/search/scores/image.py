@@ -46,6 +46,9 @@ class ImageLocality(Score):
     def applies(self, task: Task) -> bool:
         return bool(self._images) and any(name in self._images for name in _wanted(task.shape.spec))
 
+    def reads_of(self, task: Task) -> tuple[str, ...]:
+        return tuple(_wanted(task.shape.spec))
+
     def raw(self, task: Task, usage: Usage) -> Scores:
         wanted = _wanted(task.shape.spec)
         bytes_held = np.zeros(self._count, np.int64)

@@ -5,12 +5,14 @@ Source: kube-scheduler 1.36 ``nodeaffinity`` and ``tainttoleration``, ``helper.D
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vcd.model.objects import PodSpec
 from vcd.model.selectors import (
     PREFER_NO_SCHEDULE,
-    PreferredSchedulingTerm,
+    NodeSelectorTerm,
     SelectorError,
     Toleration,
     check_node_terms,
@@ -24,14 +26,24 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 
-def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
-    """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
+def highest_of(raw: Scores, feasible: Mask) -> float:
+    """The highest feasible one; 0 where there is none above."""
     first = raw.argmax()
     highest = raw[first] if feasible[first] else np.where(feasible, raw, 0.0).max(initial=0.0)
-    if highest <= 0.0:
+    return max(float(highest), 0.0)
+
+
+def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
+    """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
+    highest = highest_of(raw, feasible)
+    if not highest:
         return None
     result: Scores = np.floor(raw * 100.0 / highest)
     return result
+
+
+_Terms = tuple[tuple[NodeSelectorTerm, float], ...]
+"""Preferred terms and their weights, as small as they can be: percents only tell how they compare."""
 
 
 class NodeAffinityScore(Score):
@@ -39,11 +51,12 @@ class NodeAffinityScore(Score):
 
     name = "nodeaffinity"
     normalised = True
+    whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self._facts = session.nodes.facts
-        self._terms: dict[Shape, tuple[PreferredSchedulingTerm, ...]] = {}
+        self._terms: dict[Shape, _Terms] = {}
 
     def applies(self, task: Task) -> bool:
         affinity = task.shape.spec.affinity
@@ -51,22 +64,28 @@ class NodeAffinityScore(Score):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         result = np.zeros(len(self._facts))
-        for term in self._preferred(task.shape):
-            result += self._facts.matches_term(term.preference) * float(term.weight)
+        for term, weight in self._preferred(task.shape):
+            result += self._facts.matches_term(term) * weight
         return at_rows(result, usage)
 
-    def _preferred(self, shape: Shape) -> tuple[PreferredSchedulingTerm, ...]:
+    def _preferred(self, shape: Shape) -> _Terms:
         found = self._terms.get(shape)
         if found is None:
             found = self._terms[shape] = _preferred(shape.spec)
         return found
+
+    def reads_of(self, task: Task) -> _Terms:
+        return self._preferred(task.shape)
+
+    def compared(self, raw: Scores, feasible: Mask) -> float:
+        return highest_of(raw, feasible)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         scaled = percent_of_highest(raw, feasible)
         return raw if scaled is None else scaled
 
 
-def _preferred(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...]:
+def _preferred(spec: PodSpec) -> _Terms:
     """The preferred terms that count; none where one cannot be read, which the API server does not admit."""
     affinity = spec.affinity
     if affinity is None or affinity.node_affinity is None:
@@ -76,7 +95,8 @@ def _preferred(spec: PodSpec) -> tuple[PreferredSchedulingTerm, ...]:
         check_node_terms([term.preference for term in terms])
     except SelectorError:
         return ()
-    return terms
+    common = math.gcd(*[term.weight for term in terms])
+    return tuple([(term.preference, float(term.weight // common)) for term in terms])
 
 
 class TaintTolerationScore(Score):
@@ -84,6 +104,7 @@ class TaintTolerationScore(Score):
 
     name = "tainttoleration"
     normalised = True
+    whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
@@ -101,6 +122,12 @@ class TaintTolerationScore(Score):
     def raw(self, task: Task, usage: Usage) -> Scores:
         tolerations = _soft(task.shape.spec.tolerations)
         return at_rows(self._facts.untolerated(tolerations, (PREFER_NO_SCHEDULE,)), usage).astype(np.float64)
+
+    def reads_of(self, task: Task) -> tuple[Toleration, ...]:
+        return _soft(task.shape.spec.tolerations)
+
+    def compared(self, raw: Scores, feasible: Mask) -> float:
+        return highest_of(raw, feasible)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         scaled = percent_of_highest(raw, feasible)

@@ -28,8 +28,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class _Room(NamedTuple):
-    """Cpu and memory that the nodes list, float64 of shape (2, nodes), whether all nodes list both, and whether they
-    are what there is to allocate."""
+    """Cpu and memory that the nodes list, float64 of shape (2, nodes), whether all nodes list both, whether they are
+    what there is to allocate, and whether both is so and ``Usage.used_parts`` may be asked."""
 
     amounts: Floats
     complete: bool
@@ -54,6 +54,7 @@ class _OfRoom(Score):
     """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
 
     depends = Depends.USAGE
+    whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
@@ -79,16 +80,18 @@ class _MeanPercentage(_OfRoom):
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(session, weight)
-        self._own: dict[Shape, tuple[int, int]] = {}
+        self._own: dict[Shape, Floats] = {}
 
-    def own(self, shape: Shape) -> tuple[int, int]:
-        """Cpu and memory of the pod to be rated: of its containers, for kube-scheduler overlooks pod-level requests
-        here, while those of the pods on a node count."""
+    def own(self, task: Task) -> Floats:
+        """Cpu and memory of the pod to be rated, shape (2, 1): of its containers, for kube-scheduler overlooks
+        pod-level requests here, while those of the pods on a node count."""
+        shape, deltas = task.shape, task.deltas
         if shape.spec.resources is None:
-            return shape.scored
+            return deltas.scored
         found = self._own.get(shape)
         if found is None:
-            found = self._own[shape] = score_requests(msgspec.structs.replace(shape.spec, resources=None))
+            amounts = score_requests(msgspec.structs.replace(shape.spec, resources=None))
+            found = self._own[shape] = np.array(amounts, np.float64)[:, None]
         return found
 
     def mean(self, part: Floats, room: Floats) -> Scores:
@@ -118,9 +121,7 @@ class LeastRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        scored, free = usage.float_scored, np.empty(room.shape)
-        for row, own in enumerate(self.own(task.shape)):
-            np.add(scored[row], own, out=free[row])
+        free: Floats = usage.float_scored + self.own(task)
         np.subtract(room, free, out=free)
         np.maximum(free, 0.0, out=free)
         return self.mean(free, room)
@@ -136,10 +137,7 @@ class MostRequested(_MeanPercentage):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        full = usage.float_scored.copy()
-        cpu, memory = self.own(task.shape)
-        full[0] += cpu
-        full[1] += memory
+        full: Floats = usage.float_scored + self.own(task)
         np.minimum(full, room, out=full)
         return self.mean(full, room)
 
@@ -158,6 +156,7 @@ class BalancedResource(_OfRoom):
         super().__init__(session, weight)
         self._gpu: int | None = session.nodes.column_of.get(GPU)
         self._nodes = session.nodes
+        self._in_parts = self._allocatable and all(session.nodes.in_parts(column) for column in (0, 1))
 
     def applies(self, task: Task) -> bool:
         cpu, memory, *_ = task.amounts
@@ -165,28 +164,36 @@ class BalancedResource(_OfRoom):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
-        used = self._used(usage)
         if self._wants_gpu(task):
-            gpu = cast(int, self._gpu)
+            used, gpu = self._used(usage), cast(int, self._gpu)
             room = np.vstack([room, usage.allocatable[gpu]])
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
             before = _evenness(_deviation(used, room))
             used += task.request[[0, 1, gpu], None]
             return _improvement(_evenness(_deviation(used, room)), before)
         if self._complete:
-            both = np.empty((2, *used.shape))
-            both[0] = used
-            for column, more in enumerate(task.amounts[:2]):
-                np.add(used[column], more, out=both[1, column])
-            before, after = _evenness(_deviation_of_two(both, room))
+            before, after = self._evenness_of_two(task, usage)
             return _improvement(after, before)
+        used = self._used(usage)
         before = _evenness(_deviation(used, room))
         return _improvement(_evenness(_deviation(used + task.request[:2, None], room)), before)
 
+    def _evenness_of_two(self, task: Task, usage: Usage) -> Scores:
+        """How evenly cpu and memory, which all nodes have, are used without the task and with it; shape (2, nodes)."""
+        if self._in_parts and not self._nodes.awaits_room:
+            used = usage.used_parts(task.deltas)
+            parts = used.parts if used.within else np.minimum(used.parts, 1.0)
+        else:
+            now = self._used(usage)
+            parts = np.minimum(np.stack([now, now + task.deltas.used]) / self.room(usage), 1.0)
+        difference: Floats = parts[:, 0] - parts[:, 1]
+        np.abs(difference, out=difference)
+        np.subtract(2.0, difference, out=difference)
+        difference *= 50.0  # (1 - difference / 2) x 100: halves and doubles are exact
+        return np.floor(difference, out=difference)
+
     def _used(self, usage: Usage) -> Floats:
-        if self._nodes.awaits_room:
-            return (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
-        return usage.float_used[:2]
+        return (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
 
     def _wants_gpu(self, task: Task) -> bool:
         return self._gpu is not None and bool(task.amounts[self._gpu])
@@ -205,17 +212,6 @@ def _improvement(after: Scores, before: Scores) -> Scores:
     after *= 0.5
     after += 75.0
     return np.floor(after, out=after)
-
-
-def _deviation_of_two(used: Floats, room: Floats) -> Floats:
-    """Standard deviation of the used parts, at most 1, of two resources that all nodes have, half their difference,
-    with the pod and without it; ``used`` is (2, resources, nodes), and overwritten."""
-    used /= room
-    np.minimum(used, 1.0, out=used)
-    result: Floats = used[:, 0] - used[:, 1]
-    np.abs(result, out=result)
-    result *= 0.5
-    return result
 
 
 def _deviation(used: Floats, room: Floats) -> Floats:

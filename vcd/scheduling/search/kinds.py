@@ -1,0 +1,137 @@
+"""Which tasks find the same nodes: those of one shape that no predicate and no score tells apart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from vcd.scheduling.search.parts import Depends, Predicate, Score, owner_of_claims, tells_kinds
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Task
+from vcd.state.records import Shape
+
+MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
+"""What may be another for all nodes after a placement, or in another session."""
+
+Part = Predicate | Score
+
+
+class Kind(NamedTuple):
+    """What tasks have in common that find the same nodes."""
+
+    shape: Shape
+    claims_of: str | None
+    namespace: str
+    applying: tuple[tuple[int, ...], tuple[bool, ...]]
+    """Which parts apply: that can change when a pod with terms of its own is placed."""
+    labels: int | None
+    job: str | None
+    told: tuple[Hashable, ...]
+    """What the parts tell tasks apart by."""
+
+
+class Applying(NamedTuple):
+    """The parts that apply to some tasks: predicates and scores that look at usage, and those that look at what moves;
+    those that tell tasks apart, and whether labels and job do."""
+
+    by_usage: tuple[tuple[Predicate, ...], tuple[Score, ...]]
+    moving: tuple[tuple[Predicate, ...], tuple[Score, ...]]
+    telling: tuple[Part, ...]
+    by_labels: bool
+    by_job: bool
+
+
+class TaskKinds:
+    """The kinds of a session's tasks, as things are. ``fixed_parts`` look at the nodes' facts alone."""
+
+    def __init__(self, session: Session, parts: Sequence[Part]) -> None:
+        self._trial = session.trial
+        self._parts = tuple(parts)
+        self.fixed_parts = tuple(part for part in parts if not part.depends and _counts(part))
+        self._others = tuple(part for part in parts if part.depends)
+        self._telling_predicates = tuple(part for part in parts if isinstance(part, Predicate) and tells_kinds(part))
+        self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], Applying] = {}
+        self._last_fixed: tuple[Task | None, tuple[int, ...]] = None, ()
+        self._last: tuple[Task | None, int, tuple[Kind, Applying]] | None = None
+
+    def of(self, task: Task) -> tuple[Kind, Applying]:
+        """The kind of a task, and the parts that apply to it: known until something moves."""
+        last, changes = self._last, self._trial.changes
+        if last is None or last[0] is not task or last[1] != changes:
+            last = self._last = task, changes, self._find(task)
+        return last[2]
+
+    def fixed(self, task: Task) -> tuple[int, ...]:
+        """Which of ``fixed_parts`` apply to a task."""
+        if self._last_fixed[0] is not task:
+            self._last_fixed = task, tuple([at for at, part in enumerate(self.fixed_parts) if part.applies(task)])
+        return self._last_fixed[1]
+
+    def _find(self, task: Task) -> tuple[Kind, Applying]:
+        applying = self.fixed(task), tuple([part.applies(task) for part in self._others])
+        parts = self._applying.get(applying)
+        if parts is None:
+            parts = self._applying[applying] = self._those_of(*applying)
+        kind = Kind(
+            task.shape,
+            owner_of_claims(task),
+            task.namespace,
+            applying,
+            task.labels if parts.by_labels else None,
+            task.job.key if parts.by_job else None,
+            tuple([part.kind_of(task) for part in parts.telling]) if parts.telling else (),
+        )
+        return kind, parts
+
+    def _those_of(self, fixed: tuple[int, ...], applying: tuple[bool, ...]) -> Applying:
+        others = [part for part, applies in zip(self._others, applying, strict=True) if applies]
+        moving = [part for part in others if part.depends & MOVING]
+        return Applying(
+            _sorted([part for part in others if part.depends & Depends.USAGE]),
+            _sorted(moving),
+            tuple(part for part in (*[self.fixed_parts[at] for at in fixed], *others) if tells_kinds(part)),
+            any(part.depends & Depends.PODS for part in moving),
+            any(part.depends & Depends.JOB for part in moving),
+        )
+
+    def tells_labels(self, namespace: str) -> bool:
+        """Whether to some part pods of a namespace that differ in labels alone may not be alike."""
+        return any(part.tells_labels(namespace) for part in self._parts)
+
+    def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
+        """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
+        if self.of(task)[1].moving[0]:
+            return True
+        return bool(evicted) and any(
+            isinstance(part, Predicate) and part.depends & MOVING and part.keeps_away(task, evicted)
+            for part in self._parts
+        )
+
+    def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
+        """Per task of a job what those have in common of which one finds a node where another does, as things are."""
+        known: dict[Hashable, Hashable] = {}
+        found: list[Hashable] = []
+        for task in tasks:
+            told = tuple([(part.kind_of(task),) if part.applies(task) else () for part in self._telling_predicates])
+            key = (task.shape, task.labels, task.key if task.shape.spec.volumes else None, told)
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = self.of(task)[0] if self.moves(task) else (self.static_key(task), told)
+            found.append(kind)
+        return found
+
+    def static_key(self, task: Task) -> Hashable:
+        """What the parts that depend on facts alone may look at of a task."""
+        fixed = self.fixed(task)
+        told = [self.fixed_parts[at].kind_of(task) for at in fixed if tells_kinds(self.fixed_parts[at])]
+        return task.shape, owner_of_claims(task), fixed, tuple(told)
+
+
+def _counts(part: Part) -> bool:
+    """Whether it changes anything: a score without weight does not."""
+    return isinstance(part, Predicate) or bool(part.weight)
+
+
+def _sorted(parts: Sequence[Part]) -> tuple[tuple[Predicate, ...], tuple[Score, ...]]:
+    scores = tuple(part for part in parts if isinstance(part, Score) and part.weight)
+    return tuple(part for part in parts if isinstance(part, Predicate)), scores

@@ -1,0 +1,81 @@
+"""What the nodes' facts alone say about tasks: computed once for all of whom predicates and scores read the same."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcd.scheduling.search.parts import Mask, Predicate, Score, Scores
+from vcd.scheduling.session.nodes import Nodes
+from vcd.scheduling.session.views import Task
+
+SCALE = 1_000_000
+"""Scores are compared as integers: points times this, rounded half to even, score by score."""
+
+
+def fixed_point(score: Score, points: Scores) -> Scores:
+    """A score's weighed points in millionths, whole numbers (docs/laws.md, law 5); float64 adds them exactly up to
+    2**53."""
+    if score.whole and score.weight == int(score.weight):
+        return points * (score.weight * SCALE)
+    scaled = points * SCALE if score.weight == 1 else points * score.weight * SCALE
+    return np.rint(scaled, out=scaled)
+
+
+def among(mask: Mask, points: Scores) -> Scores:
+    """The points of some, -inf for all others."""
+    return np.where(mask, points, -np.inf)
+
+
+class Compared:
+    """The points of a score that depends on facts alone, and on which nodes are rated."""
+
+    def __init__(self, score: Score, raw: Scores) -> None:
+        self._score = score
+        self._raw = raw
+        self._last: tuple[Hashable, Scores | None] = None, None
+
+    def points(self, rated: Mask) -> Scores:
+        """In fixed point, not to be written."""
+        compared = self._score.compared(self._raw, rated)
+        points = self._last[1]
+        if points is None or compared is None or compared != self._last[0]:
+            points = fixed_point(self._score, self._score.normalise(self._raw, rated))
+            self._last = compared, points
+        return points
+
+
+@dataclass
+class Static:
+    """Who passes, and the points of all nodes; of scores that compare nodes what they start from."""
+
+    mask: Mask
+    """``everywhere`` itself where all pass."""
+    points: Scores | None
+    """None: equal for all."""
+    offset: Scores | None
+    """Both in one: the points, -inf for who does not pass. None: all pass, with equal points."""
+    compared: tuple[Compared, ...]
+
+    @classmethod
+    def of(cls, task: Task, parts: Sequence[Predicate | Score], nodes: Nodes, everywhere: Mask) -> Static:
+        """What the parts say that apply to a task, predicates first."""
+        mask = everywhere
+        points: Scores | None = None
+        compared = []
+        for part in parts:
+            if isinstance(part, Predicate):
+                mask = mask & part.mask(task, nodes.usage)
+                continue
+            raw = part.raw(task, nodes.usage)
+            if raw.size == 0 or (raw == raw[0]).all():
+                continue  # the same for all nodes: it tells none apart
+            if part.normalised:
+                compared.append(Compared(part, raw))
+            else:
+                added = fixed_point(part, raw)
+                points = added if points is None else points + added
+        offset = points if mask is everywhere else among(mask, np.zeros(len(mask)) if points is None else points)
+        return cls(mask, points, offset, tuple(compared))
