@@ -16,7 +16,7 @@ MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
 Part = Predicate | Score
 
 
-class Kind(NamedTuple):
+class TaskKind(NamedTuple):
     """What tasks have in common that find the same nodes."""
 
     shape: Shape
@@ -52,9 +52,9 @@ class TaskKinds:
         self._telling_predicates = tuple(part for part in parts if isinstance(part, Predicate) and tells_kinds(part))
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], Applying] = {}
         self._last_fixed: tuple[Task | None, tuple[int, ...]] = None, ()
-        self._last: tuple[Task | None, int, tuple[Kind, Applying]] | None = None
+        self._last: tuple[Task | None, int, tuple[TaskKind, Applying]] | None = None
 
-    def of(self, task: Task) -> tuple[Kind, Applying]:
+    def of(self, task: Task) -> tuple[TaskKind, Applying]:
         """The kind of a task, and the parts that apply to it: known until something moves."""
         last, changes = self._last, self._trial.changes
         if last is None or last[0] is not task or last[1] != changes:
@@ -67,12 +67,12 @@ class TaskKinds:
             self._last_fixed = task, tuple([at for at, part in enumerate(self.fixed_parts) if part.applies(task)])
         return self._last_fixed[1]
 
-    def _find(self, task: Task) -> tuple[Kind, Applying]:
+    def _find(self, task: Task) -> tuple[TaskKind, Applying]:
         applying = self.fixed(task), tuple([part.applies(task) for part in self._others])
         parts = self._applying.get(applying)
         if parts is None:
             parts = self._applying[applying] = self._those_of(*applying)
-        kind = Kind(
+        kind = TaskKind(
             task.shape,
             owner_of_claims(task),
             task.namespace,
