@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -100,15 +99,16 @@ class Evaluator:
         """What tasks have in common that find the same nodes, as things are now: they share a table."""
         return self.kinds.of(task)[0]
 
-    def static(self, task: Task) -> Static:
-        """The static part for a task, one for all of whom the parts read the same; tables keep it alive."""
+    def static(self, task: Task, kept: Static | None = None) -> Static:
+        """The static part for a task, one for all of whom the parts read the same; ``kept`` is what its table has."""
         fixed = self.kinds.fixed(task)
-        key = fixed, tuple([self.kinds.fixed_parts[place].reads_of(task) for place in fixed])
-        found = self.memory.statics.get(key)
+        parts = [self.kinds.fixed_parts[place] for place in fixed]
+        key = fixed, tuple([part.reads_of(task) for part in parts])
+        found = kept if kept is not None and kept.key == key else self.memory.statics.get(key)
         if found is None:
             self.evaluations += 1
-            parts = [self.kinds.fixed_parts[place] for place in fixed]
-            found = self.memory.statics[key] = Static.of(task, parts, self.nodes, self.everywhere)
+            found = Static.of(key, task, parts, self.nodes, self.everywhere)
+        self.memory.used_static(found)
         return found
 
     @property
@@ -151,7 +151,7 @@ class Candidates:
         self.session = evaluator.session
         self._evaluator = evaluator
         self.task = task
-        self.static = evaluator.static(task)
+        self.static = evaluator.static(task, before)
         self._moving_predicates, self._moving_scores = parts.moving
         self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
@@ -562,7 +562,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.tables: dict[Any, Candidates] = {}
-        self.statics: WeakValueDictionary[Hashable, Static] = WeakValueDictionary()
+        self.statics: dict[Hashable, Static] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
         """The keys of every table in which no node passes; never changed."""
         self.alike: NodesAlike | None = None
@@ -607,6 +607,13 @@ class Memory:
             last = recent.pop(oldest)
             if not last.is_light:
                 self.tables.pop(oldest, None)
+
+    def used_static(self, static: Static) -> None:
+        """Note that a static part is used; those used longest ago stay with their tables alone."""
+        self.statics.pop(static.key, None)
+        self.statics[static.key] = static
+        if len(self.statics) > self._most:
+            del self.statics[next(iter(self.statics))]
 
     def _drop_unused(self) -> None:
         """Keep the tables that the last session used, and start the log over once all of them are caught up."""

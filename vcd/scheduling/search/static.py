@@ -51,6 +51,8 @@ class Compared:
 class Static:
     """Who passes, and the points of all nodes; of scores that compare nodes what they start from."""
 
+    key: Hashable
+    """Which parts apply, and what they read."""
     mask: Mask
     """``everywhere`` itself where all pass."""
     points: Scores | None
@@ -60,7 +62,9 @@ class Static:
     compared: tuple[Compared, ...]
 
     @classmethod
-    def of(cls, task: Task, parts: Sequence[Predicate | Score], nodes: Nodes, everywhere: Mask) -> Static:
+    def of(
+        cls, key: Hashable, task: Task, parts: Sequence[Predicate | Score], nodes: Nodes, everywhere: Mask
+    ) -> Static:
         """What the parts say that apply to a task, predicates first."""
         mask = everywhere
         points: Scores | None = None
@@ -78,4 +82,4 @@ class Static:
                 added = fixed_point(part, raw)
                 points = added if points is None else points + added
         offset = points if mask is everywhere else among(mask, np.zeros(len(mask)) if points is None else points)
-        return cls(mask, points, offset, tuple(compared))
+        return cls(key, mask, points, offset, tuple(compared))
