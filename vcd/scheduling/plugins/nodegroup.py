@@ -13,8 +13,8 @@ from vcd.model.objects import NodeGroupTerms
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -23,7 +23,7 @@ from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE
-from vcd.state.sums import sums_by
+from vcd.state.sums import plus, sums_by
 
 NODE_GROUP = "volcano.sh/nodegroup-name"
 LIMITS = "volcano.sh/nodegroup-resource-limits"
@@ -166,7 +166,7 @@ class NodeGroupScore(Score):
         return at_rows(self._plugin.treatment(task).points, usage)
 
 
-class NodeGroupPlugin(Plugin):
+class NodeGroupPlugin(KeepsAccounts):
     """Queues use the groups of nodes that their affinity names; a node's group is its label.
 
     A queue with rules may use the nodes whose group they name; of several rules that name it the first of these
@@ -329,28 +329,13 @@ class NodeGroupPlugin(Plugin):
         """The points by the rules."""
         yield NodeGroupScore(self)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The queue holds more of the node's group."""
-        self._add(task, row, 1)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """The queue holds more of the nodes' groups."""
-        for task, row in zip(tasks, rows, strict=True):
-            self._add(task, row, 1)
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """The queue holds less of the node's group."""
-        self._add(task, row, -1)
-
-    def _add(self, task: Task, row: int, sign: int) -> None:
-        limits = self.limits.get(task.job.queue.index)
-        if limits is None:
-            return
-        limit = limits.get(self._code_of_row[row])
-        if limit is not None:
-            held = limit.held
-            for column, amount in enumerate(task.amounts):
-                held[column] += sign * amount
+    def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
+        """The queue holds more, or less, of the nodes' groups."""
+        limits = self.limits.get(tasks[0].job.queue.index, {})
+        for row in rows if limits else ():
+            limit = limits.get(self._code_of_row[row])
+            if limit is not None:
+                limit.held = plus(limit.held, tasks[0].amounts, sign)
 
 
 def _without_rules(queue: Queue, broken: str) -> Refusal:

@@ -7,9 +7,9 @@ from math import inf
 from typing import Any
 
 from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins.capacity.accounts import (
@@ -55,7 +55,7 @@ _SHARE = Label("share", "smaller share", "larger share", _shares)
 _ANCESTORS = Label("ancestors", "nearer in the tree", "farther in the tree", PRIORITY.shown)
 
 
-class CapacityPlugin(Plugin):
+class CapacityPlugin(KeepsAccounts):
     """Holds queues to the amounts in their spec; what one does not use others may borrow, and give back on demand.
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
@@ -319,25 +319,13 @@ class CapacityPlugin(Plugin):
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The queue and its ancestors hold more."""
-        self._add(task, 1)
-        self._places.placed(task)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """The queue and its ancestors hold more."""
-        self._add(tasks[0], len(tasks))
+    def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
+        """The queue and its ancestors hold more, or less."""
+        first = tasks[0]
+        for account in self._accounts[first.job.queue.index].chain:
+            account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))
         for task in tasks:
-            self._places.placed(task)
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """The queue and its ancestors hold less."""
-        self._add(task, -1)
-        self._places.deallocated(task)
-
-    def _add(self, task: Task, times: int) -> None:
-        for account in self._accounts[task.job.queue.index].chain:
-            account.allocated = plus(account.allocated, task.amounts, times)
+            self._places.moved(task, sign)
 
     # --- what is shown ----------------------------------------------------------------------------------------------
 

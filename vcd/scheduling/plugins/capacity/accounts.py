@@ -58,29 +58,6 @@ class Account:
     priority; ``reserved`` what pods hold that the queue's scheduling gate let through and that have no node yet.
     """
 
-    __slots__ = (
-        "allocated",
-        "capability",
-        "chain",
-        "children",
-        "claims",
-        "deserved",
-        "deserves_any",
-        "elastic",
-        "entitled",
-        "guarantee",
-        "guaranteed",
-        "inqueue",
-        "limits",
-        "name",
-        "parent",
-        "queue",
-        "real_capability",
-        "request",
-        "reserved",
-        "wish",
-    )
-
     def __init__(self, queue: Queue, resources: Resources) -> None:
         record = queue.record
         self.queue = queue
@@ -186,15 +163,12 @@ class Reservations:
             self._holding.add(task.row)
             self._change(task, 1)
 
-    def placed(self, task: Task) -> None:
-        """A task is counted where it is placed."""
-        if task.row in self._holding:
+    def moved(self, task: Task, sign: int) -> None:
+        """A task is counted where it is placed (1); one whose placement is undone (-1) holds its quota again."""
+        if sign > 0 and task.row in self._holding:
             self._holding.remove(task.row)
             self._change(task, -1)
-
-    def deallocated(self, task: Task) -> None:
-        """A task whose placement is undone holds its quota again."""
-        if task.row in self._known and task.status == _PENDING:
+        elif sign < 0 and task.row in self._known and task.status == _PENDING:
             self.reserve(task)
 
     def _change(self, task: Task, sign: int) -> None:

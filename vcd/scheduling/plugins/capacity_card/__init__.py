@@ -9,9 +9,9 @@ from vcd.model.events import Waiting
 from vcd.model.objects import Object, Pod
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.room import EvictionContext
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
@@ -59,7 +59,7 @@ class _BeyondQuota(Allowance):
             self._gone[index, card] = self._gone.get((index, card), 0) + amount
 
 
-class CapacityCardPlugin(Plugin):
+class CapacityCardPlugin(KeepsAccounts):
     """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
 
     - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
@@ -230,20 +230,9 @@ class CapacityCardPlugin(Plugin):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The queue holds more."""
-        self._charge(task, [row], 1)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """The queue holds more."""
-        self._charge(tasks[0], rows, 1)
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """The queue holds less."""
-        self._charge(task, [row], -1)
-
-    def _charge(self, task: Task, rows: list[int], sign: int) -> None:
-        """As many tasks like one come to nodes (1), or go (-1)."""
+    def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
+        """The queue holds more, or less."""
+        task = tasks[0]
         account = self._queues[task.job.queue.index]
         request = self._request(task)
         leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse

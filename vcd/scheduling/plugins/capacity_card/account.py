@@ -22,26 +22,6 @@ class Account:
     pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``releasing``
     is what pods hold beside ``allocated`` that are being deleted or evicted."""
 
-    __slots__ = (
-        "allocated",
-        "basic_allocated",
-        "basic_elastic",
-        "basic_inqueue",
-        "basic_releasing",
-        "basic_request",
-        "capability",
-        "deserved",
-        "elastic",
-        "guarantee",
-        "inqueue",
-        "limit",
-        "name",
-        "problem",
-        "quota",
-        "releasing",
-        "request",
-    )
-
     def __init__(self, queue: Queue) -> None:
         self.name = queue.name
         self.quota: dict[str, int] = {}

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import SHARE, Label, labelled, plain
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.drf.hierarchy import HIERARCHY, WEIGHTS, Hierarchy, Rank
 from vcd.scheduling.session.gauges import Gauge
@@ -29,7 +29,7 @@ def _place(rank: Rank | int) -> str:
 _PLACE = Label("hierarchy", "first in the tree", "last in the tree", _place)
 
 
-class DrfPlugin(Plugin):
+class DrfPlugin(KeepsAccounts):
     """A job's share is the largest of allocated/total over all resources of the cluster; smaller shares come first.
 
     A task may be preempted when the preemptor's job would still have the smaller share (or an equal one) after the
@@ -116,19 +116,9 @@ class DrfPlugin(Plugin):
             for refusal in self._hierarchy.complaints(job.queue):
                 job.note("invalid", self.name, refusal)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The job holds more, also while it waits for the room."""
-        self._add(task, 1)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """The job holds more."""
-        self._add(tasks[0], len(tasks))
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """The job holds less."""
-        self._add(task, -1)
-
-    def _add(self, task: Task, times: int) -> None:
+    def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
+        """The job holds more, or less."""
+        task, times = tasks[0], sign * len(tasks)
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
         self._held[index] = plus(held, task.amounts, times)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
-from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.plugins.proportion.reachable import Reach
@@ -40,21 +40,6 @@ class _Share:
     ``inqueue`` what admitted jobs may still take of theirs, one row per priority of jobs, ascending.
     """
 
-    __slots__ = (
-        "allocated",
-        "capability",
-        "deserved",
-        "deserved_list",
-        "elastic",
-        "guarantee",
-        "inqueue",
-        "queue",
-        "real_capability",
-        "request",
-        "share",
-        "weight",
-    )
-
     def __init__(self, queue: Queue, width: int) -> None:
         self.queue = queue
         self.weight = max(queue.weight, 0)  # a negative one would take the others' share from them
@@ -82,7 +67,7 @@ class _Pool:
         self.parts = parts
 
 
-class ProportionPlugin(Plugin):
+class ProportionPlugin(KeepsAccounts):
     """Divides the cluster among the queues that have jobs.
 
     - real capability = min(capability, total - guarantees of all + own guarantee);
@@ -343,20 +328,9 @@ class ProportionPlugin(Plugin):
                 return []
         return _AbovePart(pool, kept)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """The queue holds more."""
-        self._add(task, [row], 1)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """The queue holds more."""
-        self._add(tasks[0], rows, 1)
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """The queue holds less."""
-        self._add(task, [row], -1)
-
-    def _add(self, task: Task, rows: list[int], sign: int) -> None:
-        """As many tasks like one come to nodes (1), or go (-1)."""
+    def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
+        """The queue holds more, or less."""
+        task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
         _add_to(account.allocated, task.amounts, sign * len(rows))
