@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -207,7 +208,7 @@ class NodeGroupPlugin(KeepsAccounts):
         self._refusals: dict[int, Refusal] = {}
         self.limits: dict[int, dict[int, _Limit]] = {}
         """By queue and by the code of the node group, of queues that have some."""
-        self._of_rules: dict[Rules, _Treatment] = {}
+        self._treatment_by = cache(self._treat)
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
         treatments = self._treatments.items()
@@ -236,12 +237,9 @@ class NodeGroupPlugin(KeepsAccounts):
             self.limits[queue.index] = limits
         if not any(rules) and self.values["strict"]:
             self._refusals[queue.index] = _without_rules(queue, broken)
-        treatment = self._of_rules.get(rules)
-        if treatment is None:
-            treatment = self._of_rules[rules] = self._treatment_by(rules)
-        self._treatments[queue.index] = treatment
+        self._treatments[queue.index] = self._treatment_by(rules)
 
-    def _treatment_by(self, rules: Rules) -> _Treatment:
+    def _treat(self, rules: Rules) -> _Treatment:
         by_order: bool = self.values["enablePreferredOrder"]
         points = np.array([*(rules.points(group, by_order) for group in self.groups), 0.0])[self.codes]
         return _Treatment(rules, self._admitted(rules), points, _UNSATISFIED if any(rules) else _NO_AFFINITY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from math import inf
 
 from vcd.model.events import Waiting
@@ -328,17 +329,11 @@ class _Services:
     def __init__(self, session: Session, pods: Mapping[int, Pod]) -> None:
         self._records = session.jobs.records
         self._pods = pods
-        self._of: dict[int, str] = {}
-
-    def of(self, who: int) -> str:
-        """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
-        Job owns them."""
-        service = self._of.get(who)
-        if service is None:
-            service = self._of[who] = self._tell(who)
-        return service
+        self.of = cache(self._tell)
 
     def _tell(self, who: int) -> str:
+        """What a job, or a pod whose group is gone, is: by the label of its group, else of its pods, else by whether a
+        Job owns them."""
         pod = self._pods.get(who)
         objects: list[Object] = [*([self._records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
         for obj in objects:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Accounts:
         self._session = session
         self._cards = cards
         self._unlimited = unlimited
-        self._requests: dict[tuple[Shape, str | None, str | None], CardRequest] = {}
+        self._request = cache(self._request_for)
         self.held: list[Held] = []
         self.unreadable: dict[int, str] = {}
         """Why the annotation of a group that has no pods yet says nothing, by job."""
@@ -72,16 +73,12 @@ class Accounts:
         inherited = card_name(session.jobs.records[job].group) if job >= 0 else None
         return self._request(shape, card_name(tasks.pods[row]), inherited)
 
-    def _request(self, shape: Shape, own: str | None, inherited: str | None) -> CardRequest:
-        key = (shape, own, inherited)
-        found = self._requests.get(key)
-        if found is None:
-            requests = shape.requests
-            uses_cards = any(requests.get(name, 0) > 0 for name in self._cards.resources)
-            counted = not (self._unlimited and uses_cards)
-            basic = (requests.get(CPU, 0), requests.get(MEMORY, 0)) if counted else (0, 0)
-            found = self._requests[key] = card_request(requests, own, inherited, self._cards, basic)
-        return found
+    def _request_for(self, shape: Shape, own: str | None, inherited: str | None) -> CardRequest:
+        requests = shape.requests
+        uses_cards = any(requests.get(name, 0) > 0 for name in self._cards.resources)
+        counted = not (self._unlimited and uses_cards)
+        basic = (requests.get(CPU, 0), requests.get(MEMORY, 0)) if counted else (0, 0)
+        return card_request(requests, own, inherited, self._cards, basic)
 
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
         """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""

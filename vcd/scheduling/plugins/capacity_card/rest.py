@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from vcd.scheduling.plugins.capacity_card.account import Account
 from vcd.scheduling.plugins.capacity_card.annotations import Names
 from vcd.scheduling.plugins.capacity_card.flow import Flow
@@ -15,7 +17,7 @@ class GangRests:
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
-        self._rests: dict[int, dict[Names, int] | None] = {}
+        self._rest_of = cache(self._overlapping)
         several = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
         self._jobs = frozenset(waiting.with_several_ways() if several else ())
 
@@ -41,11 +43,7 @@ class GangRests:
         return tuple([card for card in cards if _fits(account, demands, card, ask.amount)]) or cards
 
     def _of(self, job: int) -> dict[Names, int] | None:
-        if job not in self._jobs:
-            return None  # one way to name cards is not in another's way
-        if job not in self._rests:
-            self._rests[job] = self._overlapping(job)
-        return self._rests[job]
+        return self._rest_of(job) if job in self._jobs else None  # one way to name cards is not in another's way
 
     def _overlapping(self, job: int) -> dict[Names, int] | None:
         entries, waiting = self._waiting.of_job(job), self._waiting

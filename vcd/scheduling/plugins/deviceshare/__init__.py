@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -150,7 +151,7 @@ class DeviceSharePlugin(Plugin):
     def open(self, session: Session) -> None:
         """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
         self._session = session
-        self._requests: dict[Shape, tuple[Request, ...] | str] = {}
+        self._requested = cache(self._requests_of)
         self._asks: dict[int, Ask | None] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
@@ -241,17 +242,10 @@ class DeviceSharePlugin(Plugin):
 
     # --- what pods ask for --------------------------------------------------------------------------------------------
 
-    def _requested(self, shape: Shape) -> tuple[Request, ...] | str:
-        found = self._requests.get(shape)
-        if found is None:
-            if self._kind == "VGPU":
-                found = vgpu.vgpu_requests(shape.spec, self._config)
-            elif self._kind:
-                found = gpushare.indexed_requests(shape.spec, by_number=self._kind == "GPUNumber")
-            else:
-                found = ()
-            self._requests[shape] = found
-        return found
+    def _requests_of(self, shape: Shape) -> tuple[Request, ...] | str:
+        if self._kind == "VGPU":
+            return vgpu.vgpu_requests(shape.spec, self._config)
+        return gpushare.indexed_requests(shape.spec, by_number=self._kind == "GPUNumber") if self._kind else ()
 
     def ask_of(self, task: Task) -> Ask | None:
         """What a task asks of cards; None where it asks for none, or for what cannot be understood."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -62,7 +63,7 @@ class SharedCards(Predicate):
         fitting, cards = self._fittings.of(task), self._fittings.cards
         rows = np.arange(len(cards)) if usage.rows is None else usage.rows
         right_mode, left = cards.of_mode(fitting.ask), self._limits.memory_left(fitting.ask.queue)
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for row in rows[failed].tolist():
             if cards.problems[row]:
                 reason = cards.problems[row]
@@ -76,7 +77,7 @@ class SharedCards(Predicate):
                 reason = "node(s) had cards whose room is still being freed"
             else:
                 reason = self.reason
-            counts[reason] = counts.get(reason, 0) + 1
+            counts[reason] += 1
         return counts
 
 

@@ -7,6 +7,7 @@ card whose room is still being freed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -344,18 +345,11 @@ class Fittings:
     def __init__(self, sharing: Sharing, ask_of: Callable[[Task], Ask | None]) -> None:
         self.ask_of = ask_of
         self.cards = sharing.cards
-        self._sharing = sharing
-        self._found: dict[Ask, Fitting] = {}
+        self.of_ask = cache(partial(Fitting, sharing))
+        """The same of an ask, as it was when it was last refreshed."""
 
     def of(self, task: Task) -> Fitting:
         """Where the task's ask fits, as things are."""
         ask = self.ask_of(task)
         assert ask is not None
         return self.of_ask(ask).refreshed()
-
-    def of_ask(self, ask: Ask) -> Fitting:
-        """The same of an ask, as it was when it was last refreshed."""
-        found = self._found.get(ask)
-        if found is None:
-            found = self._found[ask] = Fitting(self._sharing, ask)
-        return found

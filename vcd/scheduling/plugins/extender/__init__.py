@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import Plugin
@@ -112,7 +113,7 @@ class ExtenderPlugin(Plugin):
         self._session = session
         self._ignorable: bool = self.values["extender.ignorable"]
         self._managed = frozenset(self.values["extender.managedResources"])
-        self._of_shape: dict[Shape, bool] = {}
+        self._is_managed = cache(self._names_managed)
         self._extender = Extender(
             self.name,
             session.outside,
@@ -143,19 +144,14 @@ class ExtenderPlugin(Plugin):
     def _active_verb(self, name: str) -> str:
         return self._verb(name) if self._active else ""
 
-    def _is_managed(self, shape: Shape) -> bool:
+    def _names_managed(self, shape: Shape) -> bool:
         """Whether the extender is asked about tasks of a shape."""
-        if not self._managed:
-            return True
-        found = self._of_shape.get(shape)
-        if found is None:
-            found = self._of_shape[shape] = any(
-                name in self._managed
-                for container in (*shape.spec.containers, *shape.spec.init_containers)
-                for quantities in (container.resources.requests, container.resources.limits)
-                for name in quantities
-            )
-        return found
+        return not self._managed or any(
+            name in self._managed
+            for container in (*shape.spec.containers, *shape.spec.init_containers)
+            for quantities in (container.resources.requests, container.resources.limits)
+            for name in quantities
+        )
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 

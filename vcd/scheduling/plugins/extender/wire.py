@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from vcd.model.objects import Object, Pod, PodGroup, Quantities
+from vcd.model.objects import Object, PodGroup, Quantities
 from vcd.model.quantity import QuantityError, to_volcanos_unit
 from vcd.model.requests import CPU, MEMORY, PODS, resource_values
 from vcd.model.status import TaskStatus
@@ -54,7 +55,7 @@ class Wire:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._facts = session.nodes.facts
-        self._pods: dict[int, Json] = {}
+        self._pod = cache(lambda row: _raw(session.snapshot.tasks.pods[row]))
         self._tasks: dict[int, tuple[tuple[int, int], Json]] = {}
         self._nodes: dict[int, Json] = {}
         self._moved: dict[int, Task] = {}
@@ -123,17 +124,11 @@ class Wire:
                 "SchGated": bool(pod.spec.scheduling_gates),
                 "RevocableZone": ANY_ZONE if uses_zones(pod) else "",
                 "NumaInfo": None,
-                "Pod": self._pod(row, pod),
+                "Pod": self._pod(row),
                 "PodAnnotations": meta.annotations,
                 "CustomBindErrHandlerSucceeded": False,
             }
         )
-
-    def _pod(self, row: int, pod: Pod) -> Json:
-        found = self._pods.get(row)
-        if found is None:
-            found = self._pods[row] = _raw(pod)
-        return found
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,7 +33,6 @@ from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
-from vcd.state.records import Shape
 
 POLICY = "volcano.sh/numa-topology-policy"
 CPUS = "volcano.sh/numa-cpus"
@@ -85,11 +86,7 @@ class NumaAdmission(Predicate):
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
         rows = np.arange(len(failed)) if usage.rows is None else usage.rows
         why = self._plugin.fitting_of(task).why
-        counts: dict[str, int] = {}
-        for row in rows[failed].tolist():
-            reason = why.get(row, self.reason)
-            counts[reason] = counts.get(reason, 0) + 1
-        return counts
+        return Counter(why.get(row, self.reason) for row in rows[failed].tolist())
 
 
 class NumaSpread(Score):
@@ -151,9 +148,9 @@ class NumaAwarePlugin(Plugin):
     def open(self, session: Session) -> None:
         """Read the topologies, and what pods that the kubelets do not list yet are to get."""
         self._session = session
-        self._counts: dict[Shape, tuple[int, ...]] = {}
+        self._counts_of = cache(lambda shape: exclusive_cpus(shape.spec))
         self._asks: dict[int, _Ask | None] = {}
-        self._answers: dict[tuple[Any, ...], int | None] = {}
+        self._assign = cache(assign)  # once for all nodes that are alike
         self._fittings: dict[_Ask, _Fitting] = {}
         self._held: dict[int, tuple[int, int]] = {}
         self._log: list[int] = []
@@ -218,12 +215,6 @@ class NumaAwarePlugin(Plugin):
 
     # --- what pods ask for --------------------------------------------------------------------------------------------
 
-    def _counts_of(self, shape: Shape) -> tuple[int, ...]:
-        found = self._counts.get(shape)
-        if found is None:
-            found = self._counts[shape] = exclusive_cpus(shape.spec)
-        return found
-
     def ask_of(self, task: Task) -> _Ask | None:
         """What a task asks for; None where no node's NUMA topology matters to it."""
         counts = self._counts_of(task.shape)
@@ -260,7 +251,7 @@ class NumaAwarePlugin(Plugin):
         cpus = 0
         topology = self._topologies[row]
         if not why and self._active[row] and isinstance(topology, NodeTopology):
-            found = self._assigned(topology, self._free[row], ask.counts)
+            found = self._assign(topology.layout, self._free[row], topology.topology_policy, ask.counts)
             if found is None:
                 why = _NOT_ADMITTED
             else:
@@ -280,13 +271,6 @@ class NumaAwarePlugin(Plugin):
         if topology.topology_policy != ask.policy:
             return _OTHER_POLICY
         return "" if self._free[row] else _NO_CPUS
-
-    def _assigned(self, topology: NodeTopology, free: int, counts: tuple[int, ...]) -> int | None:
-        """The CPUs that a pod would get; found once for all nodes that are alike."""
-        key = (topology.layout, topology.topology_policy, free, counts)
-        if key not in self._answers:
-            self._answers[key] = assign(topology.layout, free, topology.topology_policy, counts)
-        return self._answers[key]
 
     # --- points -------------------------------------------------------------------------------------------------------
 
@@ -320,7 +304,7 @@ class NumaAwarePlugin(Plugin):
         counts = self._counts_of(task.shape)
         if task.row in self._held or not any(counts):
             return
-        cpus = self._assigned(topology, self._free[row], counts)
+        cpus = self._assign(topology.layout, self._free[row], topology.topology_policy, counts)
         if cpus:
             self._held[task.row] = (row, cpus)
             self._free[row] &= ~cpus

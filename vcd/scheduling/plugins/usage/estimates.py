@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +65,7 @@ class Load:
         self.log: list[int] = []
         """The nodes in the order in which their estimates changed, so that who keeps something of each knows which."""
         self._estimates: dict[int, tuple[int, float, float]] = {}
-        self._of_shape: dict[Shape, tuple[tuple[float, float], tuple[float, float]]] = {}
+        self._amounts_of = cache(_amounts_of)
 
     def composite(self, rows: Rows) -> Floats:
         """The part of some nodes' cpu and memory that is, or soon will be, used: 0 to 1, 0 where they have none."""
@@ -80,7 +81,7 @@ class Load:
         if shape.best_effort:
             cpu, memory = self._estimator.be_cpu * risk, self._estimator.be_mem * risk
         else:
-            requests, limits = self._amounts(shape)
+            requests, limits = self._amounts_of(shape)
             cpu, memory = (self._estimate(requests[part], limits[part], risk) for part in (0, 1))
         self._estimates[task] = (row, cpu, memory)
         self.log.append(row)
@@ -115,13 +116,11 @@ class Load:
         estimate = (request * estimator.request_ratio + (limit - request) * estimator.burst_ratio) * risk
         return min(max(estimate, 0.0), limit)
 
-    def _amounts(self, shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]:
-        found = self._of_shape.get(shape)
-        if found is None:
-            requests = (float(shape.requests.get(CPU, 0)), float(shape.requests.get(MEMORY, 0)))
-            limits = (pod_limit(shape.spec, CPU), pod_limit(shape.spec, MEMORY))
-            found = self._of_shape[shape] = (requests, limits)
-        return found
+
+def _amounts_of(shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Requests and limits of cpu and memory."""
+    requests = (float(shape.requests.get(CPU, 0)), float(shape.requests.get(MEMORY, 0)))
+    return requests, (pod_limit(shape.spec, CPU), pod_limit(shape.spec, MEMORY))
 
 
 def pod_limit(spec: PodSpec, resource: str) -> float:
