@@ -73,34 +73,23 @@ def logged_of(packer: Packer, row: Row) -> Logged:
     return Logged(sequence, time, event)
 
 
-def session_row(sequence: int, event: SessionDecided) -> Row:
-    """The row of table ``session``."""
-    return event.session, sequence, event.head, event.epoch, event.now, event.policy
+def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
+    """The rows that index a session, by table; those of its plan in the plan's order, groups by key.
 
-
-def statement_rows(event: SessionDecided) -> Iterator[Row]:
-    """The rows of table ``statement``, in the order of the plan."""
-    stale = dict(event.stale)
-    for index, statement in enumerate(decode_plan(event.plan).statements):
-        yield event.session, index, statement.group, statement.action, "stale" if index in stale else "accepted"
-
-
-def operation_rows(event: SessionDecided) -> Iterator[Row]:
-    """The rows of table ``operation``, in the order of the plan."""
-    for i, statement in enumerate(decode_plan(event.plan).statements):
-        for j, operation in enumerate(statement.operations):
-            yield event.session, i, j, operation.verb, operation.key, operation.node
-
-
-def group_rows(event: SessionDecided) -> Iterator[Row]:
-    """The rows of table ``session_group``, by key: each group acted for, or given a status.
-
-    Not those that only wait: a long queue would write as many rows in each session. When the reason for which a
-    group waits changes, it is given a status.
+    Of groups those acted for, or given a status, not those that only wait: a long queue would write as many rows in
+    each session. When the reason for which a group waits changes, it is given a status. Raises msgspec.MsgspecError
+    when the plan cannot be read.
     """
-    plan = decode_plan(event.plan)
-    keys = {statement.group for statement in plan.statements} | {status.key for status in plan.groups}
-    return ((key, event.session) for key in sorted(keys))
+    plan, stale, number = decode_plan(event.plan), dict(event.stale), event.session
+    found: dict[str, list[Row]] = {"statement": [], "operation": []}
+    for i, statement in enumerate(plan.statements):
+        verdict = "stale" if i in stale else "accepted"
+        found["statement"].append((number, i, statement.group, statement.action, verdict))
+        for j, operation in enumerate(statement.operations):
+            found["operation"].append((number, i, j, operation.verb, operation.key, operation.node))
+    groups = {statement.group for statement in plan.statements} | {status.key for status in plan.groups}
+    found["session_group"] = [(key, number) for key in sorted(groups)]
+    return {"session": [(number, sequence, event.head, event.epoch, event.now, event.policy)], **found}
 
 
 def outcome_row(sequence: int, event: OperationDone) -> Row:
@@ -121,10 +110,7 @@ def inserts(packer: Packer, batch: list[Logged], *, indexed: bool = True) -> Ite
         if isinstance(event, PolicyLoaded):
             yield sql["policy"], [(event.digest, event.text, logged.sequence)]
         elif isinstance(event, SessionDecided) and indexed:
-            yield sql["session"], [session_row(logged.sequence, event)]
-            yield sql["statement"], statement_rows(event)
-            yield sql["operation"], operation_rows(event)
-            yield sql["session_group"], group_rows(event)
+            yield from ((sql[table], rows) for table, rows in session_rows(logged.sequence, event).items())
     outcomes = [(one.sequence, one.event) for one in batch if isinstance(one.event, OperationDone)]
     if indexed and outcomes:
         yield sql["outcome"], [outcome_row(sequence, event) for sequence, event in outcomes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,12 +10,15 @@ import msgspec
 
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.reader import LAST, LogReader, is_decision
-from vcd.eventlog.rows import Logged, Row, columns, group_rows, operation_rows, outcome_row, session_row, statement_rows
+from vcd.eventlog.rows import Logged, columns, outcome_row, session_rows
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, SessionDecided
 
 Fold = Callable[[bytes, Iterator[Logged]], bytes]
 """Encoded state before (empty: nothing yet) and the events that follow, to the encoded state after."""
+
+_INDEXES = (("entry", "session_row"), ("statements", "statements"), ("operations", "operations"), ("groups", "groups"))
+"""What a session's index holds, in words, and the statement that reads it; in the order of ``session_rows``."""
 
 
 def verify(path: str | Path, fold: Fold | None = None) -> list[str]:
@@ -93,19 +96,13 @@ class _Verification:
         number = event.session
         if event.head >= sequence:
             self._found.append(f"session {number}: its head {event.head} is not before its own event {sequence}")
-        indexes: tuple[tuple[str, str, Iterable[Row]], ...] = (
-            ("entry", "session_row", [session_row(sequence, event)]),
-            ("statements", "statements", statement_rows(event)),
-            ("operations", "operations", operation_rows(event)),
-            ("groups", "groups", group_rows(event)),
-        )
-        for name, of, expected in indexes:
-            try:
-                agrees = self._reader.rows(of, session=number) == list(expected)
-            except msgspec.MsgspecError as error:
-                self._found.append(f"session {number}: its plan cannot be read: {error}")
-                return
-            if not agrees:
+        try:
+            rows = session_rows(sequence, event)
+        except msgspec.MsgspecError as error:
+            self._found.append(f"session {number}: its plan cannot be read: {error}")
+            return
+        for (name, of), expected in zip(_INDEXES, rows.values(), strict=True):
+            if self._reader.rows(of, session=number) != expected:
                 self._found.append(f"session {number}: the index of its {name} is not as its event {sequence} says")
 
     def _index_totals(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
 from vcd.kube.client import Fenced, KubeClient, KubeError, pause_after
@@ -16,24 +17,16 @@ ATTEMPTS = 5
 """For one value; then it is given up."""
 
 
+@dataclass(eq=False)
 class Writer(Generic[K, V]):
     """Writes what is put into ``work``, with so many workers; ``fence`` says whether this replica may."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        fence: Callable[[], bool],
-        work: WorkQueue[K, V],
-        workers: int,
-        clock: Clock,
-        rand: Random,
-    ) -> None:
-        self._client = client
-        self._fence = fence
-        self._work = work
-        self._workers = workers
-        self._clock = clock
-        self._random = rand
+    _client: KubeClient
+    _fence: Callable[[], bool]
+    _work: WorkQueue[K, V]
+    _workers: int
+    _clock: Clock
+    _random: Random
 
     @property
     def waiting(self) -> int:

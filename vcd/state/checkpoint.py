@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -40,24 +41,16 @@ class Dump(msgspec.Struct, omit_defaults=True):
     late: dict[str, ev.PluginLate] = {}
 
 
+@dataclass(eq=False)
 class Frozen:
     """A state's content at one moment; ``encode`` may run in another thread."""
 
-    def __init__(
-        self,
-        digests: dict[str, dict[str, int]],
-        objects: dict[str, dict[str, Any]],
-        rows: dict[str, int],
-        pods: list[Pod | None],
-        shown_nodes: list[str],
-        dump: Dump,
-    ) -> None:
-        self._digests = digests
-        self._objects = objects
-        self._rows = rows
-        self._pods = pods
-        self._shown_nodes = shown_nodes
-        self._dump = dump
+    _digests: dict[str, dict[str, int]]
+    _objects: dict[str, dict[str, Any]]
+    _rows: dict[str, int]
+    _pods: list[Pod | None]
+    _shown_nodes: list[str]
+    _dump: Dump
 
     def encode(self) -> bytes:
         """The canonical bytes."""
