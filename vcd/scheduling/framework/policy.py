@@ -167,35 +167,21 @@ def parse_policy(
     has a value that is not allowed any more its default holds, as it did then, with a warning.
     """
     text = DEFAULT_POLICY if text is None else text
-    report = _Report()
+    reading = _Reading(text, actions, plugins, logged)
     policy = None
     try:
-        if len(text) > LARGEST_FILE:
-            raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
-        loader = _Loader(text)
-        reading = _Reading(loader, report, actions, plugins, logged)
-        policy = reading.policy(_first_document(loader, report), text)
-        if not report.errors and not logged:
+        policy = reading.policy()
+        if not reading.errors and not logged:
             reading.try_out(policy, trial)
     except yaml.YAMLError as error:
-        report.errors.append(_syntax_problem(error, text))
+        reading.errors.append(_syntax_problem(error, text))
     except RecursionError:
-        report.errors.append(Problem(1, "", "", "nested too deeply"))
+        reading.errors.append(Problem(1, "", "", "nested too deeply"))
     except Exception as error:  # noqa: BLE001 - a file must never end a program that runs
-        report.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
-    if report.errors or policy is None:
-        raise PolicyError(_by_line(report.errors), _by_line(report.warnings))
+        reading.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
+    if reading.errors or policy is None:
+        raise PolicyError(_by_line(reading.errors), _by_line(reading.warnings))
     return policy
-
-
-def _first_document(loader: _Loader, report: _Report) -> yaml.Node | None:
-    """The root of the first document, all that vc-scheduler reads; None where there is none."""
-    root = loader.get_node() if loader.check_node() else None
-    if _expanded(root, {}) > _MOST_VALUES:
-        raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
-    if loader.check_node():
-        report.warn(loader.get_node(), "", "only the first document of the file is read")
-    return root
 
 
 def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
@@ -224,26 +210,6 @@ def _by_line(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: problem.line))
 
 
-@dataclass(eq=False)
-class _Report:
-    """The errors and warnings found so far."""
-
-    errors: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
-
-    def error(
-        self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
-    ) -> None:
-        """Something wrong; a warning where it is ``harmless``. ``value`` is shown in place of what the node holds."""
-        if value is None:
-            value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
-        (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
-
-    def warn(self, node: yaml.Node | None, key: str, message: str) -> None:
-        self.warnings.append(Problem(_line(node), key, "", message))
-
-
 def _line(node: yaml.Node | None) -> int:
     return node.start_mark.line + 1 if node else 1
 
@@ -252,46 +218,71 @@ def _line(node: yaml.Node | None) -> int:
 class _Reading:
     """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
 
-    loader: _Loader
-    report: _Report
+    text: str
     actions: Declared
     plugins: Mapping[str, type[Plugin]]
     logged: bool
-
-    def __post_init__(self) -> None:
-        self._entries: dict[str, tuple[yaml.Node, str]] = {}
-        """Where each plugin is named: the node of its name, and the path of its entry."""
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    _entries: dict[str, tuple[yaml.Node, str]] = field(default_factory=dict)
+    """Where each plugin is named: the node of its name, and the path of its entry."""
 
     def try_out(self, policy: Policy, trial: Trial) -> None:
         """Report what a cycle under the policy fails with, where its plugin is named."""
         for name, message in trial(policy).items():
             node, path = self._entries.get(name, (None, ""))
-            self.report.error(node, path, f"cannot be decided with: {message}")
+            self._error(node, path, f"cannot be decided with: {message}")
 
-    def policy(self, root: yaml.Node | None, text: str) -> Policy:
-        fields = self._fields(root, "", _ROOT_KEYS)
+    def policy(self) -> Policy:
+        """The policy that the file holds, as far as it can be read. Raises YAMLError."""
+        if len(self.text) > LARGEST_FILE:
+            raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
+        self._loader = _Loader(self.text)
+        fields = self._fields(self._first_document(), "", _ROOT_KEYS)
         return Policy(
             actions=self._action_names(fields.get("actions")),
             tiers=self._tiers(fields.get("tiers")),
             configurations=MappingProxyType(self._configurations(fields.get("configurations"))),
             metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
-            text=text,
-            digest=hashlib.blake2b(text.encode()).hexdigest(),
-            warnings=_by_line(self.report.warnings),
+            text=self.text,
+            digest=hashlib.blake2b(self.text.encode()).hexdigest(),
+            warnings=_by_line(self.warnings),
         )
+
+    def _first_document(self) -> yaml.Node | None:
+        """The root of the first document, all that vc-scheduler reads; None where there is none."""
+        loader = self._loader
+        root = loader.get_node() if loader.check_node() else None
+        if _expanded(root, {}) > _MOST_VALUES:
+            raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
+        if loader.check_node():
+            self._warn(loader.get_node(), "", "only the first document of the file is read")
+        return root
+
+    def _error(
+        self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
+    ) -> None:
+        """Something wrong; a warning where it is ``harmless``. ``value`` is shown in place of what the node holds."""
+        if value is None:
+            value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+        (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
+
+    def _warn(self, node: yaml.Node | None, key: str, message: str) -> None:
+        self._error(node, key, message, value="", harmless=True)
 
     # the file's parts ---------------------------------------------------------------------------------------------
 
     def _action_names(self, node: yaml.Node | None) -> tuple[str, ...]:
         if node is None or _is_null(node):
-            self.report.error(node, "actions", "missing: names of actions with commas between them")
+            self._error(node, "actions", "missing: names of actions with commas between them")
             return ()
         names = tuple(name.strip() for name in self._text(node, "actions").split(","))
         for name in names:
             if name:
                 self._check_name(node, "actions", "action", name, self.actions)
             elif isinstance(node, yaml.ScalarNode):
-                self.report.error(node, "actions", "an action without a name: write names with a comma between two")
+                self._error(node, "actions", "an action without a name: write names with a comma between two")
         return names
 
     def _tiers(self, node: yaml.Node | None) -> tuple[tuple[PluginOption, ...], ...]:
@@ -306,10 +297,10 @@ class _Reading:
                 for flag, other in () if plugin is None else plugin.excludes:
                     if option.enabled[flag] and other in [each.name for each in tier]:
                         message = f"true excludes the plugin {other}, which is in the same tier"
-                        self.report.error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
+                        self._error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
             tiers.append(tier)
         if not any(tiers):
-            self.report.warn(node, "tiers", "no plugin is on")
+            self._warn(node, "tiers", "no plugin is on")
         return tuple(tiers)
 
     def _plugin(self, node: yaml.Node, path: str) -> PluginOption:
@@ -319,7 +310,7 @@ class _Reading:
             self._check_name(fields["name"], f"{path}.name", "plugin", name, self.plugins)
             if name in self._entries:
                 first = _line(self._entries[name][0])
-                self.report.error(fields["name"], f"{path}.name", f"is already on line {first}")
+                self._error(fields["name"], f"{path}.name", f"is already on line {first}")
             self._entries.setdefault(name, (fields["name"], path))
         enabled = {
             flag: self._flag(fields[flag], f"{path}.{flag}", default) if flag in fields else default
@@ -333,10 +324,10 @@ class _Reading:
                 _check_made(plugin, values)
             except ArgumentError as error:
                 found = self._found(where, error.path) or where or node
-                self.report.error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
+                self._error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
         for flag in fields:
             if flag in IDLE_FLAGS:
-                self.report.warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
+                self._warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
         return PluginOption(name, MappingProxyType(enabled), arguments)
 
     def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
@@ -349,7 +340,7 @@ class _Reading:
                 self._check_name(fields["name"], f"{path}.name", "action", name, self.actions)
             arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", self.actions.get(name), item)
             if name and name in found:
-                self.report.warn(fields["name"], path, f"{name} is configured before; only the first one is read")
+                self._warn(fields["name"], path, f"{name} is configured before; only the first one is read")
             found.setdefault(name, arguments)
         return found
 
@@ -359,7 +350,7 @@ class _Reading:
             if isinstance(value, yaml.ScalarNode):
                 values[key] = str(value.value)
             else:
-                self.report.error(value, f"metrics.{key}", "must be a text")
+                self._error(value, f"metrics.{key}", "must be a text")
         given = {key: text for key, text in values.items() if text}
         _, errors = self._reported(node, "metrics", METRICS, given, node)
         self._check_source(node, given)
@@ -368,12 +359,12 @@ class _Reading:
     def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
         """A monitoring system of its own is somewhere; what the API server offers needs no address."""
         if given and not ("type" in given or "address" in given):
-            self.report.warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
+            self._warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
         kind = given.get("type", "prometheus")
         if "type" in given and "address" not in given and kind in _ADDRESSED:
             message = f"missing: no sample is ever taken without the URL of {kind}"
             found = self._found(node, ("type",))
-            self.report.warn(found, "metrics.address", message)
+            self._warn(found, "metrics.address", message)
 
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
@@ -398,12 +389,12 @@ class _Reading:
         for notice in values.notices:
             *parents, last = notice.path
             found = self._found(node, notice.path, key=True)
-            self.report.warn(found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}")
+            self._warn(found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}")
         for error in errors:
             found = self._found(node, error.path) or node or owner
             message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self.logged else "")
             shown = error.value if isinstance(error.value, str) else None
-            self.report.error(found, f"{path}.{error.key}", message, value=shown, harmless=self.logged)
+            self._error(found, f"{path}.{error.key}", message, value=shown, harmless=self.logged)
         return values, frozenset(error.path[0] for error in errors)
 
     def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
@@ -429,26 +420,26 @@ class _Reading:
             if written or not isinstance(name, yaml.ScalarNode):
                 return written
         if isinstance(node, yaml.MappingNode) or _is_null(node):
-            self.report.error(node, path, f"the {what} has no name")
+            self._error(node, path, f"the {what} has no name")
         return ""
 
     def _check_name(self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str]) -> None:
         if name in present:
             return
         if what == "plugin" and name in PASSED_OVER:
-            self.report.warn(node, path, f"{name}: {PASSED_OVER[name]}")
+            self._warn(node, path, f"{name}: {PASSED_OVER[name]}")
             return
         bare = name.strip()
         if bare in present:
             message = f"must be {bare}, without a space or line break beside it"
         else:
             message = f"there is no {what} {name}{did_you_mean(name, sorted(present))}"
-        self.report.error(node, path, message)
+        self._error(node, path, message)
 
     def _text(self, node: yaml.Node, path: str) -> str:
         if isinstance(node, yaml.ScalarNode):
             return str(node.value)
-        self.report.error(node, path, "must be a text")
+        self._error(node, path, "must be a text")
         return ""
 
     def _flag(self, node: yaml.Node, path: str, default: bool) -> bool:
@@ -456,12 +447,12 @@ class _Reading:
         if isinstance(value, bool):
             return value
         if value is not None:
-            self.report.error(node, path, "must be true or false, without quotes")
+            self._error(node, path, "must be true or false, without quotes")
         return default
 
     def _value(self, node: yaml.Node) -> Any:
         try:
-            return self.loader.construct_object(node, deep=True)
+            return self._loader.construct_object(node, deep=True)
         except (ValueError, KeyError, AttributeError) as error:  # PyYAML on a value that does not fit its explicit tag
             raise yaml.constructor.ConstructorError(None, None, f"no {node.tag}", node.start_mark) from error
 
@@ -474,36 +465,38 @@ class _Reading:
             if key in known:
                 fields[key] = value
             else:
-                self.report.warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
+                self._warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
         return fields
 
     def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """The keys of a mapping with the nodes of key and value; of a key given twice the last, as in Volcano."""
-        if node is None or _is_null(node):
-            return {}
-        if not isinstance(node, yaml.MappingNode):
-            self.report.error(node, path, "must be a mapping" if path else "the file must be a mapping")
-            return {}
-        self.loader.flatten_mapping(node)
+        what = "must be a mapping" if path else "the file must be a mapping"
+        begins = node.start_mark.index if node else 0
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key_node, value in node.value:
+        for key_node, value in self._content(node, path, yaml.MappingNode, what):
             if not isinstance(key_node, yaml.ScalarNode):
-                self.report.error(key_node, path, "a key must be a text")
+                self._error(key_node, path, "a key must be a text")
                 continue
             key = str(key_node.value)
             # Keys that << merges in come first, and may be given anew.
-            if key in pairs and pairs[key][0].start_mark.index >= node.start_mark.index:
-                self.report.warn(key_node, path, f"{key} is given twice; only the last one is read")
+            if key in pairs and pairs[key][0].start_mark.index >= begins:
+                self._warn(key_node, path, f"{key} is given twice; only the last one is read")
             pairs[key] = (key_node, value)
         return pairs
 
-    def _items(self, node: yaml.Node | None, path: str) -> list[yaml.Node]:
+    def _content(self, node: yaml.Node | None, path: str, of: type[yaml.CollectionNode], what: str) -> list[Any]:
+        """What a list or mapping holds; nothing where the file has no value there, or, which is wrong, another."""
         if node is None or _is_null(node):
             return []
-        if isinstance(node, yaml.SequenceNode):
-            return list(node.value)
-        self.report.error(node, path, "must be a list")
-        return []
+        if not isinstance(node, of):
+            self._error(node, path, what)
+            return []
+        if isinstance(node, yaml.MappingNode):
+            self._loader.flatten_mapping(node)
+        return list(node.value)
+
+    def _items(self, node: yaml.Node | None, path: str) -> list[yaml.Node]:
+        return self._content(node, path, yaml.SequenceNode, "must be a list")
 
 
 def _check_made(plugin: type[Plugin], values: ArgumentValues) -> None:
