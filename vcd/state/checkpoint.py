@@ -34,11 +34,18 @@ class Dump(msgspec.Struct, omit_defaults=True):
     intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}  # none: left out, as in older checkpoints
     intended_annotations: dict[str, dict[str, str]] = {}
     nominated: dict[str, str] = {}
-    promises: dict[str, tuple[str, int]] = {}  # the turns of nominations; the name is that of older checkpoints
+    nomination_turns: dict[str, tuple[str, int]] = msgspec.field(name="promises", default_factory=dict)
     evicted: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
     former: dict[str, str] = {}
     rounds: dict[str, int] = {}
     late: dict[str, ev.PluginLate] = {}
+
+
+AS_THEY_ARE = (
+    "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "nominated",
+    "nomination_turns", "rounds", "late",
+)  # fmt: skip
+"""What a dump holds as the state does, by the name of both."""
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, cast
 
 import msgspec
@@ -15,7 +16,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.checkpoint import Dump, Frozen, on_node
+from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.records import (
     REPEATING_ACTIONS,
@@ -506,19 +507,8 @@ class ClusterState:
         pod = None if row is None else self.pods[row]
         if row is None or pod is None or pod.metadata.uid != operation.uid:
             return
-        self._remember_intent(
-            operation.key,
-            Intent(
-                session,
-                statement,
-                position,
-                operation.verb,
-                operation.uid,
-                operation.node,
-                operation.volumes,
-                operation.annotations,
-            ),
-        )
+        made = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
+        self._remember_intent(operation.key, Intent(session, statement, position, *made))
         self._place(operation.key, row)
 
     def _outcome(self, done: ev.OperationDone) -> None:
@@ -605,25 +595,13 @@ class ClusterState:
             list(self.shown_nodes),
             Dump(
                 sequence=self.sequence,
-                session=self.session,
-                epoch=self.epoch,
-                leading=self.leading,
-                policy=self.policy,
-                listed=dict(self.listed),
+                **{name: copy(getattr(self, name)) for name in AS_THEY_ARE},
                 bad=sorted((kind, key, message) for (kind, key), message in self.bad.items()),
-                answers=dict(self.answers),
                 objects=[],
                 intents={
                     key: (i.session, i.statement, i.operation, i.verb, i.uid, i.node) for key, i in self.intents.items()
                 },
-                intended_status=dict(self.intended_status),
-                waiting=dict(self.waiting),
-                stranded=dict(self.stranded),
                 decided_at=self._decided_at,
-                nominated=dict(self.nominated),
-                promises=dict(self.nomination_turns),
-                rounds=dict(self.rounds),
-                late=dict(self.late),
                 former={key: queue for key, queue in self.former.items() if queue is not None},
                 evicted={key: (evicted.gone, evicted.known) for key, evicted in self.evicted.items()},
                 intended_volumes=dict(self.intended_volumes),
@@ -645,22 +623,13 @@ class ClusterState:
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message
-        state.intended_status = dump.intended_status
-        state.waiting = dump.waiting
-        state.stranded = dump.stranded
+        for name in AS_THEY_ARE:
+            setattr(state, name, getattr(dump, name))
         state._decided_at = dump.decided_at
-        state.nominated = dump.nominated
-        state.nomination_turns = dump.promises
-        state.rounds = dump.rounds
-        state.late = dump.late
         state.former.update(dump.former)
         state.evicted = {key: Evicted(*fields) for key, fields in dump.evicted.items()}
-        state.answers = dump.answers
-        state.listed = dump.listed
-        state.session, state.epoch, state.leading = dump.session, dump.epoch, dump.leading
-        if dump.policy is not None:
-            state.policy = dump.policy  # the same as before: what it would make void holds
-            state.apply(dump.sequence, dump.policy)
+        if state.policy is not None:
+            state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
         state.sequence = dump.sequence
         return state
 

@@ -197,6 +197,10 @@ class Rows:
         """A column, as long as there are rows (freed ones included)."""
         return self._columns[name][: len(self.keys)]
 
+    def copied(self) -> dict[str, npt.NDArray[Any]]:
+        """A copy of each column."""
+        return {name: self.column(name).copy() for name in self._columns}
+
     def add(self, key: str) -> int:
         """The row of ``key``, made when it is new."""
         row = self.row_of.get(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from vcd.model.objects import Object
 from vcd.model.requests import names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
@@ -55,11 +56,7 @@ class SnapshotMaker:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._facts: NodeFacts | None = None
-        self._facts_version = -1
-        self._resources: tuple[str, ...] = ()
-        self._others: dict[str, tuple[int, Objects]] = {}
-        self._copies: dict[str, tuple[int, Any]] = {}
+        self._copies: dict[str, tuple[Hashable, Any]] = {}
         self._last: Snapshot | None = None
         self._counts: dict[str, int] = {}
         """How many changes there were at the last snapshot."""
@@ -68,28 +65,29 @@ class SnapshotMaker:
 
     def snapshot(self) -> Snapshot:
         """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
-        state = self._state
-        self._refresh_facts()
-        facts = self._facts
-        assert facts is not None
+        state, resources = self._state, tuple(names_in_order(self._state.resources))
+        made_from = (state.facts_version, resources)
+        facts = self._copy(
+            "facts", made_from, lambda: NodeFacts(_selected(state.nodes, state.settings.node_selector), resources)
+        )
         nominations = state.nominations()
         snapshot = Snapshot(
             sequence=state.sequence,
-            resources=self._resources,
+            resources=resources,
             facts=facts,
-            tasks=self._tasks(facts),
+            tasks=self._copy("tasks", (made_from, state.changed_rows.count), lambda: self._tasks(facts, made_from)),
             job_keys=self._values("job_keys", state.job_keys),
             shapes=self._values("shapes", state.shapes),
             label_sets=self._values("label_sets", state.label_sets),
             namespaces=self._values("namespaces", state.namespaces),
             schedulers=self._values("schedulers", state.schedulers),
-            groups=self._copy("groups", state.changed_groups, lambda: dict(state.groups)),
-            queues=self._copy("queues", state.changed_queues, lambda: dict(state.queues)),
+            groups=self._copy("groups", state.changed_groups.count, lambda: dict(state.groups)),
+            queues=self._copy("queues", state.changed_queues.count, lambda: dict(state.queues)),
             bad_queues={key: message for (kind, key), message in state.bad.items() if kind == "Queue"},
-            others={kind: self._copy_of(kind) for kind in state.others},
+            others={kind: self._objects(kind, found) for kind, found in state.others.items()},
             others_version=dict(state.others_version),
             answers=dict(state.answers),
-            waiting=self._copy("waiting", state.changed_waiting, lambda: dict(state.waiting)),
+            waiting=self._copy("waiting", state.changed_waiting.count, lambda: dict(state.waiting)),
             stranded=dict(state.stranded),
             volumes=dict(state.intended_volumes),
             annotations=dict(state.intended_annotations),
@@ -104,40 +102,32 @@ class SnapshotMaker:
         self._follows(snapshot)
         return snapshot
 
-    def _copy(self, name: str, changes: Changes[Any], make: Callable[[], T]) -> T:
-        """A copy that holds until there is a change."""
+    def _copy(self, name: str, made_from: Hashable, make: Callable[[], T]) -> T:
+        """What is made, and holds as long as what it is made from is the same."""
         kept = self._copies.get(name)
-        if kept is None or kept[0] != changes.count:
-            kept = self._copies[name] = (changes.count, make())
+        if kept is None or kept[0] != made_from:
+            kept = self._copies[name] = (made_from, make())
         copy: T = kept[1]
         return copy
 
     def _values(self, name: str, interner: Interner[T]) -> list[T | None]:
-        return self._copy(name, interner.changes, lambda: list(interner.values))
+        return self._copy(name, interner.changes.count, lambda: list(interner.values))
 
-    def _tasks(self, facts: NodeFacts) -> TaskColumns:
-        state, last = self._state, self._last
-        columns = state.tasks
-        if last is not None and last.facts is facts and self._counts["rows"] == state.changed_rows.count:
-            return last.tasks
-        names = self._copy("node_names", state.node_names.changes, lambda: list(state.node_names.values))
-        row_of = facts.row_of
-        known = self._copies.get("node_rows")
-        if known is None or known[1][0] is not facts or known[1][1] is not names:
-            found = [-1 if name is None else row_of.get(name, GONE) for name in names]
-            known = self._copies["node_rows"] = (0, (facts, names, np.array([*found, -1], np.int32)))
+    def _objects(self, kind: str, found: dict[str, Object]) -> Objects:
+        return self._copy(f"{kind} objects", self._state.others_version.get(kind, 0), lambda: Objects(found))
+
+    def _tasks(self, facts: NodeFacts, facts_made_from: Hashable) -> TaskColumns:
+        columns, names = self._state.tasks, self._state.node_names
+
+        def rows() -> npt.NDArray[np.int32]:
+            found = [-1 if name is None else facts.row_of.get(name, GONE) for name in names.values]
+            return np.array([*found, -1], np.int32)
+
+        row_of_name = self._copy("rows of nodes", (facts_made_from, names.changes.count), rows)
         return TaskColumns(
-            status=columns.column("status").astype(np.int8),
-            node=known[1][2][columns.column("node")],
-            job=columns.column("job").astype(np.int32),
-            shape=columns.column("shape").astype(np.int32),
-            labels=columns.column("labels").astype(np.int32),
-            namespace=columns.column("namespace").astype(np.int32),
-            scheduler=columns.column("scheduler").astype(np.int32),
-            priority=columns.column("priority").astype(np.int32),
-            created=columns.column("created").astype(np.int64),
+            **{**columns.copied(), "node": row_of_name[columns.column("node")]},
             keys=columns.keys.copy(),
-            pods=state.pods.copy(),
+            pods=self._state.pods.copy(),
         )
 
     def _follows(self, snapshot: Snapshot) -> None:
@@ -161,21 +151,6 @@ class SnapshotMaker:
             "rows": state.changed_rows,
             "shapes": state.shapes.changes,
         }
-
-    def _copy_of(self, kind: str) -> Objects:
-        version = self._state.others_version.get(kind, 0)
-        kept = self._others.get(kind)
-        if kept is None or kept[0] != version:
-            kept = self._others[kind] = (version, Objects(self._state.others[kind]))
-        return kept[1]
-
-    def _refresh_facts(self) -> None:
-        state = self._state
-        resources = tuple(names_in_order(state.resources))
-        if self._facts_version != state.facts_version or resources != self._resources:
-            self._facts = NodeFacts(_selected(state.nodes, state.settings.node_selector), resources)
-            self._facts_version = state.facts_version
-            self._resources = resources
 
 
 def _selected(nodes: Mapping[str, NodeRecord], selector: tuple[str, ...]) -> Mapping[str, NodeRecord]:
