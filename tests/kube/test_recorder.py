@@ -181,6 +181,13 @@ async def test_a_refused_event_is_lost_and_told(f: Fixture) -> None:
     assert (len(f.posts()), [line["event"] for line in told]) == (1, ["event_lost"])
 
 
+async def test_trouble_that_lasts_is_given_up_and_told(f: Fixture) -> None:
+    f.server.on("POST", "/events", failure(503, "ServiceUnavailable", ""))
+    with capture_logs() as told:
+        await f.record("m")
+    assert (len(f.posts()), [line["event"] for line in told]) == (5, ["event_lost"])
+
+
 async def test_a_replica_that_does_not_lead_writes_no_events(f: Fixture) -> None:
     f.leading = False
     await f.record("m")

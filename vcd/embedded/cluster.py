@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from vcd.embedded.clock import ClusterClock
-from vcd.embedded.controllers.base import Controller, Manager, Obj
+from vcd.embedded.controllers.base import Controller, Manager
 from vcd.embedded.controllers.deployment import DeploymentController
 from vcd.embedded.controllers.disruption import DisruptionController
 from vcd.embedded.controllers.garbage import GarbageCollector, PodGarbageCollector
@@ -50,10 +50,7 @@ class EmbeddedCluster:
         self.manager = manager = Manager(store, clock)
         manager.add(*(controller(manager) for controller in _CONTROLLERS))
         self._tasks: list[asyncio.Task[None]] = []
-        self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], self._happened)
-
-    def _happened(self, _event: str, _resource: str, _obj: Obj) -> None:
-        self.clock.touch()
+        self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], lambda *_: clock.touch())
 
     async def start(self) -> None:
         """Show the controllers what exists and let them and the clock run."""

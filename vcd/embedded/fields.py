@@ -7,7 +7,7 @@ keys, ``v:`` an item of a set by its value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,29 +49,20 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 def subtract(left: FieldSet, right: FieldSet) -> FieldSet | None:
     """Fields of ``left`` that are not in ``right``; None when none is left."""
-    kept: FieldSet = {}
-    for key, part in left.items():
-        if key == SELF:
-            continue
-        rest = part if key not in right else subtract(part, right[key])
-        if rest is not None:
-            kept[key] = rest
-    stays = member(left) and not member(right)
-    if not kept and not stays:
-        return None
-    return _with_self(kept, stays)
+    parts = ((key, part if key not in right else subtract(part, right[key])) for key, part in left.items())
+    return _made_of(parts, member(left) and not member(right))
 
 
 def intersect(left: FieldSet, right: FieldSet) -> FieldSet | None:
     """Fields in both; None when there is none."""
-    kept: FieldSet = {}
-    for key, part in left.items():
-        if key != SELF and key in right and (both := intersect(part, right[key])) is not None:
-            kept[key] = both
-    in_both = member(left) and member(right)
-    if not kept and not in_both:
-        return None
-    return _with_self(kept, in_both)
+    parts = ((key, intersect(part, right[key])) for key, part in left.items() if key in right)
+    return _made_of(parts, member(left) and member(right))
+
+
+def _made_of(parts: Iterable[tuple[str, FieldSet | None]], itself: bool) -> FieldSet | None:
+    """A set of what is left of some parts; None when that is nothing."""
+    kept = {key: part for key, part in parts if key != SELF and part is not None}
+    return _with_self(kept, itself) if kept or itself else None
 
 
 def _with_self(parts: FieldSet, itself: bool) -> FieldSet:
@@ -411,8 +402,5 @@ def _emptied(rest: Any, schema: Schema, gone: FieldSet) -> bool:
     """Whether nothing but the keys of the removed item itself is left."""
     if not rest:
         return True
-    return isinstance(rest, dict) and any(key == SELF for key in gone) and not (set(rest) - _key_fields(gone))
-
-
-def _key_fields(gone: FieldSet) -> set[str]:
-    return {key[2:] for key in gone if key.startswith("f:")}
+    named = {key[2:] for key in gone if key.startswith("f:")}
+    return isinstance(rest, dict) and SELF in gone and named.issuperset(rest)

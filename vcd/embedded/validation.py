@@ -110,10 +110,6 @@ def _name_fault(rtype: ResourceType, name: str) -> str | None:
 # --- single kinds ---------------------------------------------------------------------------------------------------
 
 
-def _pod(pod: Object) -> Iterator[Cause]:
-    yield from _pod_spec(pod.get("spec") or {}, "spec")
-
-
 def _pod_spec(spec: Object, where: str) -> Iterator[Cause]:
     if not spec.get("containers"):
         yield required(f"{where}.containers")
@@ -223,7 +219,7 @@ def _definition(crd: Object) -> Iterator[Cause]:
 
 
 _CHECKS: Final[dict[str, Callable[[Object], Iterator[Cause]]]] = {
-    "pods": _pod,
+    "pods": lambda pod: _pod_spec(pod.get("spec") or {}, "spec"),
     "services": _service,
     "events": _event,
     "deployments.apps": _workload,

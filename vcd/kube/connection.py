@@ -145,10 +145,6 @@ def _files(kubeconfig: str) -> list[Path]:
     return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
 
 
-def _writable(kubeconfig: str) -> bool:
-    return all(os.access(path, os.W_OK) for path in _files(kubeconfig))
-
-
 def _ssl_context(settings: _Settings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
@@ -184,9 +180,8 @@ class _Kubeconfig:
                 return self._settings
             settings = _Settings()
             # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
-            self._loader = await load_kube_config(
-                config_file=self._path, client_configuration=settings, persist_config=_writable(self._path)
-            )
+            writable = all(os.access(path, os.W_OK) for path in _files(self._path))
+            self._loader = await load_kube_config(self._path, client_configuration=settings, persist_config=writable)
         except Exception as error:
             raise ConfigurationError(f"kubeconfig {self._path}: {error or type(error).__name__}") from error
         self._settings = settings

@@ -7,6 +7,7 @@ Source: Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,9 @@ DEFAULT_MILLI_CPU = 100
 DEFAULT_MEMORY = 200 * 1024 * 1024
 """What a container without a memory request counts in scores."""
 
+_AMOUNTS = {"spec", "status", "containers", "init_containers", "container_statuses", "init_container_statuses",
+            "resources", "requests", "overhead", "allocated_resources"}  # fmt: skip
+"""Where in a pod amounts are that are counted."""
 _OVERSUBSCRIPTION = {CPU: "volcano.sh/oversubscription-cpu", MEMORY: "volcano.sh/oversubscription-memory"}
 
 
@@ -141,43 +145,21 @@ def countable(pod: Pod) -> Pod:
 
     For a pod that is on a node: whoever may resize it may ask for any amount, and it holds its room all the same.
     """
-    spec, status = pod.spec, pod.status
-    most = LARGEST // (len(spec.containers) + len(spec.init_containers) + 2)  # with overhead, and the pod as a whole
+    steps = len(pod.spec.containers) + len(pod.spec.init_containers)
+    cut: Pod = _countable(pod, LARGEST // (steps + 2))  # with overhead, and the pod as a whole
+    return cut
 
-    def cut(quantities: Quantities) -> Quantities:
-        return {name: _cut(name, text, most) for name, text in quantities.items()}
 
-    def cut_in(found: ResourceRequirements) -> ResourceRequirements:
-        return msgspec.structs.replace(found, requests=cut(found.requests))
-
-    def cut_of(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-        return tuple(msgspec.structs.replace(each, resources=cut_in(each.resources)) for each in containers)
-
-    def cut_if(found: ResourceRequirements | None) -> ResourceRequirements | None:
-        return None if found is None else cut_in(found)
-
-    def cut_shown(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
-        return tuple(
-            ContainerStatus(each.name, cut_if(each.resources), cut(each.allocated_resources)) for each in statuses
-        )
-
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(
-            spec,
-            containers=cut_of(spec.containers),
-            init_containers=cut_of(spec.init_containers),
-            resources=cut_if(spec.resources),
-            overhead=cut(spec.overhead),
-        ),
-        status=msgspec.structs.replace(
-            status,
-            container_statuses=cut_shown(status.container_statuses),
-            init_container_statuses=cut_shown(status.init_container_statuses),
-            resources=cut_if(status.resources),
-            allocated_resources=cut(status.allocated_resources or {}) or None,
-        ),
-    )
+def _countable(found: Any, most: int) -> Any:
+    """A part of a pod with its amounts cut, as deep as they are."""
+    if isinstance(found, tuple):
+        return tuple(_countable(each, most) for each in found)
+    if isinstance(found, dict):
+        return {name: _cut(name, text, most) for name, text in found.items()}
+    if isinstance(found, msgspec.Struct):
+        parts = {name: _countable(getattr(found, name), most) for name in found.__struct_fields__ if name in _AMOUNTS}
+        return msgspec.structs.replace(found, **parts)
+    return found
 
 
 def _cut(name: str, text: str | int | float, most: int) -> str | int | float:

@@ -6,14 +6,14 @@ placement: what is asked is passed on as it is, since unpacking it would cost as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from vcd.model.events import VolumeChoice, by_key
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
-from vcd.scheduling.framework.victims import Victims, VictimsAnswer
+from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Refusal
@@ -264,7 +264,7 @@ def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
             named = _named(tier, tasks)
             if not named:
                 continue
-            free = Victims(tasks, _protections(who.point, who.protecting, None, tasks)).tasks
+            free = _unless_protected(who, tasks).tasks
             left = unprotected(who, _named(tier, free) if len(free) < len(tasks) else named)
             if left:
                 return left
@@ -275,13 +275,11 @@ def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
 
 def unprotected(who: Participants, tasks: list[Task]) -> list[Task]:
     """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
-    return Victims(tasks, _protections(who.point, who.protecting, None, tasks)).together()
+    return _unless_protected(who, tasks).together()
 
 
-def _protections(
-    point: str, methods: Iterable[Method], asker: Any, tasks: list[Task]
-) -> Iterator[tuple[str, VictimsAnswer]]:
-    return ((plugin_of(method).name, method(point, asker, tasks)) for method in methods)
+def _unless_protected(who: Participants, tasks: list[Task]) -> Victims:
+    return Victims(tasks, ((plugin_of(method).name, method(who.point, None, tasks)) for method in who.protecting))
 
 
 def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:

@@ -162,14 +162,14 @@ def _with(event: ev.Event, assignment: Assignment) -> ev.Event:
     if (event.kind, event.key) != (assignment.kind, assignment.key):
         return event
     try:
-        obj = decode_payload(event.kind, event.payload)
+        changed = _set(decode_payload(event.kind, event.payload), event.kind, assignment)
     except BadObject as error:
         raise EditError(f"{assignment.text!r}: {error}") from error
-    return ev.ObjectPut(event.kind, event.key, "", encode_payload(_set(obj, event.kind, assignment)))
+    return ev.ObjectPut(event.kind, event.key, "", encode_payload(changed))
 
 
 def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
-    """The object with one field set; maps on the way are made where they are not there."""
+    """The object with one field set; maps on the way are made where they are not there. Raises BadObject."""
     manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(as_plain(obj)))
     at = manifest
     for step in assignment.path[:-1]:
@@ -177,11 +177,7 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
         if not isinstance(at, dict):
             raise EditError(f"{assignment.text!r}: {step} holds no fields that could be set")
     at[assignment.path[-1]] = assignment.value
-    try:
-        _, changed, _ = from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))
-    except BadObject as error:
-        raise EditError(f"{assignment.text!r}: {error}") from error
-    return changed
+    return from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))[1]
 
 
 def _added(manifest: Any) -> ev.Event:
