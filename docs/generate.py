@@ -31,6 +31,7 @@ from vcd.model.quantity import format_units
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
+from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.framework import framework_of
@@ -251,6 +252,8 @@ def points_table(kind: type[Plugin]) -> str:
     rows = []
     for name, point in POINTS.items():
         method = inspect.getattr_static(kind, name, None)
+        if method is vars(KeepsAccounts).get(name, object):
+            method = inspect.getattr_static(kind, "charge")  # which says whose accounts they are
         if method is not None:
             doc = " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
             rows.append((code(name), code(point.flag), doc))

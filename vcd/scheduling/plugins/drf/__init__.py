@@ -117,7 +117,7 @@ class DrfPlugin(KeepsAccounts):
                 job.note("invalid", self.name, refusal)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The job holds more, or less."""
+        """The job holds more, also while it waits for the room, or less."""
         task, times = tasks[0], sign * len(tasks)
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
