@@ -13,7 +13,7 @@ import msgspec
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
-from vcd.cli.printing import print_json
+from vcd.cli.printing import print_told
 
 
 class _Told(Protocol):
@@ -80,10 +80,13 @@ KINDS: dict[str, Callable[[_Asked], _Told]] = {
 """What can be asked about, each with its explanation."""
 
 _NAMELESS = ("session", "order")
-_OF: dict[str, tuple[str, ...]] = {
-    "session": ("job", "session", "order"), "from": ("queue",), "to": ("queue",), "change": ("job",),
-}  # fmt: skip
-"""The kinds that an option is for."""
+_OF: dict[str, tuple[str, tuple[str, ...]]] = {
+    "session": ("session", ("job", "session", "order")),
+    "from": ("first", ("queue",)),
+    "to": ("last", ("queue",)),
+    "change": ("change", ("job",)),
+}
+"""What an option is given as, and the kinds that it is for."""
 
 
 @click.command()
@@ -97,17 +100,7 @@ _OF: dict[str, tuple[str, ...]] = {
 @click.option("--change", is_flag=True, help="job: search the smallest change that would have let it in.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
-def explain(
-    kind: str,
-    name: str,
-    event_log: Path,
-    namespace: str,
-    session: int | None,
-    first: int | None,
-    last: int | None,
-    change: bool,
-    output: str,
-) -> None:
+def explain(kind: str, event_log: Path, output: str, **given: Any) -> None:
     """Tell from an event log what happened, and why. Times are in UTC.
 
     \b
@@ -124,16 +117,11 @@ def explain(
 
     Exits with 0, with 1 if there is nothing of that name, with 2 if the file cannot be used.
     """
-    if not name and kind not in _NAMELESS:
+    if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
-    given: dict[str, Any] = {"session": session, "from": first, "to": last, "change": change or None}
-    for option, value in given.items():
-        if value is not None and kind not in _OF[option]:
-            raise click.UsageError(f"--{option} is for explain {' and '.join(_OF[option])}")
+    for option, (key, kinds) in _OF.items():
+        if given[key] and kind not in kinds:
+            raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
     with api.up_to_date(event_log, lambda text: click.echo(text, err=True)) as log:
-        told = KINDS[kind](_Asked(log, name, namespace, session, first, last, change))
-    if output == "json":
-        print_json(_plain(told))
-        return
-    for line in told.lines():
-        click.echo(line)
+        told = KINDS[kind](_Asked(log, **given))
+    print_told(_plain(told), told.lines(), output)

@@ -20,7 +20,7 @@ from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.inputs import EVENT_LOG, read_manifests, read_text
-from vcd.cli.printing import console
+from vcd.cli.printing import console, print_told
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -144,7 +144,7 @@ def sim(
         result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
-    simview.print_summary(result, output)
+    print_told(result, [result.text], output)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------

@@ -8,20 +8,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.printing import print_json
+from vcd.cli.printing import filled
 from vcd.cli.simulation import Simulation
 from vcd.daemon.waiting import in_words
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
-from vcd.embedded.tally import NodeTally
+from vcd.embedded.tally import GroupUse, NodeTally
 
 _ROWS = 10
 """Jobs and nodes that a table shows at most."""
@@ -197,37 +196,21 @@ def _jobs(simulation: Simulation) -> Table:
     groups = simulation.tally.groups
     table = Table("job", "queue", "phase", "ready/min", box=None)
     waiting = sorted(groups.items(), key=lambda item: item[1].ready >= item[1].minimum)  # stable: the oldest first
-    for key, group in waiting[:_ROWS]:
-        style = "green" if group.ready >= group.minimum else "yellow"
-        phase = Text(group.phase or "Pending", style=style)
-        table.add_row(key, group.queue, phase, f"{group.ready}/{group.minimum}")
-    _more(table, len(groups))
-    return table
+    rows = ((key, group.queue, _phase(group), f"{group.ready}/{group.minimum}") for key, group in waiting)
+    return filled(table, rows, _ROWS, len(groups))
+
+
+def _phase(group: GroupUse) -> Text:
+    return Text(group.phase or "Pending", style="green" if group.ready >= group.minimum else "yellow")
 
 
 def _nodes(simulation: Simulation) -> Table:
-    table = Table("node", "used", "pods", box=None)
     nodes = simulation.tally.used_nodes()
-    for name, use in nodes[:_ROWS]:
-        table.add_row(name, _bar(use), str(use.used.get("pods", 0)))
-    _more(table, len(nodes))
-    return table
-
-
-def _more(table: Table, count: int) -> None:
-    if count > _ROWS:
-        table.add_row(Text(f"... and {count - _ROWS:,} more", style="dim"))
+    rows = ((name, _bar(use), str(use.used.get("pods", 0))) for name, use in nodes)
+    return filled(Table("node", "used", "pods", box=None), rows, _ROWS, len(nodes))
 
 
 def _bar(use: NodeTally) -> Text:
     share = min(1.0, use.share())
-    filled = round(share * _BAR)
-    return Text.assemble(("█" * filled, "cyan"), ("░" * (_BAR - filled), "dim"), f" {share:4.0%}")
-
-
-def print_summary(result: Summary, output: str) -> None:
-    """Print the summary as a table or as JSON."""
-    if output == "json":
-        print_json(result)
-    else:
-        click.echo(result.text)
+    full = round(share * _BAR)
+    return Text.assemble(("█" * full, "cyan"), ("░" * (_BAR - full), "dim"), f" {share:4.0%}")

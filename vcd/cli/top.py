@@ -16,7 +16,7 @@ from rich.text import Text
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option
-from vcd.cli.printing import print_json
+from vcd.cli.printing import filled, print_json
 
 _ROWS = 10
 """Nodes and jobs that a table shows at most."""
@@ -98,21 +98,13 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _filled(table: Table, rows: Sequence[Sequence[Any]], limit: int) -> Table:
-    """The table with the first of many rows."""
-    for cells in rows[:limit]:
-        table.add_row(*cells)
-    if len(rows) > limit:
-        table.add_row(Text(f"... and {len(rows) - limit:,} more", style="dim"))
-    return table
-
-
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
 def _queues(view: api.Overview) -> Table:
     rows = [cells for queue in view.queues for cells in _queue_rows(queue, _room(view))]
-    return _filled(_table("queue", "resource", "allocated", "", "deserved", "capability", "request"), rows, _QUEUE_ROWS)
+    table = _table("queue", "resource", "allocated", "", "deserved", "capability", "request")
+    return filled(table, rows, _QUEUE_ROWS, len(rows))
 
 
 def _room(view: api.Overview) -> dict[str, int]:
@@ -173,7 +165,7 @@ def _nodes(view: api.Overview) -> Table:
         share, resource = _fullness(node)
         cells = (Text(node.name, style="" if node.ready else "red"), _bar(round(share * 1000), 1000), f"{share:.0%}")
         rows.append((*cells, resource, f"{node.pods:,}", "yes" if node.ready else "no"))
-    return _filled(_table("node", "fullest in", "", "", "pods", "ready"), rows, _ROWS)
+    return filled(_table("node", "fullest in", "", "", "pods", "ready"), rows, _ROWS, len(rows))
 
 
 def _fullness(node: api.NodeUse) -> tuple[float, str]:
@@ -198,4 +190,4 @@ def _jobs(view: api.Overview) -> Table:
         )
         for job in waiting
     ]
-    return _filled(_table("waiting job", "queue", "phase", "run", "min", "for", "why"), rows, _ROWS)
+    return filled(_table("waiting job", "queue", "phase", "run", "min", "for", "why"), rows, _ROWS, len(rows))

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from vcd import api
 from vcd.cli.errors import says_errors
 from vcd.cli.inputs import event_log_option, read_manifests, read_text
-from vcd.cli.printing import print_json
+from vcd.cli.printing import print_told
 from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
@@ -85,9 +85,10 @@ def whatif(
                     period=round(period * SECOND),
                     progress=lambda done: told(f"{samples} runs", done / samples),
                 )
-            _print_lines(submission, output)
+            print_told(submission, submission.lines(), output)
         elif fill is not None:
-            _print_lines(api.fill(log, read_manifests([fill]), conf=text, session=session), output)
+            filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
+            print_told(filling, filling.lines(), output)
         else:
             edits = api.read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:
@@ -99,14 +100,6 @@ def whatif(
             with progress_bars() as told:
                 comparison = api.whatif(log, [variant], period=round(period * SECOND), gpu=gpu, progress=told)
             print_comparison(comparison, output, report)
-
-
-def _print_lines(found: api.Submission | api.Filling, output: str) -> None:
-    if output == "json":
-        print_json(found)
-        return
-    for line in found.lines():
-        click.echo(line)
 
 
 @contextmanager
