@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from vcd.model.events import Waiting
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
 from vcd.scheduling.configuration import read_policy
@@ -21,6 +22,7 @@ from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PolicyError
+from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.registry import ALWAYS_READ, RegistryError, describe_policy, discover, kinds_read
 
 PARENT = "from tests.scheduling.test_registry import Parent\n"
@@ -301,3 +303,17 @@ def test_a_kind_that_is_declared_twice_and_differently_is_refused(monkeypatch: p
 def test_two_plugins_may_share_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     offering(monkeypatch, Closer, type("Other", (Plugin,), {"name": "other", "kinds": (RACK,)}))
     assert registry.kinds()["Rack"] == RACK
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_plugin_that_cannot_read_its_own_reason_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Puzzled(Closer):
+        @classmethod
+        def limits_told(cls, reason: Waiting) -> list[QueueLimit]:
+            raise KeyError("cpu")
+
+    offering(monkeypatch, Puzzled)
+    assert registry.limits_of(Waiting("ns/job", "queue", "closer", "no quota")) == []
+    assert caplog.messages == ["plugin closer cannot read the limits in its own reason 'no quota': KeyError('cpu')"]

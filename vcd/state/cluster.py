@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -640,13 +640,6 @@ def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
         kind, state, reason, message = intended.condition
         others = tuple(shown for shown in conditions if shown.type != kind)
         conditions = (*others, Condition(kind, state, reason, message))
-    status = PodGroupStatus(
-        phase=intended.phase,
-        conditions=conditions,
-        running=intended.running,
-        succeeded=intended.succeeded,
-        failed=intended.failed,
-    )
-    changes: dict[str, Any] = {"status": status}
-    group = msgspec.structs.replace(record.group, **changes)
+    status = PodGroupStatus(intended.phase, conditions, intended.running, intended.succeeded, intended.failed)
+    group = msgspec.structs.replace(record.group, status=status)
     return dataclasses.replace(record, group=group, phase=phase_of(status.phase))

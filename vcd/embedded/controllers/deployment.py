@@ -99,8 +99,7 @@ class DeploymentController(Controller):
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A Deployment, one of its ReplicaSets, or a deleted pod of these (which a Recreate waits for)."""
         if resource == DEPLOYMENTS:
-            if event != DELETED:
-                self.enqueue(key_of(obj))
+            super().observe(event, resource, obj)
             return
         ref = controller_of(obj)
         namespace = obj["metadata"]["namespace"]

@@ -6,7 +6,6 @@ from typing import ClassVar, Final
 
 from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.controllers.base import (
-    DELETED,
     DEPLOYMENTS,
     PODS,
     REPLICASETS,
@@ -36,8 +35,7 @@ class DisruptionController(Controller):
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A budget; or a pod, ReplicaSet or Deployment in a namespace with budgets."""
         if resource == PDBS:
-            if event != DELETED:
-                self.enqueue(key_of(obj))
+            super().observe(event, resource, obj)
             return
         for budget in self.store.list(PDBS, obj["metadata"]["namespace"]):
             if resource != PODS or self._selects(budget, obj):

@@ -83,8 +83,7 @@ class JobController(Controller):
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A job; a pod or PodGroup that a job controls; a command to a job."""
         if resource == JOBS:
-            if event != DELETED:
-                self.enqueue(key_of(obj))
+            super().observe(event, resource, obj)
         elif resource == COMMANDS:
             if event != DELETED and (obj.get("target") or {}).get("kind") == "Job":
                 self.enqueue((_COMMAND, *key_of(obj)))

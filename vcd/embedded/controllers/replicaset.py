@@ -6,7 +6,6 @@ from typing import ClassVar, Final
 
 from vcd.embedded.clock import parse_timestamp
 from vcd.embedded.controllers.base import (
-    DELETED,
     PODS,
     REPLICASETS,
     Controller,
@@ -40,8 +39,7 @@ class ReplicaSetController(Controller):
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A ReplicaSet, or a pod of one."""
         if resource == REPLICASETS:
-            if event != DELETED:
-                self.enqueue(key_of(obj))
+            super().observe(event, resource, obj)
             return
         ref = controller_of(obj)
         if ref and ref["kind"] == "ReplicaSet":

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import importlib.metadata
 import inspect
+import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -28,6 +29,8 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import FLAGS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.quotas import QueueLimit, Quota
+
+_log = logging.getLogger(__name__)
 
 PLUGIN_GROUP = "vcd.plugins"
 ACTION_GROUP = "vcd.actions"
@@ -248,10 +251,12 @@ def series() -> Mapping[str, str]:
 
 
 def limits_of(reason: Waiting) -> list[QueueLimit]:
-    """The limits that a reason is about, as the plugin reads it that gave it."""
+    """The limits that a reason is about, as the plugin reads it that gave it; none, and a line in the program's log,
+    where it fails at that."""
     try:
         return list(plugins().get(reason.plugin, Plugin).limits_told(reason))
-    except Exception:  # noqa: BLE001 - a stranger's defect: the reason itself is told all the same
+    except Exception as error:  # noqa: BLE001 - a stranger's defect: the reason itself is told all the same
+        _log.warning("plugin %s cannot read the limits in its own reason %r: %r", reason.plugin, reason.reason, error)
         return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +25,7 @@ DECAY = 0.5
 RequestOf = Callable[[Task], CardRequest]
 
 
+@dataclass(eq=False)
 class CardModel(Predicate):
     """A node's card is one that the pod names and, where several would do, one of which its queue has quota left, so
     that the rest of its gang can have theirs, too.
@@ -36,20 +38,12 @@ class CardModel(Predicate):
     reason = "node(s) had other cards"
     depends = Depends.QUEUE
 
-    def __init__(
-        self,
-        session: Session,
-        cards: NodeCards,
-        accounts: Sequence[Account],
-        request_of: RequestOf,
-        rests: GangRests,
-    ) -> None:
-        self._session = session
-        self._rests = rests
-        self._cards = cards
-        self._accounts = accounts
-        self._request_of = request_of
-        self._kept_apart: dict[object, bool] = {}
+    _session: Session
+    _cards: NodeCards
+    _accounts: Sequence[Account]
+    _request_of: RequestOf
+    _rests: GangRests
+    _kept_apart: dict[object, bool] = field(default_factory=dict, init=False)
 
     def applies(self, task: Task) -> bool:
         """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""

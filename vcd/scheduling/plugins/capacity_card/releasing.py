@@ -7,6 +7,7 @@ room that is releasing on a node is.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from vcd.scheduling.session.nodes import Usage, fits
 from vcd.scheduling.session.views import Task
 
 
+@dataclass(eq=False)
 class QuotaFreed(Predicate):
     """Where a pod would fit into its queue's quota only once others are gone, it passes on nodes that it has to wait
     for in any case."""
@@ -26,12 +28,9 @@ class QuotaFreed(Predicate):
     reason = "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone"
     depends = Depends.QUEUE
 
-    def __init__(
-        self, cards: NodeCards, accounts: Sequence[Account], request_of: Callable[[Task], CardRequest]
-    ) -> None:
-        self._cards = cards
-        self._accounts = accounts
-        self._request_of = request_of
+    _cards: NodeCards
+    _accounts: Sequence[Account]
+    _request_of: Callable[[Task], CardRequest]
 
     def applies(self, task: Task) -> bool:
         """Where something of the queue's is releasing, and the pod asks for anything that counts."""

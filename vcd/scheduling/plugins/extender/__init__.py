@@ -18,10 +18,10 @@ from vcd.scheduling.plugins.extender.calls import (
     VictimsAnswer,
 )
 from vcd.scheduling.plugins.extender.nodes import (
+    Asked,
     ExtenderPredicate,
     ExtenderPriorities,
     ExtenderScore,
-    Priorities,
     Progress,
 )
 from vcd.scheduling.plugins.extender.wire import Wire
@@ -110,7 +110,6 @@ class ExtenderPlugin(Plugin):
 
     def open(self, session: Session) -> None:
         """Tell the extender of the session; where it fails and is not ignorable, leave it alone in this session."""
-        self._session = session
         self._ignorable: bool = self.values["extender.ignorable"]
         self._managed = frozenset(self.values["extender.managedResources"])
         self._is_managed = cache(self._names_managed)
@@ -125,6 +124,7 @@ class ExtenderPlugin(Plugin):
             self._extender.out = "it was interrupted"
         self._wire = Wire(session)
         self._progress = Progress(session, self._is_managed)
+        self._asked = Asked(session, self._extender, self._wire, self._progress, self._ignorable)
         self._active = True
         verb = self._verb("onSessionOpen")
         if verb:
@@ -159,18 +159,16 @@ class ExtenderPlugin(Plugin):
         """The verb predicate; and prioritize, as far as no node is taken without its answer."""
         verb = self._active_verb("predicate")
         if verb:
-            yield ExtenderPredicate(self._session, self._extender, self._wire, self._progress, verb, self._ignorable)
-        if self._active_verb("prioritize"):
-            yield ExtenderPriorities(self._priorities())
+            yield ExtenderPredicate(self._asked, verb)
+        verb = self._active_verb("prioritize")
+        if verb:
+            yield ExtenderPriorities(self._asked, verb)
 
     def batch_node_order(self) -> Iterable[Score]:
         """The verb prioritize."""
-        if self._active_verb("prioritize"):
-            yield ExtenderScore(self._priorities())
-
-    def _priorities(self) -> Priorities:
         verb = self._active_verb("prioritize")
-        return Priorities(self._session, self._extender, self._wire, self._progress, verb, self._ignorable)
+        if verb:
+            yield ExtenderScore(self._asked, verb)
 
     # --- victims ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,6 +67,29 @@ class Progress:
         self._session.trial.changes += 1
 
 
+class Asked(NamedTuple):
+    """The extender in a session, and all that a question to it is made of."""
+
+    session: Session
+    extender: Extender
+    wire: Wire
+    progress: Progress
+    ignorable: bool
+
+    def priorities(self, verb: str, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
+        """Points by node for a task, and why there are none; one node needs none."""
+        rows = np.flatnonzero(among).tolist()
+        if len(rows) < 2:
+            return {}, ""
+        request = {"task": self.wire.task(task), "nodes": [self.wire.node(row) for row in rows]}
+        said = self.extender.ask(verb, request, PrioritizeAnswer)
+        if said.error:
+            return {}, "" if self.ignorable else said.error
+        if said.answer.error_message or said.answer.node_score is None:
+            return {}, said.answer.error_message or "it answers none"
+        return said.answer.node_score, ""
+
+
 class _Verdicts:
     """What the extender said about each node for tasks that are alike: as of which change, whether it passes, why
     and with which code it does not."""
@@ -84,38 +108,32 @@ class ExtenderPredicate(Predicate):
     reason = "the extender refuses the node"
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(
-        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
-    ) -> None:
-        self._session = session
-        self._extender = extender
-        self._wire = wire
-        self._progress = progress
+    def __init__(self, asked: Asked, verb: str) -> None:
+        self._asked = asked
         self._verb = verb
-        self._ignorable = ignorable
         self._verdicts: dict[Hashable, _Verdicts] = {}
 
     def applies(self, task: Task) -> bool:
-        return self._progress.is_managed(task.shape)
+        return self._asked.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> Hashable:
-        return self._progress.likeness(task)
+        return self._asked.progress.likeness(task)
 
     def _known(self, task: Task) -> _Verdicts:
-        key = (task.job.index, task.shape, self._progress.likeness(task))
+        key = (task.job.index, task.shape, self._asked.progress.likeness(task))
         found = self._verdicts.get(key)
         if found is None:
-            found = self._verdicts[key] = _Verdicts(len(self._session.nodes))
+            found = self._verdicts[key] = _Verdicts(len(self._asked.session.nodes))
         return found
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._known(task)
-        if self._extender.out:  # what it said holds, what it did not say is as its failures are
-            result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._ignorable)
+        if self._asked.extender.out:  # what it said holds, what it did not say is as its failures are
+            result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._asked.ignorable)
             return result
-        open_ = open_nodes(self._session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
-        due = open_ & (verdicts.as_of[rows] < self._progress.changed[rows])
+        open_ = open_nodes(self._asked.session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
+        due = open_ & (verdicts.as_of[rows] < self._asked.progress.changed[rows])
         if due.any():
             self._ask(task, rows[due].tolist(), verdicts)
         result = verdicts.passed[rows] | ~open_
@@ -123,17 +141,17 @@ class ExtenderPredicate(Predicate):
 
     def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
         """Of which nodes it has said something, as they are now."""
-        fresh: Mask = verdicts.as_of[rows] >= self._progress.changed[rows]
+        fresh: Mask = verdicts.as_of[rows] >= self._asked.progress.changed[rows]
         return fresh
 
     def _ask(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
-        requests = [{"task": self._wire.task(task), "node": self._wire.node(row)} for row in rows]
-        answers = self._extender.ask_all(self._verb, requests, PredicateAnswer)
+        requests = [{"task": self._asked.wire.task(task), "node": self._asked.wire.node(row)} for row in rows]
+        answers = self._asked.extender.ask_all(self._verb, requests, PredicateAnswer)
         for row, said in zip(rows, answers, strict=True):
             reason, code = said.answer.status, said.answer.code or ERROR
             if said.error:
-                reason, code = ("" if self._ignorable else f"the extender cannot be asked: {said.error}"), ERROR
-            verdicts.as_of[row] = self._progress.changed[row]
+                reason, code = ("" if self._asked.ignorable else f"the extender cannot be asked: {said.error}"), ERROR
+            verdicts.as_of[row] = self._asked.progress.changed[row]
             verdicts.passed[row] = not reason
             verdicts.unresolvable[row] = code != UNSCHEDULABLE
             verdicts.reasons[row] = reason
@@ -144,42 +162,10 @@ class ExtenderPredicate(Predicate):
         return failed & (verdicts.unresolvable[rows] | ~self._fresh(verdicts, rows))
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[str, int]:
-        known, out = self._known(task).reasons, self._extender.out
+        known, out = self._known(task).reasons, self._asked.extender.out
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
         unsaid = f"the extender cannot be asked: {out}" if out else self.reason
         return Counter(known.get(row) or unsaid for row in rows.tolist())
-
-
-class Priorities:
-    """The verb prioritize, shared by what waits for its answer and what adds its points."""
-
-    def __init__(
-        self, session: Session, extender: Extender, wire: Wire, progress: Progress, verb: str, ignorable: bool
-    ) -> None:
-        self.session = session
-        self.progress = progress
-        self._extender = extender
-        self._wire = wire
-        self._verb = verb
-        self.ignorable = ignorable
-
-    @property
-    def out(self) -> str:
-        """Why the extender is not asked any more; empty while it is."""
-        return self._extender.out
-
-    def ask(self, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
-        """Points by node for a task, and why there are none; one node needs none."""
-        rows = np.flatnonzero(among).tolist()
-        if len(rows) < 2:
-            return {}, ""
-        request = {"task": self._wire.task(task), "nodes": [self._wire.node(row) for row in rows]}
-        said = self._extender.ask(self._verb, request, PrioritizeAnswer)
-        if said.error:
-            return {}, "" if self.ignorable else said.error
-        if said.answer.error_message or said.answer.node_score is None:
-            return {}, said.answer.error_message or "it answers none"
-        return said.answer.node_score, ""
 
 
 class ExtenderPriorities(Predicate):
@@ -189,12 +175,13 @@ class ExtenderPriorities(Predicate):
     reason = "the extender gives no priorities"
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(self, priorities: Priorities) -> None:
-        self._priorities = priorities
+    def __init__(self, asked: Asked, verb: str) -> None:
+        self._asked = asked
+        self._verb = verb
         self._why = ""
 
     def applies(self, task: Task) -> bool:
-        return self._priorities.progress.is_managed(task.shape)
+        return self._asked.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
         return task.key  # its points are asked for at each choice
@@ -203,14 +190,14 @@ class ExtenderPriorities(Predicate):
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
             return result  # a look at some nodes compares none
-        if self._priorities.out:
-            self._why = self._priorities.out
-            result[:] = self._priorities.ignorable
+        if self._asked.extender.out:
+            self._why = self._asked.extender.out
+            result[:] = self._asked.ignorable
             return result
-        passed = open_nodes(self._priorities.session, task, usage, (ExtenderPriorities.name,))
+        passed = open_nodes(self._asked.session, task, usage, (ExtenderPriorities.name,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
-        _, self._why = self._priorities.ask(task, candidates)
+        _, self._why = self._asked.priorities(self._verb, task, candidates)
         if self._why:
             result[passed] = False
         return result
@@ -226,13 +213,14 @@ class ExtenderScore(Score):
     depends = Depends.JOB | Depends.TIME
     normalised = True
 
-    def __init__(self, priorities: Priorities) -> None:
+    def __init__(self, asked: Asked, verb: str) -> None:
         super().__init__(1)
-        self._priorities = priorities
+        self._asked = asked
+        self._verb = verb
         self._task: Task | None = None
 
     def applies(self, task: Task) -> bool:
-        return self._priorities.progress.is_managed(task.shape)
+        return self._asked.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
         return task.key  # its points are asked for at each choice
@@ -243,12 +231,12 @@ class ExtenderScore(Score):
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """Ask about the nodes that are left: only now it is known which."""
-        if self._task is None or len(raw) != len(self._priorities.session.nodes):
+        if self._task is None or len(raw) != len(self._asked.session.nodes):
             return raw
-        scores, _ = self._priorities.ask(self._task, feasible)
+        scores, _ = self._asked.priorities(self._verb, self._task, feasible)
         if not scores:
             return raw
-        row_of, result = self._priorities.session.nodes.facts.row_of, raw.copy()
+        row_of, result = self._asked.session.nodes.facts.row_of, raw.copy()
         for name, points in scores.items():
             row = row_of.get(name)
             if row is not None and feasible[row]:
