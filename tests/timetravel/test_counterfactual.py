@@ -13,6 +13,7 @@ from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import LogReader
 from vcd.model.events import Plan, encode_plan
+from vcd.model.objects import altered
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.state.records import Evicted
@@ -21,7 +22,6 @@ from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.why.changes import with_queue, with_room, without_jobs
 from vcd.timetravel.why.counterfactual import Change, Counterfactual, smallest_change
-from vcd.timetravel.why.dials import with_spec
 from vcd.timetravel.why.explain import NotFound
 
 CAPACITY = """\
@@ -105,7 +105,7 @@ async def test_one_less_than_the_answer_does_not_work(tmp_path: Path) -> None:
         queue = session.queues["team-a"].record.queue
         binds = {}
         for cpu in ("41", "42"):
-            raised = with_queue(session.snapshot, with_spec(queue, capability={"cpu": cpu}))
+            raised = with_queue(session.snapshot, altered(queue, spec={"capability": {"cpu": cpu}}))
             plan = decide(raised, history.policy(record), record.now, record.seed)
             binds[cpu] = len(list(plan.operations("bind")))
     assert binds == {"41": 0, "42": 4}
@@ -457,7 +457,7 @@ def replaced(manifest: Manifest) -> list[Manifest]:
 
 def test_a_changed_queue_is_as_if_it_had_been_so() -> None:
     snapshot = snapshot_of(OBJECTS)
-    raised = with_spec(snapshot.queues["team-a"].queue, capability={"cpu": "8"})
+    raised = altered(snapshot.queues["team-a"].queue, spec={"capability": {"cpu": "8"}})
     wanted = decided(snapshot_of(replaced(dsl.queue("team-a", capability={"cpu": "8"}))))
     assert decided(with_queue(snapshot, raised)) == wanted != decided(snapshot)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from vcd.model.codec import BadObject
 from vcd.model.controllers import Manifest, topology_of
 from vcd.model.kinds import KINDS, Kind
-from vcd.model.objects import Container, Pod
+from vcd.model.objects import Container, Pod, altered
 from vcd.model.quantity import format_resource
 from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
@@ -110,15 +108,10 @@ def group_for(pod: Pod) -> Manifest:
 
 def with_limits_as_requests(pod: Pod) -> Pod:
     """A pod whose limits without a request are requests, as the API server fills in."""
-    spec = msgspec.structs.replace(
-        pod.spec,
-        containers=tuple(map(_filled, pod.spec.containers)),
-        init_containers=tuple(map(_filled, pod.spec.init_containers)),
-    )
-    return msgspec.structs.replace(pod, spec=spec)
+    lists = {name: tuple(map(_filled, getattr(pod.spec, name))) for name in ("containers", "init_containers")}
+    return altered(pod, spec=lists)
 
 
 def _filled(container: Container) -> Container:
     resources = container.resources
-    filled = msgspec.structs.replace(resources, requests={**resources.limits, **resources.requests})
-    return msgspec.structs.replace(container, resources=filled)
+    return altered(container, resources={"requests": {**resources.limits, **resources.requests}})

@@ -7,7 +7,7 @@ Field names are the API's own, spelt in snake case.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -27,6 +27,18 @@ Quantities = dict[str, str | int | float]
 
 class Projected(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of all projected types: camel-case on the wire, defaults left out."""
+
+
+T = TypeVar("T", bound=Projected)
+
+
+def altered(obj: T, **fields: Any) -> T:
+    """The object with other fields; a mapping given for a part of it, such as ``spec``, holds what of that is other."""
+    for name, value in fields.items():
+        part = getattr(obj, name)
+        if isinstance(part, msgspec.Struct) and isinstance(value, dict):
+            fields[name] = msgspec.structs.replace(part, **value)
+    return msgspec.structs.replace(obj, **fields)
 
 
 class OwnerReference(Projected, frozen=True):

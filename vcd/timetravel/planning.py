@@ -19,7 +19,7 @@ from vcd.model.manifests import (
     group_for,
     with_limits_as_requests,
 )
-from vcd.model.objects import Object, Pod
+from vcd.model.objects import Object, Pod, altered
 from vcd.model.quantity import QuantityError
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -148,7 +148,7 @@ def _with_priorities(pods: Iterable[Pod], manifests: Iterable[Manifest]) -> Iter
     for pod in pods:
         value = values.get(pod.spec.priority_class_name)
         if pod.spec.priority is None and isinstance(value, int):
-            yield msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=value))
+            yield altered(pod, spec={"priority": value})
         else:
             yield pod
 

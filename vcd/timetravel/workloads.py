@@ -26,7 +26,7 @@ from vcd.model.controllers import (
 )
 from vcd.model.kinds import KINDS
 from vcd.model.manifests import group_for, with_limits_as_requests
-from vcd.model.objects import NetworkTopology, Pod, PodGroup
+from vcd.model.objects import NetworkTopology, Pod, PodGroup, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
 
@@ -402,8 +402,7 @@ def _add_group(owner: Manifest, group: Manifest, found: Work) -> None:
 
 def in_group(pod: Pod, name: str) -> Pod:
     """The pod as a member of a group."""
-    meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, GROUP_NAME: name})
-    return msgspec.structs.replace(pod, metadata=meta)
+    return altered(pod, metadata={"annotations": {**pod.metadata.annotations, GROUP_NAME: name}})
 
 
 def _spec(manifest: Manifest, kind: type[Any]) -> Any:

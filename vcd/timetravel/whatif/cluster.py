@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-import msgspec
-
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import PodStatus
+from vcd.model.objects import PodStatus, altered
 from vcd.model.words import rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run
@@ -195,10 +193,10 @@ class SimulatedCluster:
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
             created = rfc3339(self.now)
-        shown = msgspec.structs.replace(
+        shown = altered(
             pod,
-            metadata=msgspec.structs.replace(pod.metadata, uid=piece.uid, creation_timestamp=created),
-            spec=msgspec.structs.replace(pod.spec, node_name=node),
+            metadata={"uid": piece.uid, "creation_timestamp": created},
+            spec={"node_name": node},
             status=PodStatus(phase=phase, start_time=rfc3339(self.now) if node else None),
         )
         self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
@@ -299,8 +297,7 @@ class SimulatedCluster:
         pod = self.state.pod(key)
         if pod is not None:
             gates = tuple(gate for gate in pod.spec.scheduling_gates if gate.name != QUEUE_ADMISSION_GATE)
-            spec = msgspec.structs.replace(pod.spec, scheduling_gates=gates)
-            shown = msgspec.structs.replace(pod, spec=spec)
+            shown = altered(pod, spec={"scheduling_gates": gates})
             self._happen(ev.ObjectPut("Pod", key, "", encode_payload(shown)))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:

@@ -15,7 +15,7 @@ from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.controllers import GROUP_NAME, JOB_NAME
-from vcd.model.objects import Pod, PodGroup
+from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
 from vcd.model.words import counted, quantities_in_words, rfc3339
@@ -262,14 +262,8 @@ def _renamed(obj: Any, mark: str, groups: set[str]) -> Any:
     for marks in (annotations, labels):
         if JOB_NAME in marks:
             marks[JOB_NAME] += mark
-    renamed = msgspec.structs.replace(
-        meta,
-        name=meta.name + mark,
-        uid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{meta.uid}{mark}")),
-        annotations=annotations,
-        labels=labels,
-    )
-    return msgspec.structs.replace(obj, metadata=renamed)
+    name, uid = meta.name + mark, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{meta.uid}{mark}"))
+    return altered(obj, metadata={"name": name, "uid": uid, "annotations": annotations, "labels": labels})
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

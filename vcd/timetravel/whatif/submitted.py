@@ -6,12 +6,10 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from vcd.model.codec import BadObject, from_manifest
 from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.manifests import defaulted, flatten, group_for, with_limits_as_requests
-from vcd.model.objects import Pod, PodGroup, PriorityClass
+from vcd.model.objects import Pod, PodGroup, PriorityClass, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
@@ -120,9 +118,8 @@ class _Admission:
         if there:
             kind = type(obj).__name__
             raise BadObject(kind, obj.key, "the cluster has one of that name already; submit it under another name")
-        meta = msgspec.structs.replace(obj.metadata, creation_timestamp=self._created)
         status = type(obj.status)() if isinstance(obj, PodGroup) else obj.status
-        return msgspec.structs.replace(obj, metadata=meta, status=status)
+        return altered(obj, metadata={"creation_timestamp": self._created}, status=status)
 
     def _pod(self, pod: Pod, groups: dict[str, PodGroup]) -> Pod:
         pod = self._new(with_limits_as_requests(pod), pod.key in self._state.tasks.row_of)
@@ -132,13 +129,9 @@ class _Admission:
             raise BadObject("Pod", pod.key, f"resources: {error}") from error
         names = self._state.settings.scheduler_names
         ours = not names or pod.spec.scheduler_name in names
-        spec = msgspec.structs.replace(
-            pod.spec,
-            node_name="",
-            scheduler_name=pod.spec.scheduler_name if ours else names[0],
-            priority=self._priority(pod),
-        )
-        pod = msgspec.structs.replace(pod, spec=spec, status=type(pod.status)(phase="Pending"))
+        scheduler = pod.spec.scheduler_name if ours else names[0]
+        spec = {"node_name": "", "scheduler_name": scheduler, "priority": self._priority(pod)}
+        pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
         if GROUP_NAME not in pod.metadata.annotations:
             implied = from_manifest(group_for(pod))[1]
             assert isinstance(implied, PodGroup)

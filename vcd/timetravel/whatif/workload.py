@@ -6,12 +6,10 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
-from vcd.model.objects import Object, Pod, PodGroup, PodGroupStatus, PodStatus, Queue, QueueStatus
+from vcd.model.objects import Object, Pod, PodGroup, PodGroupStatus, PodStatus, Queue, QueueStatus, altered
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
@@ -202,7 +200,7 @@ class _Listener:
         if life is None or life.group.metadata.uid != group.metadata.uid:
             waits = phase_of(group.status.phase) is Phase.PENDING
             # what was admitted before the log began is not asked to be admitted again
-            bare = msgspec.structs.replace(group, status=PodGroupStatus(phase="" if waits else "Inqueue"))
+            bare = altered(group, status=PodGroupStatus(phase="" if waits else "Inqueue"))
             self._work.groups[key] = GroupLife(key, bare, self._time, waits)
         self._admit(key, group.status.phase)
 
@@ -273,18 +271,13 @@ def _as_given(event: ev.ObjectPut) -> ev.ObjectPut:
     queue = shown(event) if event.kind == "Queue" else None
     if not isinstance(queue, Queue):
         return event
-    bare = msgspec.structs.replace(queue, status=QueueStatus(state=queue.status.state))
+    bare = altered(queue, status=QueueStatus(state=queue.status.state))
     return ev.ObjectPut("Queue", event.key, "", encode_payload(bare))
 
 
 def bare_pod(pod: Pod) -> Pod:
     """A pod as it was asked for: with no node and no status."""
-    return msgspec.structs.replace(
-        pod,
-        metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None),
-        spec=msgspec.structs.replace(pod.spec, node_name=""),
-        status=PodStatus(),
-    )
+    return altered(pod, metadata={"deletion_timestamp": None}, spec={"node_name": ""}, status=PodStatus())
 
 
 def started(pod: Pod) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from vcd.model.objects import Object, ObjectMeta, PriorityClass, Queue
+from vcd.model.objects import Object, ObjectMeta, PriorityClass, Queue, altered
 from vcd.model.quantity import format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import TaskStatus
@@ -70,8 +70,7 @@ def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapsho
             offered = node.status.allocatable or node.status.capacity
             values = resource_values(offered)
             texts = {key: format_resource(key, values.get(key, 0) + amount) for key, amount in more.items()}
-            status = msgspec.structs.replace(node.status, allocatable={**offered, **texts})
-            node = msgspec.structs.replace(node, status=status)
+            node = altered(node, status={"allocatable": {**offered, **texts}})
         records[facts.names[row]] = NodeRecord.of(node)
     return dataclasses.replace(snapshot, facts=NodeFacts(records, facts.resources))
 
@@ -79,8 +78,7 @@ def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapsho
 def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     """With another priority of a group, as by a PriorityClass of that value."""
     record = snapshot.groups[group]
-    spec = msgspec.structs.replace(record.group.spec, priority_class_name=CHANGED_CLASS)
-    changed = dataclasses.replace(record, group=msgspec.structs.replace(record.group, spec=spec))
+    changed = dataclasses.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
     classes = {**snapshot.others.get("PriorityClass", {}), **made}
     return dataclasses.replace(

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
 import numpy as np
 
-from vcd.model.objects import Guarantee
-from vcd.model.objects import Queue as QueueObject
+from vcd.model.objects import Guarantee, altered
 from vcd.model.quantity import format_resource, is_disk_or_huge_pages, per_unit
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.framework import framework_of
@@ -109,17 +107,12 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
             yield queue.name, [_lowered(session, queue, needs)]
 
 
-def with_spec(queue: QueueObject, **fields: object) -> QueueObject:
-    """A queue with other fields of its spec."""
-    return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **fields))
-
-
 def _with_amounts(session: Session, queue: Queue, field: str, amounts: Amounts) -> Snapshot:
     stated = getattr(queue.record.queue.spec, field)
     before = stated.resource if isinstance(stated, Guarantee) else stated
     after = {**before, **{name: format_resource(name, amount) for name, amount in amounts.items()}}
     whole = Guarantee(resource=after) if isinstance(stated, Guarantee) else after
-    return with_queue(session.snapshot, with_spec(queue.record.queue, **{field: whole}))
+    return with_queue(session.snapshot, altered(queue.record.queue, spec={field: whole}))
 
 
 def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Dial:
@@ -163,7 +156,7 @@ def _weight_dial(session: Session, queue: Queue) -> Dial:
     """A queue's weight, up to a hundred times that of all queues together."""
 
     def turned(amounts: Amounts) -> Snapshot:
-        return with_queue(session.snapshot, with_spec(queue.record.queue, weight=amounts[""]))
+        return with_queue(session.snapshot, altered(queue.record.queue, spec={"weight": amounts[""]}))
 
     total, most = sum(max(one.weight, 1) for one in session.queue_list), {"": 2**31 - 1 - queue.weight}
     unit, now = {"": 1}, {"": queue.weight}
@@ -187,8 +180,7 @@ def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Ite
 
         def turned(amounts: Amounts, quota: Quota = quota, stated: Amounts = stated) -> Snapshot:
             texts = {**metadata.annotations, quota.annotation: quota.written({**stated, **amounts})}
-            meta = msgspec.structs.replace(metadata, annotations=texts)
-            return with_queue(session.snapshot, msgspec.structs.replace(queue.record.queue, metadata=meta))
+            return with_queue(session.snapshot, altered(queue.record.queue, metadata={"annotations": texts}))
 
         likely, steps = _steps(own, unit, {}), _steps(most, unit, {})
         yield Dial("quota", queue.name, quota.name, now, unit, likely, steps, turned)

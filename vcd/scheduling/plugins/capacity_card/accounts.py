@@ -22,7 +22,6 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sums_before, sums_by
 
-_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _NOWHERE = -1
 
 
@@ -148,7 +147,7 @@ class Accounts:
         """Allocated and elastic cards of queues, from where the pods are."""
         session, cards = self._session, self._cards
         tasks = session.snapshot.tasks
-        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, _ALLOCATED))
+        rows = np.flatnonzero(self._asks_cards & np.isin(tasks.status, ALLOCATED_STATUSES))
         who, nodes = self._who(rows), tasks.node[rows]
         there = nodes >= 0
         for resource, column in zip(cards.resources, cards.columns, strict=True):
@@ -209,7 +208,7 @@ class Accounts:
         session, jobs, waiting = self._session, self._session.jobs, self.waiting
         for account in self.queues:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
-        allocated_tasks = jobs.counts[:, list(_ALLOCATED)].sum(axis=1)
+        allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
         keeps = (((jobs.phase == Phase.INQUEUE) | runs) & jobs.reserves)[waiting.job]
         for resource in self._cards.resources:
@@ -244,18 +243,17 @@ class Accounts:
         waiting, above = jobs.sums(inqueue)[:, :2], jobs.sums(elastic)[:, :2]
         if self._unlimited:
             counted = ~self._has_cards[:, None]
-            waiting, above = (self._by_queue(jobs.derived(of)[:, :2] * counted) for of in (inqueue, elastic))
-            allocated -= self._of_card_pods(_ALLOCATED)
-            pending -= self._of_card_pods((int(TaskStatus.PENDING),))
+            waiting, above = (
+                sums_by(jobs.queue, jobs.derived(of)[:, :2] * counted, len(self.queues)) for of in (inqueue, elastic)
+            )
+            allocated -= self._of_card_pods(ALLOCATED_STATUSES)
+            pending -= self._of_card_pods((TaskStatus.PENDING,))
         reserved = [sum(account.guarantee[column] for account in self.queues) for column in range(2)]
         left = [max(all_ - kept, 0) for all_, kept in zip(session.nodes.total[:2].tolist(), reserved, strict=True)]
         parts = [part.tolist() for part in (allocated, allocated + pending, waiting, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_inqueue, account.basic_elastic = sums
             account.settle(left)
-
-    def _by_queue(self, per_job: Ints) -> Ints:
-        return sums_by(self._session.jobs.queue, per_job, len(self.queues))
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
         """Cpu and memory, by queue, of pods that ask for cards."""

@@ -20,8 +20,6 @@ from vcd.state.sums import Ints, sums_before, sums_by, times
 Mask = npt.NDArray[np.bool_]
 RequestOf = Callable[[Shape, str | None, str | None], CardRequest]
 
-_READY = tuple(int(status) for status in READY_STATUSES)
-
 
 class Waiting:
     """Pending pods counted by job and kind of request, in the order of jobs, and within a job those first that ask for
@@ -119,7 +117,7 @@ class Waiting:
         stated = jobs.states_minimum & (jobs.min_resources[:, column] > 0)
         lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
         waiting = sums_by(job, self.count, len(jobs))
-        others = jobs.counts[:, list(_READY)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING] - waiting
+        others = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING] - waiting
         pods = np.maximum(jobs.min_member - others, 0)
         count = np.where(without, 0, self.count)
         lacks = np.maximum(lacks - sums_by(job, times(of_pod, self.count - count), len(jobs)), 0)

@@ -30,7 +30,6 @@ _SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
 _MIB = 1024 * 1024
 _NOWHERE = -1
 """The node of a task that has none."""
-_ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 
 
 class TopologyError(ValueError):
@@ -217,7 +216,7 @@ class JobTopology:
             role = task.pod.metadata.annotations.get(TASK_SPEC, "")
             if role:
                 self._role_of[task.row] = role
-                if task.node >= 0 and task.status in _ALLOCATED:
+                if task.node >= 0 and task.status in ALLOCATED_STATUSES:
                     self._count(task.row, task.node, 1)
             if role and role in self._relations.priority:
                 concerned.append(task)
