@@ -18,6 +18,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import Victims
+from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Task
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
@@ -43,12 +44,12 @@ class _Minds(Plugin):
 
 def _conf(rng: random.Random) -> str:
     first = rng.sample(["priority", "gang", "conformance", "pdb", "cdp"], rng.randint(1, 5))
-    second = ["predicates", "nodeorder", rng.choice(("capacity", "capacity", "proportion", "drf"))]
-    actions = rng.choice(("reclaim", "reclaim", "preempt", "preempt, reclaim"))
+    second = ["predicates", "nodeorder", rng.choice(("capacity", "capacity", "capacity", "proportion", "drf"))]
+    actions = rng.choice(("reclaim", "reclaim", "reclaim", "preempt", "preempt, reclaim"))
     lines = [f'actions: "{actions}"', "tiers:"]
     for tier in [first, second] if rng.random() < 0.7 else [[*first, *second]]:
         lines += ["- plugins:", *[f"  - name: {name}" for name in tier]]
-    if rng.random() < 0.2:
+    if rng.random() < 0.1:
         lines.append("    enableHierarchy: true")
     return "\n".join(lines) + "\n"
 
@@ -58,8 +59,9 @@ def _objects(rng: random.Random) -> Iterator[Any]:
     nodes = [f"n{number}" for number in range(rng.randint(1, 4))]
     size = rng.randint(4, 9)
     yield from (node(name, cpu=size, gpu=8) for name in nodes)
-    deserved = {"cpu": str(size * len(nodes) // 2), "memory": "64Gi", "nvidia.com/gpu": "8"}
-    yield from (queue(name, reclaimable=True, deserved=deserved) for name in "ab")
+    cpu = size * len(nodes) // rng.choice((1, 2))
+    deserved = {"cpu": str(cpu), "memory": "64Gi", "nvidia.com/gpu": "8"}
+    yield from (queue(name, reclaimable=True, deserved=deserved if name == "b" else {}) for name in "ab")
     for name, value in _PRIORITIES.items():
         yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
     yield {
@@ -70,21 +72,22 @@ def _objects(rng: random.Random) -> Iterator[Any]:
     }
     places = [name for name in nodes for _ in range(size)]
     rng.shuffle(places)
-    number = 0
+    number, sizes = 0, rng.choice(((1,), (1, 1, 2, 3)))
     while places:
-        count = rng.choice((1, 1, 2, 3))
+        count = rng.choice(sizes)
         on, places = places[:count], places[count:]
         yield _gang(rng, f"runs-{number}", len(on), rng.choice("aab"), "low", on=on)
         number += 1
     for number in range(rng.randint(1, 2)):
-        yield _gang(rng, f"wants-{number}", rng.randint(2, 8), "b", "high")
+        yield _gang(rng, f"wants-{number}", rng.randint(2, 12), "b", "high")
 
 
 def _gang(rng: random.Random, name: str, size: int, of: str, priority: str, **more: Any) -> list[Manifest]:
     labels = {"app": "x"} if rng.random() < 0.2 else {}
     spec = {"priorityClassName": priority, "priority": _PRIORITIES[priority]}
     cpu = 1 if rng.random() < 0.9 else 2
-    return gang(name, size, members=rng.choice((1, size)), queue=of, cpu=cpu, labels=labels, spec=spec, **more)
+    members = rng.choice((1, size, rng.randint(1, size)))
+    return gang(name, size, members=members, queue=of, cpu=cpu, labels=labels, spec=spec, **more)
 
 
 def _plan(objects: Sequence[Manifest], conf: str, observers: Sequence[Plugin]) -> bytes:
@@ -94,15 +97,21 @@ def _plan(objects: Sequence[Manifest], conf: str, observers: Sequence[Plugin]) -
 
 def test_what_is_said_once_of_tasks_alike_is_what_each_is_told(monkeypatch: Any) -> None:
     """Beside a plugin that may say something else each time, plugins are asked by each task; and often enough to tell
-    a difference they are not without it."""
+    a difference they are not without it, and several of them are let in at once."""
     once: list[int] = []
-    again = Victims.again
+    several: list[int] = []
+    again, exchange = Victims.again, Statement.exchange
 
     def counted(self: Victims, tasks: Sequence[Task]) -> Victims:
         once.append(len(tasks))
         return again(self, tasks)
 
+    def noted(self: Statement, tasks: list[Task], victims: list[Task], node: int, reason: str) -> None:
+        several.append(len(tasks))
+        exchange(self, tasks, victims, node, reason)
+
     monkeypatch.setattr(Victims, "again", counted)
+    monkeypatch.setattr(Statement, "exchange", noted)
     wrong = []
     for seed in _seeds():
         rng = random.Random(seed)
@@ -114,3 +123,4 @@ def test_what_is_said_once_of_tasks_alike_is_what_each_is_told(monkeypatch: Any)
         assert len(once) == asked
     assert wrong == []
     assert len(once) * 10 > len(_seeds())
+    assert sum(count > 1 for count in several) * 20 > len(_seeds())

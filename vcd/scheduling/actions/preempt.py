@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -86,7 +87,7 @@ class PreemptAction(Action):
         make_wait(
             framework,
             statement,
-            lambda: partial(self._take, framework, statement, self._room(framework, job, within=False)),
+            lambda: partial(self._take_first, framework, statement, self._room(framework, job, within=False)),
         )
 
     def _within(self, framework: Framework, job: Job) -> None:
@@ -119,6 +120,9 @@ class PreemptAction(Action):
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
         return Room(framework, job, framework.preemptable, freeable, may, why)
+
+    def _take_first(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> None:
+        self._take(framework, statement, room, tasks.popleft())
 
     def _take(self, framework: Framework, statement: Statement, room: Room, task: Task) -> bool:
         """Let a task wait where others make room for it; False, with nothing done, where none can."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -43,8 +44,8 @@ class ReclaimAction(Action):
         statement = framework.statement(self.name, job)
         make_wait(framework, statement, lambda: self._search(framework, statement))
 
-    def _search(self, framework: Framework, statement: Statement) -> Callable[[Task], None]:
-        """What lets a task of a job wait where it can."""
+    def _search(self, framework: Framework, statement: Statement) -> Callable[[deque[Task]], None]:
+        """What lets the first of a job's tasks wait where it can, and those alike after it."""
         session = framework.session
         job, queue = statement.job, statement.job.queue
 
@@ -62,7 +63,13 @@ class ReclaimAction(Action):
         )
         nodes: dict[Hashable, list[int]] = {}
 
-        def take(task: Task) -> None:
+        def take(tasks: deque[Task]) -> None:
+            several = room.several(tasks)
+            if several and framework.preemptive(queue, several) is None and framework.pre_predicate(tasks[0]) is None:
+                for _ in range(room.exchange_together(statement, several)):
+                    tasks.popleft()
+                return
+            task = tasks.popleft()
             if not may_preempt(task) or framework.preemptive(queue, [task]) is not None:
                 return
             if framework.pre_predicate(task) is None:

@@ -6,9 +6,11 @@ and queues' accounts are those after the evictions (Volcano #5022).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -397,6 +399,49 @@ class Room:
             return False
         self._exchanged(task, last.kind, node, last.leave, last.rest, victim)
         return True
+
+    def several(self, tasks: deque[Task]) -> list[Task]:
+        """Of a job's next tasks those alike that may be exchanged at once on the node of the last exchange; the last
+        one is none of them, since a job that needs no more may not take more."""
+        last, first, count = self._exchange, tasks[0], len(tasks) - 1
+        if last is None or not last.rest or not (self._is_full and self.framework.places_alike(self.job)):
+            return []
+        count = min(count, len(last.rest))
+        if count < 2 or not self._follows(last, first):
+            return []
+        alike = list(takewhile(lambda task: task.labels == first.labels, islice(tasks, count)))
+        return alike if self.framework.allocatable_together(self.job.queue, first, len(alike)) else []
+
+    def exchange_together(self, statement: Statement, tasks: list[Task]) -> int:
+        """``exchange`` as many of the first of ``several`` tasks as can be at once, and how many that are."""
+        last, self._exchange = self._exchange, None
+        assert last is not None and last.rest is not None
+        rest, victims = last.rest[:], []
+        for task in tasks:
+            victim = last.leave.again(rest).first
+            if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
+                break
+            rest.remove(victim)
+            victims.append(victim)
+        tasks = tasks[: len(victims)]
+        if not tasks or not self._fit_in_turn(tasks, victims, last.node):
+            return 0
+        save_point = statement.save()
+        statement.exchange(tasks, victims, last.node, self.why)
+        if not self.framework.job_starving(self.job):
+            statement.undo(save_point)
+            return 0
+        self._exchange = last._replace(asker=tasks[-1], rest=rest, changes=self.session.trial.changes)
+        return len(tasks)
+
+    def _fit_in_turn(self, tasks: list[Task], victims: list[Task], node: int) -> bool:
+        """Whether each of some tasks alike could be on a node once its victim went, where those before it wait."""
+        first = tasks[0]
+        changes = np.array([victim.deltas.evict for victim in victims])
+        changes[1:] += first.deltas.pipeline
+        usage = self.session.nodes.usage.stages(node, changes)
+        candidates = self.candidates(first)
+        return bool(fits(first.floor, usage.future_idle).all()) and candidates.passes_in(usage)
 
     def _exchanged(
         self, task: Task, kind: Hashable, node: int, leave: Victims, offered: list[Task] | None, victim: Task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from vcd.model.status import TaskStatus
@@ -67,8 +68,9 @@ def wanting_tasks(framework: Framework, job: Job) -> list[Task]:
     return framework.in_task_order(tasks)
 
 
-Search = Callable[[], Callable[["Task"], object]]
-"""Begins a search for room, and gives what finds a task's place in it."""
+Search = Callable[[], Callable[[deque["Task"]], object]]
+"""Begins a search for room, and gives what finds a place in it for the first of some tasks, and perhaps for those after
+it, and takes off whom it tried."""
 
 
 def make_wait(framework: Framework, statement: Statement, search: Search) -> None:
@@ -95,9 +97,8 @@ def _find_places(framework: Framework, statement: Statement, wanting: list[Task]
     for sub_job, tasks in units(framework, job, wanting):
         take = search()
         save_point = statement.save()
-        for task in tasks:
-            if not framework.job_starving(job) and (sub_job is None or is_whole(framework, sub_job)):
-                break
-            take(task)
+        left = deque(tasks)
+        while left and (framework.job_starving(job) or not (sub_job is None or is_whole(framework, sub_job))):
+            take(left)
         if sub_job is not None and not is_whole(framework, sub_job):
             statement.undo(save_point)

@@ -279,11 +279,12 @@ class Candidates:
 
     def passes_on(self, row: int) -> bool:
         """Whether one node passes all predicates as things are now, its room aside."""
-        if not self.static.mask[row]:
-            return False
-        usage = self._evaluator.nodes.usage.one(row)
+        return bool(self.static.mask[row]) and self.passes_in(self._evaluator.nodes.usage.one(row))
+
+    def passes_in(self, usage: Usage) -> bool:
+        """Whether a node that facts do not rule out passes all predicates at each of some stages, its room aside."""
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
-            if not predicate.mask(self.task, usage)[0]:
+            if not predicate.mask(self.task, usage).all():
                 return False
         return True
 

@@ -132,6 +132,25 @@ class Statement:
         trial.changes += 1
         trial.hooks.deallocated(task, task.node)
 
+    def exchange(self, tasks: list[Task], victims: list[Task], node: int, reason: str) -> None:
+        """``evict`` each of several tasks of a node, and ``pipeline`` the one of several alike tasks there that has its
+        place."""
+        trial, count = self._trial, len(tasks)
+        change = tasks[0].deltas.pipeline * count
+        for task, victim in zip(tasks, victims, strict=True):
+            self._done.append(_Done("evict", victim, node, victim.status, node, reason))
+            self._done.append(_Done("pipeline", task, node, _PENDING, task.node, ""))
+            change += victim.deltas.evict
+            victim.job.moved((victim,), _RELEASING)
+            task.node = node
+        self.job.moved(tasks, _PIPELINED)
+        trial.nodes.change(node, change, None, 1)
+        trial.changes += 2 * count
+        trial.placements += count
+        for victim in victims:
+            trial.hooks.deallocated(victim, node)
+        trial.hooks.allocated_together(tasks, [node] * count)
+
     # --- reverse ----------------------------------------------------------------------------------------------------
 
     def save(self) -> int:
