@@ -34,6 +34,8 @@ _COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
 _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
+_NO_PHASE = -1
+"""What groups show whose phase is none."""
 Phases = npt.NDArray[np.int8]
 
 
@@ -62,15 +64,13 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 def _groups(session: Session) -> list[ev.GroupStatus]:
     """Statuses that differ from what the groups show."""
-    columns, conditions = session.jobs, _conditions(session)
-    shown = columns.derived(_shown)
-    asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase)
-    asked[[job.index for job in session.views.jobs()]] = True
-    asked[list(conditions)] = True
+    columns, viewed = session.jobs, session.views.jobs()
+    shown, (said, conditions) = columns.derived(_shown), _conditions(session)
+    asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase) | (said > 0)
+    asked[[job.index for job in viewed]] = True
     indices = np.flatnonzero(asked)
     counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
-    viewed = session.views.jobs()
     touched = [job for job in viewed if job.touched]
     phase[_places(indices, viewed)] = [job.phase for job in viewed]
     counts[_places(indices, touched)] = np.array([job.counts for job in touched], np.int32).reshape(-1, STATUSES)
@@ -78,22 +78,22 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
     unready = _places(indices, [job for job in viewed if _is_unschedulable(session, job)])
     phases[unready[counts[unready, TaskStatus.RUNNING] > 0]] = Phase.UNKNOWN
     figures = _figures(phases, counts)
-    differs = (figures != shown[indices, :4]).any(axis=1)
-    differs[np.searchsorted(indices, list(conditions))] = True
-    keys, records = columns.keys, columns.records
-    rows = zip(indices[differs].tolist(), *figures[differs].T.tolist(), strict=True)
-    return [
-        ev.GroupStatus(
-            keys[index],
-            _TEXTS[phase],
-            conditions.get(index),
-            running,
-            succeeded,
-            failed,
-            records[index].group.status.phase,
+    differs = (figures != shown[indices, :4]).any(axis=1) | (said[indices] > 0)
+    indices, figures = indices[differs], figures[differs]
+    before = shown[indices, 0]
+    was = list(map(_TEXTS.__getitem__, before.tolist()))
+    for place in np.flatnonzero(before == _NO_PHASE).tolist():
+        was[place] = columns.records[indices[place]].group.status.phase
+    return list(
+        map(
+            ev.GroupStatus,
+            map(columns.keys.__getitem__, indices.tolist()),
+            map(_TEXTS.__getitem__, figures[:, 0].tolist()),
+            map(conditions.__getitem__, said[indices].tolist()),
+            *figures[:, 1:].T.tolist(),
+            was,
         )
-        for index, phase, running, succeeded, failed in rows
-    ]
+    )
 
 
 def _places(indices: Rows, jobs: list[Job]) -> Rows:
@@ -106,19 +106,20 @@ def _is_unschedulable(session: Session, job: Job) -> bool:
     return told is not None and told[0] == UNSCHEDULABLE
 
 
-def _conditions(session: Session) -> dict[int, Condition]:
-    """The conditions that groups do not show yet, by the job's index."""
+def _conditions(session: Session) -> tuple[Ints, list[Condition | None]]:
+    """Of each job the number of the condition that its group does not show yet, and those by number; 0 is none."""
     columns = session.jobs
-    found = {
-        index: _new_condition(condition, columns.records[index].group.status.conditions)
-        for index, condition in (*session.conditions.items(), *_conditions_of_followers(session))
-    }
+    said, conditions = np.zeros(len(columns), np.int64), list[Condition | None]([None])
     unsettled = np.ones(len(columns), np.bool_)
     for jobs, settled in session.settled:
-        unshown = np.flatnonzero(unsettled & jobs & ~columns.derived(_Shows(settled))).tolist()
+        said[unsettled & jobs & ~columns.derived(_Shows(settled))] = len(conditions)
+        conditions.append(settled)
         unsettled &= ~jobs
-        found = {**dict.fromkeys(unshown, settled), **found}
-    return {index: condition for index, condition in found.items() if condition is not None}
+    for index, condition in (*session.conditions.items(), *_conditions_of_followers(session)):
+        new = _new_condition(condition, columns.records[index].group.status.conditions)
+        said[index] = len(conditions) if new else 0
+        conditions.append(new)
+    return said, conditions
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
@@ -149,13 +150,12 @@ def _figures(phases: Phases, counts: npt.NDArray[np.int32]) -> Ints:
 
 
 def _shown(columns: GroupColumns, indices: Rows) -> Ints:
-    """The figures that groups show, -1 for a phase that is none, and whether they have others if nobody looks at
-    them."""
+    """The figures that groups show, and whether they have others if nobody looks at them."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
-    statuses = [columns.records[index].group.status for index in indices.tolist()]
+    statuses = [record.group.status for record in columns.records_of(indices)]
     shown = np.empty((len(indices), 5), np.int64)
-    shown[:, 0] = [_NUMBERS.get(each.phase, -1) for each in statuses]
+    shown[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
     shown[:, 1] = [each.running for each in statuses]
     shown[:, 2] = [each.succeeded for each in statuses]
     shown[:, 3] = [each.failed for each in statuses]
@@ -170,8 +170,12 @@ class _Shows:
     condition: Condition
 
     def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
-        shown = [columns.records[index].group.status.conditions for index in indices.tolist()]
-        return np.array([bool(each) and _new_condition(self.condition, each) is None for each in shown], np.bool_)
+        found = np.zeros(len(indices), np.bool_)
+        for place, record in enumerate(columns.records_of(indices)):
+            shown = record.group.status.conditions
+            if shown:
+                found[place] = _new_condition(self.condition, shown) is None
+        return found
 
 
 def _new_condition(wanted: Condition, shown: Iterable[ShownCondition]) -> Condition | None:

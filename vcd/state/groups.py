@@ -10,6 +10,7 @@ import enum
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,10 @@ class GroupColumns:
         self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
         queues = frozenset(snapshot.queues)
         default = snapshot.settings.default_queue
-        self.keys = sorted(
-            key for key, record in snapshot.groups.items() if (record.group.spec.queue or default) in queues
-        )
-        self.records = [snapshot.groups[key] for key in self.keys]
+        keys = sorted(snapshot.groups)
+        records = [snapshot.groups[key] for key in keys]
+        stays = [(record.group.spec.queue or default) in queues for record in records]
+        self.keys, self.records = list(compress(keys, stays)), list(compress(records, stays))
         count, width = len(self.keys), len(snapshot.resources)
         for name, (dtype, wide) in _COLUMNS.items():
             setattr(self, name, np.zeros((count, width) if wide else count, dtype))
@@ -143,6 +144,10 @@ class GroupColumns:
         """The row of a group, None where it is not among these."""
         at = bisect_left(self.keys, key)
         return at if at < len(self.keys) and self.keys[at] == key else None
+
+    def records_of(self, rows: Rows) -> list[GroupRecord]:
+        """The records of some rows, ascending."""
+        return self.records if len(rows) == len(self) else [self.records[row] for row in rows.tolist()]
 
     def derived(self, of: Derived) -> Column:
         """A column that a function of a module computes of each group, from its record and these columns alone; it is
@@ -279,7 +284,7 @@ class GroupColumns:
         names = snapshot.settings.scheduler_names
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
         numbers, at = np.unique(tasks.job[rows], return_inverse=True)
-        index = self.index if len(numbers) < _FEW else {key: index for index, key in enumerate(self.keys)}.get
+        index = self.index if len(numbers) < _FEW else dict(zip(self.keys, range(len(self)), strict=True)).get
         found = [index(job_keys[number] or "") if number >= 0 else None for number in numbers.tolist()]
         of_number = np.array([NO_GROUP if index is None else index for index in found], np.int64)
         visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
@@ -299,18 +304,18 @@ class GroupColumns:
         default = snapshot.settings.default_queue
         number_of = {name: number for number, name in enumerate(sorted(snapshot.queues))}
         column_of = {name: column for column, name in enumerate(snapshot.resources)}
-        self.phase[indices] = [record.phase for record in records]
+        self.phase[indices] = np.frombuffer(bytes([record.phase for record in records]), np.int8)
         self.created[indices] = [record.created for record in records]
         self.min_member[indices] = [spec.min_member for spec in specs]
         self.queue[indices] = [number_of[spec.queue or default] for spec in specs]
         self.priority[indices] = priorities_of(snapshot, records)
-        self.states_minimum[indices] = [record.min_resources is not None for record in records]
+        minima = [record.min_resources for record in records]
+        self.states_minimum[indices] = [minimum is not None for minimum in minima]
         self.unsupported[indices] = [bool(record.unsupported) for record in records]
-        minimum = np.zeros((len(records), len(column_of)), np.int64)
-        for index, stated in enumerate([record.min_resources for record in records]):
-            for name, value in stated.items() if stated else ():
-                minimum[index, column_of[name]] = value
-        self.min_resources[indices] = minimum
+        self.min_resources[indices] = 0
+        for index, minimum in zip(compress(indices.tolist(), minima), filter(None, minima), strict=True):
+            for name, value in minimum.items():
+                self.min_resources[index, column_of[name]] = value
 
     def _sum_up(self, snapshot: Content, indices: Rows) -> None:
         tasks, shapes, count = snapshot.tasks, snapshot.shape_columns, len(indices)
@@ -338,9 +343,9 @@ class GroupColumns:
         facts, counts, pending = snapshot.facts, self.counts[indices], self.too_large_pending[indices]
         possible = counts[:, _HOLDABLE].sum(axis=1) - pending
         too_large = (pending > 0) & (possible < np.maximum(self.min_member[indices], 1))
-        mean = self.mean_minimum(indices)
-        unborn = (counts.sum(axis=1) == 0) & (mean > facts.largest).any(axis=1) & (len(facts) > 0)
-        for index in np.flatnonzero(unborn).tolist():
+        unborn = np.flatnonzero((counts.sum(axis=1) == 0) & (len(facts) > 0))
+        larger = (self.mean_minimum(indices[unborn]) > facts.largest).any(axis=1)
+        for index in unborn[larger].tolist():
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
         self.reserves[indices] = ~(too_large | self.unsupported[indices])

@@ -190,14 +190,14 @@ class _WholeOrNone(_Surplus):
         self._named = named
 
     def permits(self, task: Task) -> bool:
-        if super().permits(task):
-            return True
         job = task.job
+        ready, left = job.ready_count, self.left(job)
+        if left > job.min_available:
+            return True
         if job.waiting_count > 0 and job.is_pipelined():
             return False  # it is about to be whole
-        ready = job.ready_count
         placed = ready - job.counts[TaskStatus.SUCCEEDED]
-        return self.left(job) == 1 or self._named.get(job.index, 0) >= placed or ready < job.min_available
+        return left == 1 or self._named.get(job.index, 0) >= placed or ready < job.min_available
 
 
 def _too_few(groups: SubGroups) -> dict[str, str]:

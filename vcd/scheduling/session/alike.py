@@ -31,6 +31,8 @@ ORIGIN = ". Origin reason is "
 def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
     """The numbers of what groups are known to wait for, 0 where that is nothing."""
     found = np.zeros(len(rows), np.int64)
+    if not jobs.waiting:
+        return found
     wait = [place for place, index in enumerate(rows.tolist()) if jobs.keys[index] in jobs.waiting]
     for place, members in zip(wait, jobs.members(rows[wait]), strict=True):
         reasons = jobs.waiting[jobs.keys[rows[place]]]

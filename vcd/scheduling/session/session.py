@@ -198,9 +198,10 @@ class Session:
         """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
         this session evicted are among them."""
         releasing: Ints = self.jobs.releasing.copy()
-        for job in self.views.jobs():
-            if job.touched:
-                releasing[job.index] += job.counts[_S.RELEASING] - self.jobs.counts[job.index, _S.RELEASING]
+        touched = [job for job in self.views.jobs() if job.touched]
+        rows = np.array([job.index for job in touched], np.intp)
+        now = np.array([job.counts[_S.RELEASING] for job in touched], np.int64)
+        releasing[rows] += now - self.jobs.counts[rows, _S.RELEASING]
         return releasing
 
     # --- nodes ------------------------------------------------------------------------------------------------------
