@@ -29,8 +29,6 @@ from vcd.scheduling.session.views import Job
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.sums import Ints, bounded, changed, sums_by
 
-_SCHEDULED = [TaskStatus.RUNNING, TaskStatus.BOUND, TaskStatus.FAILED, TaskStatus.SUCCEEDED]
-_COMPLETED = [TaskStatus.FAILED, TaskStatus.SUCCEEDED]
 _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
 _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
@@ -135,8 +133,9 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
 
 
 def _phases_at_end(phase: Phases, counts: npt.NDArray[np.int32], releasing: Ints, min_member: Ints) -> Phases:
-    scheduled = counts[:, _SCHEDULED].sum(axis=1) + releasing
-    ended = np.where(scheduled == counts[:, _COMPLETED].sum(axis=1), Phase.COMPLETED, Phase.RUNNING)
+    completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
+    scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
+    ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
     waits = np.where(phase == Phase.INQUEUE, Phase.INQUEUE, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 

@@ -312,7 +312,8 @@ class Room:
         """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
         last = self._exchange
         if last is not None and self._is_full and self._follows(last, task):
-            return None  # what was full then is full now
+            self._open = task, self.session.trial.changes, None  # what was full then is full now
+            return None
         if self._open_nodes(task) is None:
             return None
         candidates = self.candidates(task)

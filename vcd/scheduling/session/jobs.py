@@ -41,13 +41,20 @@ def reserved_by_running(jobs: GroupColumns, rows: Rows) -> Ints:
     ``GetInqueueResource``)."""
     allocated = jobs.counts[rows][:, _ALLOCATED].sum(axis=1)
     counted = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.RUNNING) & (allocated >= jobs.min_member[rows])
-    return np.where(counted[:, None], jobs.missing(rows), 0)
+    return _missing(jobs, rows, counted)
 
 
 def inqueue(jobs: GroupColumns, rows: Rows) -> Ints:
     """What admitted groups may still take of their minimum resources."""
     waits = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.INQUEUE)
-    return np.where(waits[:, None], jobs.missing(rows), 0) + reserved_by_running(jobs, rows)
+    return _missing(jobs, rows, waits) + reserved_by_running(jobs, rows)
+
+
+def _missing(jobs: GroupColumns, rows: Rows, counted: Flags) -> Ints:
+    """What those that are counted miss of their minimum resources; mostly few are."""
+    found = np.zeros((len(rows), jobs.min_resources.shape[1]), np.int64)
+    found[counted] = jobs.missing(rows[counted])
+    return found
 
 
 def inqueue_by_priority(jobs: GroupColumns, queues: int) -> Ints:

@@ -35,6 +35,7 @@ _S = TaskStatus
 _PENDING, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.PIPELINED)
 _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
+_PHASES = tuple(Phase)
 _ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
 """The counts of these statuses, out of the counts of all."""
 _SHOWN_PODS = 3
@@ -175,10 +176,10 @@ class Job:
         self.priority = int(columns.priority[index])
         self.min_available = spec.min_member
         self.role_minima = spec.min_task_member
-        self.role_total = sum(spec.min_task_member.values())
+        self.role_total = sum(spec.min_task_member.values()) if spec.min_task_member else 0
         self.has_roles: bool = bool(spec.min_task_member)
         self.created = self.record.created
-        self.phase = Phase(int(views.phases[index]))
+        self.phase = _PHASES[views.phases[index]]
         self.counts: list[int] = columns.counts[index].tolist()
         self.best_effort_pending = int(columns.best_effort_pending[index])
         self.allocated: list[int] = columns.allocated[index].tolist()
