@@ -73,7 +73,8 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
     phase[_places(indices, viewed)] = [job.phase for job in viewed]
     counts[_places(indices, touched)] = np.array([job.counts for job in touched], np.int32).reshape(-1, STATUSES)
     phases = _phases_at_end(phase, counts, releasing, columns.min_member[indices])
-    unready = _places(indices, [job for job in viewed if _is_unschedulable(session, job)])
+    told = session.conditions
+    unready = _places(indices, [job for job in viewed if job.index in told and told[job.index][0] == UNSCHEDULABLE])
     phases[unready[counts[unready, TaskStatus.RUNNING] > 0]] = Phase.UNKNOWN
     figures = _figures(phases, counts)
     differs = (figures != shown[indices, :4]).any(axis=1) | (said[indices] > 0)
@@ -96,12 +97,6 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
 
 def _places(indices: Rows, jobs: list[Job]) -> Rows:
     return np.searchsorted(indices, [job.index for job in jobs])
-
-
-def _is_unschedulable(session: Session, job: Job) -> bool:
-    """Whether this session told a job so."""
-    told = session.conditions.get(job.index)
-    return told is not None and told[0] == UNSCHEDULABLE
 
 
 def _conditions(session: Session) -> tuple[Ints, list[Condition | None]]:

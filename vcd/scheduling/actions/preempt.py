@@ -87,7 +87,7 @@ class PreemptAction(Action):
         make_wait(
             framework,
             statement,
-            lambda: partial(self._take_first, framework, statement, self._room(framework, job, within=False)),
+            lambda: partial(self._take, framework, statement, self._room(framework, job, within=False)),
         )
 
     def _within(self, framework: Framework, job: Job) -> None:
@@ -95,7 +95,7 @@ class PreemptAction(Action):
             room = self._room(framework, job, within=True)
             statement = framework.statement(self.name, job)
             for task in tasks:
-                taken = self._take(framework, statement, room, task)
+                taken = self._take(framework, statement, room, deque([task]))
                 is_part = sub_job is not None and not is_whole(framework, sub_job)
                 if not taken or not (is_part or framework.job_pipelined(job)):
                     statement.discard()
@@ -121,12 +121,10 @@ class PreemptAction(Action):
         why = f"preemption for {job.key} of queue {job.queue.name}"
         return Room(framework, job, framework.preemptable, freeable, may, why)
 
-    def _take_first(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> None:
-        self._take(framework, statement, room, tasks.popleft())
-
-    def _take(self, framework: Framework, statement: Statement, room: Room, task: Task) -> bool:
-        """Let a task wait where others make room for it; False, with nothing done, where none can."""
-        session = framework.session
+    def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
+        """Take the first of some tasks off, and let it wait where others make room for it; False, with nothing done,
+        where none can."""
+        session, task = framework.session, tasks.popleft()
         if not may_preempt(task) or framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]

@@ -436,13 +436,15 @@ class Room:
         return len(tasks)
 
     def _fit_in_turn(self, tasks: list[Task], victims: list[Task], node: int) -> bool:
-        """Whether each of some tasks alike could be on a node once its victim went, where those before it wait."""
-        first = tasks[0]
+        """Whether each of some tasks alike could be on a node once its victim went, who held just as much, where those
+        before it wait."""
+        usage = self.session.nodes.usage
         changes = np.array([victim.deltas.evict for victim in victims])
-        changes[1:] += first.deltas.pipeline
-        usage = self.session.nodes.usage.stages(node, changes)
-        candidates = self.candidates(first)
-        return bool(fits(first.floor, usage.future_idle).all()) and candidates.passes_in(usage)
+        changes[1:] += tasks[0].deltas.pipeline
+        stages = usage.take(np.full(len(victims), node))
+        stages.matrix += np.cumsum(changes, axis=0).T
+        enough = _makes_enough(victims[0], usage.room_of(node), tasks[0])
+        return enough and self.candidates(tasks[0]).passes_in(stages)
 
     def _exchanged(
         self, task: Task, kind: Hashable, node: int, leave: Victims, offered: list[Task] | None, victim: Task

@@ -282,7 +282,7 @@ class Candidates:
         return bool(self.static.mask[row]) and self.passes_in(self._evaluator.nodes.usage.one(row))
 
     def passes_in(self, usage: Usage) -> bool:
-        """Whether a node that facts do not rule out passes all predicates at each of some stages, its room aside."""
+        """Whether a node that facts do not rule out passes at each of some stages, its room aside."""
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
             if not predicate.mask(self.task, usage).all():
                 return False

@@ -102,12 +102,6 @@ class Usage:
         rows = slice(row, row + 1)
         return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, np.array([row], np.intp))
 
-    def stages(self, row: int, deltas: Ints) -> Usage:
-        """One row as it is after each of some changes, made one after the other."""
-        columns = self.matrix[:, row, None] + np.cumsum(deltas, axis=0).T
-        rows = np.full(len(deltas), row)
-        return Usage(columns, self.allocatable.take(rows, axis=1), self._r, rows)
-
     def plus(self, delta: Ints, times: int) -> Usage:
         """The usage if ``delta`` were added to every node ``times`` times."""
         return Usage(self.matrix + (delta * times)[:, None], self.allocatable, self._r, self.rows)
