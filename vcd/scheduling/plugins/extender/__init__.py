@@ -18,10 +18,10 @@ from vcd.scheduling.plugins.extender.calls import (
     VictimsAnswer,
 )
 from vcd.scheduling.plugins.extender.nodes import (
-    Asked,
     ExtenderPredicate,
     ExtenderPriorities,
     ExtenderScore,
+    ExtenderSession,
     Progress,
 )
 from vcd.scheduling.plugins.extender.wire import Wire
@@ -124,7 +124,7 @@ class ExtenderPlugin(Plugin):
             self._extender.out = "it was interrupted"
         self._wire = Wire(session)
         self._progress = Progress(session, self._is_managed)
-        self._asked = Asked(session, self._extender, self._wire, self._progress, self._ignorable)
+        self._asked = ExtenderSession(session, self._extender, self._wire, self._progress, self._ignorable)
         self._active = True
         verb = self._verb("onSessionOpen")
         if verb:

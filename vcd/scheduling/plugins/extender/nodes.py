@@ -67,7 +67,7 @@ class Progress:
         self._session.trial.changes += 1
 
 
-class Asked(NamedTuple):
+class ExtenderSession(NamedTuple):
     """The extender in a session, and all that a question to it is made of."""
 
     session: Session
@@ -108,7 +108,7 @@ class ExtenderPredicate(Predicate):
     reason = "the extender refuses the node"
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(self, asked: Asked, verb: str) -> None:
+    def __init__(self, asked: ExtenderSession, verb: str) -> None:
         self._asked = asked
         self._verb = verb
         self._verdicts: dict[Hashable, _Verdicts] = {}
@@ -175,7 +175,7 @@ class ExtenderPriorities(Predicate):
     reason = "the extender gives no priorities"
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(self, asked: Asked, verb: str) -> None:
+    def __init__(self, asked: ExtenderSession, verb: str) -> None:
         self._asked = asked
         self._verb = verb
         self._why = ""
@@ -213,7 +213,7 @@ class ExtenderScore(Score):
     depends = Depends.JOB | Depends.TIME
     normalised = True
 
-    def __init__(self, asked: Asked, verb: str) -> None:
+    def __init__(self, asked: ExtenderSession, verb: str) -> None:
         super().__init__(1)
         self._asked = asked
         self._verb = verb
