@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import gang, node, planned, pod, session_of
+from tests.dsl import gang, node, planned, pod, queue, session_of
 from tests.predicates.asking import PREDICATES, named, pending, with_arguments
 from tests.predicates.storage import claim, csi_node, storage_class, using, volume
 from vcd.scheduling.framework.arguments import parse_arguments
@@ -181,3 +181,32 @@ def test_tests_are_off_when_the_flag_of_the_point_is() -> None:
     session = session_of(TAINTED, pod("p", cpu=1), conf=conf)
     assert best(session) == 0
     assert named(session, "TaintToleration") == []
+
+
+UNREADABLE = {"tolerations": [{"key": "d", "operator": "Somehow"}]}
+
+
+@pytest.mark.parametrize("actions", ["allocate", "preempt", "reclaim", "allocate, backfill"])
+def test_tolerations_that_cannot_be_read_stop_their_own_pod_only(actions: str) -> None:
+    """Also where nodes are cordoned or tainted, and its job has more pods like it; other pods are tested as ever."""
+    conf = f"actions: {actions}\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n"
+    tainted = node("tainted", taints=[{"key": "d", "value": "x", "effect": "NoSchedule"}])
+    bad = gang("bad", 2, cpu=1, spec=UNREADABLE)
+    wants_ssd = gang("ssd", 1, cpu=1, created=5, spec={"nodeSelector": {"disk": "ssd"}})
+    plan = planned(node("open"), node("cordoned", unschedulable=True), tainted, bad, wants_ssd, conf=conf)
+    assert (plan.faults, plan.binds) == ([], {})
+
+
+@pytest.mark.parametrize("actions", ["allocate", "allocate, preempt", "allocate, reclaim"])
+def test_so_they_do_where_a_card_may_be_on_tainted_nodes(actions: str) -> None:
+    conf = f"actions: {actions}\ntiers:\n- plugins:\n  - name: gang\n  - name: predicates\n  - name: capacity-card\n"
+    quota = queue("q")
+    quota["metadata"]["annotations"] = {"volcano.sh/card.quota": '{"H200": 8, "H800": 8}'}
+    taints = [{"key": "d", "value": "x", "effect": "NoSchedule"}]
+    labels = {card: {"nvidia.com/gpu.product": card, "nvidia.com/gpu.memory": "81920"} for card in ("H200", "H800")}
+    nodes = [node(card.lower(), gpu=8, labels=of, taints=taints) for card, of in labels.items()]
+    asked = {"volcano.sh/card.name": "H200"}
+    plan = planned(
+        quota, *nodes, gang("bad", 2, cpu=1, gpu=1, queue="q", spec=UNREADABLE, annotations=asked), conf=conf
+    )
+    assert (plan.faults, plan.binds) == ([], {})

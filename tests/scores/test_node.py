@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import node, pod, session_of
+from tests.dsl import gang, node, planned, pod, session_of
 from tests.predicates.asking import pending, with_arguments
 from tests.scores.rating import points, rated
 from vcd.scheduling.framework.framework import framework_of
@@ -125,3 +125,21 @@ def test_tolerations_that_cannot_be_read_rate_nothing() -> None:
     session = opened(node("n", taints=[soft(0)]), node("m"), broken)
     assert not rated(session, "tainttoleration")
     assert framework_of(session).candidates(pending(session)).best() is not None
+
+
+def test_a_preferred_term_below_zero_weighs_as_much_as_it_says() -> None:
+    """Where no node has more than 0 kube-scheduler's ``DefaultNormalizeScore`` leaves the points as they are."""
+    preferred = {"weight": -50, "preference": {"matchExpressions": [{"key": "z", "operator": "In", "values": ["a"]}]}}
+    spec = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}}
+    conf = """
+actions: allocate
+tiers:
+- plugins:
+  - name: gang
+  - name: nodeorder
+    arguments: {leastrequested.weight: 1, balancedresource.weight: 0, nodeaffinity.weight: 1}
+"""
+    emptier, fuller = node("emptier", labels={"z": "a"}), node("fuller")
+    runs = gang("runs", 1, on=["fuller"], cpu=2, memory=8)
+    plan = planned(emptier, fuller, runs, gang("waits", 1, cpu=1, memory=1, spec=spec), conf=conf)
+    assert plan.binds == {"default/waits-0": "fuller"}

@@ -79,7 +79,7 @@ class NodeUnschedulable(Predicate):
         self._cordoned = not self._open.all()
 
     def applies(self, task: Task) -> bool:
-        return self._cordoned and not tolerates(task.shape.spec.tolerations, CORDON)
+        return self._cordoned and not tolerates(_tolerations(task.shape.spec), CORDON)
 
     def reads_of(self, task: Task) -> None:
         return None
@@ -172,10 +172,10 @@ class TaintToleration(Predicate):
         return self._tainted
 
     def reads_of(self, task: Task) -> tuple[Toleration, ...]:
-        return task.shape.spec.tolerations
+        return _tolerations(task.shape.spec)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        untolerated = self._facts.untolerated(task.shape.spec.tolerations, HARD_EFFECTS)
+        untolerated = self._facts.untolerated(_tolerations(task.shape.spec), HARD_EFFECTS)
         result: Mask = at_rows(untolerated, usage) == 0
         return result
 
@@ -186,9 +186,14 @@ class TaintToleration(Predicate):
         counts: Counter[str] = Counter()
         for taints, number in zip(sets, numbers.tolist(), strict=True):
             if number:
-                first = _first_untolerated(taints, task.shape.spec.tolerations)
+                first = _first_untolerated(taints, _tolerations(task.shape.spec))
                 counts[self.reason if first is None else f"node(s) had untolerated taint {taint_text(first)}"] += number
         return counts
+
+
+def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
+    """A pod's tolerations; none where one cannot be read, for which it is refused on all nodes."""
+    return spec.tolerations if tolerations_refusal(spec) is None else ()
 
 
 def _first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

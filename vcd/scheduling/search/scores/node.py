@@ -95,7 +95,8 @@ def _preferred(spec: PodSpec) -> _Terms:
         check_node_terms([term.preference for term in terms])
     except SelectorError:
         return ()
-    common = math.gcd(*[term.weight for term in terms])
+    weights = [term.weight for term in terms]
+    common = math.gcd(*weights) if all(weight > 0 for weight in weights) else 1
     return tuple([(term.preference, float(term.weight // common)) for term in terms])
 
 
