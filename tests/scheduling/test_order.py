@@ -10,6 +10,7 @@ from tests.dsl import group, pod, session_of
 from tests.plugins.opened import conf, job_of, named
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.order import PriorityQueue
+from vcd.state.records import index_in_name, indices_in_names
 
 CONF = conf("priority", "gang")
 
@@ -74,6 +75,16 @@ def test_a_name_of_two_parts_has_no_index() -> None:
 def test_indices_do_not_count_when_a_task_has_none() -> None:
     pods = [pod("g-w-0", group="g", created=5), pod("g-w-1", group="g", created=1), pod("other", group="g", created=3)]
     assert in_order(*pods) == ["g-w-1", "other", "g-w-0"]
+
+
+@pytest.mark.parametrize(
+    "odd", ["w-1", "w-a-1", "w-a-", "w-a-x1", "w-a-\u0661", "w-a-" + "1" * 18, "w-a-" + "1" * 19, "-1", ""]
+)
+def test_pods_have_indices_together_where_each_has_one(odd: str) -> None:
+    """Names are looked at after the namespace, which may have dashes of its own."""
+    index = index_in_name(odd)
+    expected = None if index is None else [7, index]
+    assert indices_in_names(["n-a-m/w-b-7", f"n-a-m/{odd}"]) == expected
 
 
 def test_then_by_age_then_uid_then_name() -> None:

@@ -45,7 +45,8 @@ def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[in
     """What some rows have in columns: few are read one by one, more column by column, which is faster."""
     if len(rows) <= _FEW:
         return [tuple([int(column[row]) for column in columns]) for row in rows]
-    return list(zip(*[column[rows].tolist() for column in columns], strict=True))
+    places = np.array(rows, np.intp)
+    return list(zip(*[column.take(places).tolist() for column in columns], strict=True))
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,14 @@ class TaskColumns:
         """The keys of rows that are not free."""
         return cast(list[str], self.keys.at(rows))
 
+    def uids_of(self, rows: Iterable[int]) -> list[str]:
+        """The uids of pods of rows that are not free."""
+        return [pod.metadata.uid for pod in self.pods_of(rows)]
+
     def in_order(self, rows: Sequence[int]) -> list[int]:
         """Rows that are not free in order of key."""
-        return [row for _, row in sorted(zip(self.keys_of(rows), rows, strict=True))]
+        row_of = dict(zip(self.keys_of(rows), rows, strict=True))
+        return [row_of[key] for key in sorted(row_of)]
 
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:

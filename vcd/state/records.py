@@ -193,20 +193,33 @@ def index_in_name(name: str) -> int | None:
     return int(last)
 
 
-def alike_in_order(pods: Sequence[tuple[str, int]], uid_of: Callable[[int], str]) -> list[tuple[int, int, str, str]]:
+def indices_in_names(keys: Sequence[str]) -> list[int] | None:
+    """``index_in_name`` of pods by key; None unless every one has one."""
+    split = [key.rpartition("-") for key in keys]
+    ends = [end for _, _, end in split]
+    digits = "".join(ends)
+    if not (digits.isascii() and digits.isdigit() and all(ends)) or max(map(len, ends)) > _DIGITS:
+        return None
+    rests = {rest.partition("/")[2] for rest, _, _ in split}
+    return list(map(int, ends)) if all("-" in rest for rest in rests) else None
+
+
+def alike_in_order(
+    keys: Sequence[str], ages: Sequence[int], uid_of: Callable[[int], str]
+) -> list[int] | list[tuple[int, int, str, str]]:
     """By what pods of one job are placed one after the other that no plugin tells apart, from key and age of each, and
-    its uid by its place: index in the name, age, uid, key; without uids where they decide nothing.
+    its uid by its place: index in the name, age, uid, key; without what decides nothing.
 
     Indices count only when every pod has one: mixed, Volcano's comparison is no order.
     """
-    indices = [index_in_name(key.partition("/")[2]) for key, _ in pods]
-    if None in indices:
-        indices = [0] * len(pods)
-    first = [(index or 0, age) for index, (_, age) in zip(indices, pods, strict=True)]
+    indices = indices_in_names(keys)
+    if indices is not None and len(set(indices)) == len(indices):
+        return indices
+    first = list(zip(indices or [0] * len(keys), ages, strict=True))
     told_apart = len(set(first)) == len(first)
     return [
         (*two, "" if told_apart else uid_of(place), key)
-        for place, (two, (key, _)) in enumerate(zip(first, pods, strict=True))
+        for place, (two, key) in enumerate(zip(first, keys, strict=True))
     ]
 
 

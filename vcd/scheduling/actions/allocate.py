@@ -26,6 +26,7 @@ from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
+_PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 
 Left = deque[Task] | Worksheet
@@ -112,7 +113,7 @@ class AllocateAction(Action):
     def _left(cls, framework: Framework, job: Job) -> Left:
         """The tasks of a job that may be placed; why the others may not is noted."""
         session = framework.session
-        wanted = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
+        wanted = [task for task in job.pending() if task.status == _PENDING and not task.best_effort]
         if not job.queue.is_open:  # of many that are held those are named that would be tried first
             wanted = framework.in_task_order(wanted)
         if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):

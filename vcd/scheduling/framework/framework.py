@@ -110,7 +110,7 @@ class Framework(Points):
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Tasks of one job, the first to be placed first."""
         alike = bool(tasks) and self.places_alike(tasks[0].job)
-        return ordered_tasks((lambda task: ()) if alike else self.task_order, tasks)
+        return ordered_tasks(None if alike else self.task_order, tasks)
 
     def places_alike(self, job: Job) -> bool:
         """Whether a job's tasks are alike to all who are asked, and can be placed several at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -215,14 +215,15 @@ class JobQueue:
         return (*turn.key[:-2], int(jobs.created[index]), jobs.keys[index])
 
 
-def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:
-    """Tasks of one job, the first to be placed first: the plugins' key, then the order of those alike to them."""
+def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]] | None, tasks: list[Task]) -> list[Task]:
+    """Tasks of one job, the first to be placed first: the plugins' key, if any, then the order of those alike to it."""
     if len(tasks) < 2:
         return tasks
-    last = alike_in_order([(task.key, task.created) for task in tasks], lambda place: tasks[place].uid)
-    keyed = [((*plugin_key(task), *rest), task) for task, rest in zip(tasks, last, strict=True)]
-    keyed.sort(key=lambda pair: pair[0])
-    return [task for _, task in keyed]
+    keys, ages = [task.key for task in tasks], [task.created for task in tasks]
+    order: Sequence[Any] = alike_in_order(keys, ages, lambda place: tasks[place].uid)
+    if plugin_key is not None:
+        order = [(plugin_key(task), last) for task, last in zip(tasks, order, strict=True)]
+    return [task for _, task in sorted(zip(order, tasks, strict=True), key=itemgetter(0))]
 
 
 class _VictimKey(NamedTuple):

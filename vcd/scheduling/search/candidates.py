@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush
+from itertools import count as count_from
 from typing import Any
 
 import numpy as np
@@ -216,24 +217,28 @@ class Candidates:
         """
         if not (self.is_simple or self._stands_still(count)):
             return []
-        keys = self.keys()
-        first = np.flatnonzero(keys > _HAS_ROOM)
-        if len(first) > count:
-            first = first[np.argpartition(keys[first], -count)[-count:]]
-        heap = [(-key, row) for key, row in zip(keys[first].tolist(), first.tolist(), strict=True)]
+        keys, least = self.keys(), _HAS_ROOM
+        if len(keys) > count:
+            least = max(least, int(np.partition(keys, -count)[-count]) - 1)
+        first = np.flatnonzero(keys > least)
+        row_of = dict(zip((-keys[first]).tolist(), first.tolist(), strict=True))  # no two nodes have the same key
+        heap = list(row_of)
         heapify(heap)
-        after = _Afterwards(self, self._evaluator.nodes, first)
+        afterwards = _Afterwards(self, self._evaluator.nodes, first)
+        later: dict[int, Iterator[int]] = {}
         found: list[int] = []
         while heap:
-            row = heap[0][1]
-            found.append(row)
-            if len(found) == count:
-                break
-            key = after.one_more(row)
-            if key > _HAS_ROOM:
-                heapreplace(heap, (-key, row))
-            else:
-                heappop(heap)
+            key = heappop(heap)
+            row, best_other = row_of[key], heap[0] if heap else -_HAS_ROOM
+            keys_after = later.get(row) or later.setdefault(row, afterwards.one_more_each(row))
+            while key < best_other:
+                found.append(row)
+                if len(found) == count:
+                    return found
+                key = -next(keys_after)
+            if key < -_HAS_ROOM:
+                row_of[key] = row
+                heappush(heap, key)
         return found
 
     def _stands_still(self, count: int) -> bool:
@@ -538,19 +543,21 @@ class _Afterwards:
         self._table = table
         self._nodes = nodes
         self._rows = rows
-        self._added: dict[int, int] = {}
         self._keys: list[dict[int, int]] = []
 
-    def one_more(self, row: int) -> int:
-        """The key of a node that passes and gets one more."""
-        added = self._added[row] = self._added.get(row, 0) + 1
+    def one_more_each(self, row: int) -> Iterator[int]:
+        """The keys of a node that passes as it gets one more, and one more, without end."""
         table = self._table
         sole = self._nodes.sole(row, table.task.shape) if table.is_simple else None
         if sole is not None:
-            return int(table.level(sole + added)[row])
-        key = table.key_as_alike(row, added) if len(self._rows) <= _FEW else None
-        if key is not None:
-            return key
+            for added in count_from(sole + 1):
+                yield table.level(added).item(row)
+        for added in count_from(1):
+            key = table.key_as_alike(row, added) if len(self._rows) <= _FEW else None
+            yield self._key(row, added) if key is None else key
+
+    def _key(self, row: int, added: int) -> int:
+        table = self._table
         while len(self._keys) < added:
             usage = self._nodes.usage.take(self._rows).plus(table.task.deltas.allocate, len(self._keys) + 1)
             keys = table.keys_of(usage, self._rows).tolist()

@@ -69,8 +69,8 @@ def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:
         return keys
-    pods = list(zip(keys, tasks.created[list(rows)].tolist(), strict=True))
-    return [key for *_, key in sorted(alike_in_order(pods, lambda place: tasks.pod(rows[place]).metadata.uid))]
+    order = alike_in_order(keys, tasks.created[list(rows)].tolist(), lambda place: tasks.pod(rows[place]).metadata.uid)
+    return [key for _, key in sorted(zip(order, keys, strict=True))]
 
 
 def number_of(said: tuple[object, ...]) -> int:

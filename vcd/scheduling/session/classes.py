@@ -95,14 +95,14 @@ class _Kinds:
         if len(set(values_of(telling, rows))) > 1:
             return False
         first = pods[0].metadata
+        annotations, labels, owners = first.annotations, first.labels, first.owner_references
+        others = [
+            pod
+            for pod, meta in [(pod, pod.metadata) for pod in pods]
+            if meta.annotations != annotations or meta.labels != labels or meta.owner_references != owners
+        ]
         marks, maker = self._marks_of(first), set_of(pods[0])
-        for pod in pods[1:]:
-            meta = pod.metadata
-            if meta.owner_references != first.owner_references and set_of(pod) != maker:
-                return False
-            if (meta.annotations != first.annotations or meta.labels != first.labels) and self._marks_of(meta) != marks:
-                return False
-        return True
+        return all(set_of(pod) == maker and self._marks_of(pod.metadata) == marks for pod in others)
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
         marks = self.marks

@@ -99,7 +99,7 @@ class Session:
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
         self.views = Views(snapshot, self.queue_list)
-        self.trial = Trial(self.nodes)
+        self.trial = Trial(self.nodes, snapshot.tasks)
         self.pipelined_sub_jobs: list[Statement] = []
         """Statements of sub-jobs that wait for room: not bound before they have it."""
         self.classes = EquivalenceClasses(self.jobs)

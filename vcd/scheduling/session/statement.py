@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.views import Job, Task
+from vcd.state.content import TaskColumns
 
 _PENDING, _ALLOCATED, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
+_LEAVES = {"bind": _BINDING, "pipeline": _PIPELINED}
+"""The status of tasks of which an operation leaves the session; an eviction always does."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,7 @@ class Hooks:
     allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
 
 
-@dataclass(slots=True)
-class _Done:
+class _Done(msgspec.Struct, eq=False):
     """One operation, with what its reverse needs."""
 
     verb: ev.Verb
@@ -54,8 +58,9 @@ class Trial:
     those, by job, that are neither committed nor taken back. ``hooks`` takes part in what they do.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, tasks: TaskColumns) -> None:
         self.nodes = nodes
+        self.tasks = tasks
         self.hooks = Hooks()
         self.changes = 0
         self.placements = 0
@@ -229,19 +234,13 @@ class Statement:
 
     def operations(self) -> tuple[ev.Operation, ...]:
         """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
-        names = self._trial.nodes.facts.names
-        leaving = [
-            (done, done.task)
-            for done in self._done
-            if done.verb == "evict"
-            or (done.verb == "bind" and done.task.status == _BINDING)
-            or (done.verb == "pipeline" and done.task.status == _PIPELINED)
-        ]
+        leaving = [done for done in self._done if done.task.status == _LEAVES.get(done.verb, done.task.status)]
+        names, uids = self._trial.nodes.facts.names, self._trial.tasks.uids_of([done.task.row for done in leaving])
         return tuple(
             [
                 ev.Operation(
-                    done.verb, task.key, task.uid, names[done.node], done.reason, done.volumes, done.annotations or {}
+                    done.verb, done.task.key, uid, names[done.node], done.reason, done.volumes, done.annotations or {}
                 )
-                for done, task in leaving
+                for done, uid in zip(leaving, uids, strict=True)
             ]
         )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -42,66 +42,35 @@ _SHOWN_PODS = 3
 """How many pods a reason names."""
 
 
-class Task:
+class Task(msgspec.Struct, eq=False):
     """A pod in a session. ``row`` is its row in the snapshot's columns, ``node`` its node's row or -1.
 
     ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a
     tuple of integers, ``floor`` the least room that takes it (``nodes.room_needed``).
     """
 
-    __slots__ = (
-        "_columns",
-        "amounts",
-        "best_effort",
-        "created",
-        "deltas",
-        "floor",
-        "gated",
-        "job",
-        "key",
-        "labels",
-        "node",
-        "priority",
-        "request",
-        "row",
-        "shape",
-        "status",
-        "unsupported",
-    )
+    row: int
+    key: str
+    labels: int
+    priority: int
+    created: int
+    status: int
+    node: int
+    job: Job
+    shape: Shape
+    deltas: Deltas
+    request: Ints
+    floor: Ints
+    amounts: tuple[int, ...]
+    best_effort: bool
+    unsupported: tuple[str, ...]
+    """Fields of its group and its pod that are not supported: it has to wait."""
+    gated: bool
+    """Whether something that it says itself keeps it from every node."""
+    _columns: TaskColumns
 
-    def __init__(
-        self,
-        columns: TaskColumns,
-        job: Job,
-        row: int,
-        key: str,
-        shape: Shape,
-        deltas: Deltas,
-        labels: int,
-        priority: int,
-        created: int,
-        status: int,
-        node: int,
-    ) -> None:
-        self.row = row
-        self.job = job
-        self.key = key
-        self._columns = columns
-        self.shape = shape
-        self.deltas = deltas
-        self.request = deltas.request
-        self.floor = deltas.floor
-        self.amounts = deltas.amounts
-        self.best_effort = shape.best_effort
-        self.labels = labels
-        self.priority = priority
-        self.created = created
-        self.status = status
-        self.node = node
-        self.unsupported = job.record.unsupported + shape.unsupported
-        """Fields of its group and its pod that are not supported: it has to wait."""
-        self.gated = bool(shape.spec.scheduling_gates or self.unsupported)
-        """Whether something that it says itself keeps it from every node."""
+    def __repr__(self) -> str:
+        return f"Task({self.key!r})"
 
     @property
     def pod(self) -> Pod:
@@ -548,24 +517,27 @@ class Views:
 
     def tasks_at(self, rows: list[int]) -> list[Task]:
         """The tasks of some rows; they must belong to jobs."""
-        made, tasks, shapes = self._tasks, self.snapshot.tasks, self.snapshot.shapes
+        made, tasks = self._tasks, self.snapshot.tasks
         new = [row for row in rows if row not in made]
-        jobs = self._jobs
-        columns = (
-            self.columns.of_row,
-            tasks.shape,
-            tasks.labels,
-            tasks.priority,
-            tasks.created,
-            tasks.status,
-            tasks.node,
-        )
-        found = values_of(columns, new)
-        deltas = self._deltas([number for _, number, *_ in found])
-        for row, key, (job, number, *values), delta in zip(new, tasks.keys_of(new), found, deltas, strict=True):
-            shape = cast(Shape, shapes[number])
-            made[row] = Task(tasks, jobs.get(job) or self.job(job), row, key, shape, delta, *values)
+        if new:
+            own = (tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
+            jobs, shapes, *values = zip(*values_of((self.columns.of_row, tasks.shape, *own), new), strict=True)
+            kinds = list(zip(jobs, shapes, strict=True))
+            shared = self._shared(list(dict.fromkeys(kinds)))
+            alike = zip(*[shared[kind] for kind in kinds], strict=True)
+            made.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *alike), strict=True))
         return [made[row] for row in rows]
+
+    def _shared(self, kinds: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[Any, ...]]:
+        """What tasks of one job and shape have in common, by the job's index and the shape's number."""
+        found: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for kind, deltas in zip(kinds, self._deltas([number for _, number in kinds]), strict=True):
+            job, shape = self.job(kind[0]), cast(Shape, self.snapshot.shapes[kind[1]])
+            unsupported = job.record.unsupported + shape.unsupported
+            gated = bool(shape.spec.scheduling_gates or unsupported)
+            asked = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
+            found[kind] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
+        return found
 
     def jobs(self) -> list[Job]:
         """Those that someone asked for, in order of key."""
