@@ -31,6 +31,13 @@ NO_VALUE = -1
 """The code of a label that a node does not have."""
 
 
+def rows_as_bytes(matrix: npt.NDArray[np.generic]) -> list[bytes]:
+    """The rows of a matrix."""
+    rows = np.ascontiguousarray(matrix)
+    found: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
+    return found
+
+
 class NodeFacts:
     """The nodes in order of name, one row each.
 
@@ -44,9 +51,9 @@ class NodeFacts:
         self.resources = tuple(resources)
         self.column_of = {name: column for column, name in enumerate(resources)}
         self.allocatable = np.zeros((len(self.names), len(resources)), np.int64)
-        for row, name in enumerate(self.names):
-            for resource, value in nodes[name].allocatable.items():
-                self.allocatable[row, self.column_of[resource]] = value
+        amounts = [nodes[name].allocatable for name in self.names]
+        for column, resource in enumerate(resources):
+            self.allocatable[:, column] = [each.get(resource, 0) for each in amounts]
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
         self.cached = Computed()
         """What follows from these facts alone."""
@@ -68,7 +75,7 @@ class NodeFacts:
         """What the nodes have of each resource, those left out that have no more of any than another one."""
         rows = np.array(self.allocatable, np.int64, order="C")
         rows[:, self.column_of[PODS]] = _BOUNDLESS
-        sizes = np.array([*{row.tobytes(): row for row in rows}.values()]).reshape(-1, len(self.resources))
+        sizes = rows[list(dict(zip(rows_as_bytes(rows), range(len(rows)), strict=True)).values())]
         kept: list[npt.NDArray[np.int64]] = []
         for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
             if not any((size <= other).all() for other in kept):

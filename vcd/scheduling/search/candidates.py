@@ -441,6 +441,11 @@ class Candidates:
             levels.append(self.keys_of(usage, None))
         return levels[count]
 
+    def levels_from(self, count: int) -> list[Ints]:
+        """The level of a count, and those after it that are known."""
+        self.level(count)
+        return self._levels[count:]
+
     def _combine(self) -> tuple[Mask, Mask, Scores]:
         """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
         set of nodes that are rated."""
@@ -549,9 +554,10 @@ class _Afterwards:
         """The keys of a node that passes as it gets one more, and one more, without end."""
         table = self._table
         sole = self._nodes.sole(row, table.task.shape) if table.is_simple else None
-        if sole is not None:
-            for added in count_from(sole + 1):
-                yield table.level(added).item(row)
+        while sole is not None:
+            levels = table.levels_from(sole + 1)
+            yield from [keys.item(row) for keys in levels]
+            sole += len(levels)
         for added in count_from(1):
             key = table.key_as_alike(row, added) if len(self._rows) <= _FEW else None
             yield self._key(row, added) if key is None else key

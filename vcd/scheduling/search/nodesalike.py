@@ -4,13 +4,12 @@ them. While a cluster fills up its nodes are in few such groups, however many ki
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score
 from vcd.scheduling.session.nodes import Deltas, Floats, Ints, Nodes, Usage, UsedParts
+from vcd.state.facts import rows_as_bytes
 
 _NO_ROOM = -1
 
@@ -34,9 +33,9 @@ class NodesAlike:
         self.log = []
         fixed = np.vstack([nodes.usage.allocatable, *[column for several in columns for column in several or ()]])
         codes: dict[bytes, int] = {}
-        self._codes = [codes.setdefault(kind, len(codes)) for kind in _by_node(fixed)]
+        self._codes = [codes.setdefault(kind, len(codes)) for kind in rows_as_bytes(fixed.T)]
         self._numbers: dict[tuple[int, bytes], int] = {}
-        keys = zip(self._codes, _by_node(nodes.usage.matrix), strict=True)
+        keys = zip(self._codes, rows_as_bytes(nodes.usage.matrix.T), strict=True)
         self.of = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.intp)
         self._keys = list(self._numbers)
         self._sizes: list[int] = np.bincount(self.of).tolist()
@@ -135,9 +134,3 @@ class _UsageOfGroups(Usage):
             parts /= allocatable[:2, self._at]
             self._parts = deltas, UsedParts(parts)
         return self._parts[1]
-
-
-def _by_node(matrix: npt.NDArray[Any]) -> list[bytes]:
-    """The columns of a matrix, one per node, as bytes."""
-    rows = np.ascontiguousarray(matrix.T)
-    return [row.tobytes() for row in rows]

@@ -98,8 +98,10 @@ class _Kinds:
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
         others = [
             pod
-            for pod, meta in [(pod, pod.metadata) for pod in pods]
-            if meta.annotations != annotations or meta.labels != labels or meta.owner_references != owners
+            for pod in pods
+            if (meta := pod.metadata).annotations != annotations
+            or meta.labels != labels
+            or meta.owner_references != owners
         ]
         marks, maker = self._marks_of(first), set_of(pods[0])
         return all(set_of(pod) == maker and self._marks_of(pod.metadata) == marks for pod in others)

@@ -41,7 +41,7 @@ def _room_of(facts: NodeFacts) -> _Room:
     allocatable = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
     amounts = allocatable.copy()
     for row, node in enumerate(facts.nodes):
-        if any(name in node.metadata.annotations for name in _OVERSUBSCRIPTION):
+        if not node.metadata.annotations.keys().isdisjoint(_OVERSUBSCRIPTION):
             try:
                 listed = resource_values(node.status.allocatable or node.status.capacity)
             except QuantityError:
