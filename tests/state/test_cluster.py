@@ -183,6 +183,18 @@ def random_events(seed: int) -> list[ev.Event]:
     return events
 
 
+def test_what_pods_have_in_common_is_kept_once() -> None:
+    """Of very many pods labels, namespaces, specs and nodes' names would else be most of the memory."""
+    pods = [put(pod(name, group="g", cpu=1, on="n1", labels={"app": "trainer-of-models"})) for name in ("one", "two")]
+    for state in (folded(*BASE, *pods), ClusterState.load(folded(*BASE, *pods).dump())):
+        one, two = (state.pods[state.tasks.row_of[f"default/{name}"]] for name in ("one", "two"))
+        assert one is not None and two is not None
+        assert one.metadata.labels is two.metadata.labels
+        assert one.metadata.namespace is two.metadata.namespace
+        assert one.spec is two.spec
+        assert len({id(name) for name in state.shown_nodes if name}) == 1
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_folding_all_equals_folding_a_checkpoint_and_the_rest(seed: int) -> None:
     """docs/laws.md, law 1."""

@@ -11,6 +11,7 @@ from vcd.daemon.followup import in_slices
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.model.events import Answered, ClockJumped, Event, KindListed, OperationDone, PluginLate, SessionDecided
+from vcd.state.checkpoint import decoded
 from vcd.state.cluster import ClusterState
 
 _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate)
@@ -23,7 +24,9 @@ def restore(path: Path) -> ClusterState:
         return ClusterState()
     with LogReader(path) as reader:
         checkpoint = reader.latest_checkpoint()
-        state = ClusterState() if checkpoint is None else ClusterState.load(checkpoint.state)
+        dump = None if checkpoint is None else decoded(checkpoint.state)
+        del checkpoint  # as large as much of what is made of it
+        state = ClusterState() if dump is None else ClusterState.of(dump)
         for logged in reader.read(after=state.sequence):
             state.apply(logged.sequence, logged.event)
     return state

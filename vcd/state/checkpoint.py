@@ -77,6 +77,11 @@ class Frozen:
         return on_node(pod, self._shown_nodes[row])
 
 
+def decoded(data: bytes) -> Dump:
+    """What was encoded. Raises msgspec.MsgspecError for other bytes."""
+    return msgspec.msgpack.decode(data, type=Dump)
+
+
 def on_node(pod: Pod, node_name: str) -> Pod:
     """The pod with its node's name, which the state keeps apart."""
     if not node_name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import cast
@@ -16,7 +17,7 @@ from vcd.model.objects import Condition, Node, Object, Pod, PodGroup, PodGroupSt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import countable, counted_spec
 from vcd.model.status import TaskStatus, phase_of
-from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, on_node
+from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
 from vcd.state.interning import Changes, Interner, Pages, Rows
 from vcd.state.records import (
     REPEATING_ACTIONS,
@@ -284,22 +285,22 @@ class ClusterState:
         row = tasks.row_of.get(key)
         if row is None:
             row = tasks.add(key)
-            tasks.column("node")[row] = _NOWHERE
+            tasks.put(row, node=_NOWHERE)
             if row == len(self.pods):
                 self.pods.append(None)
                 self.shown_nodes.append("")
         else:
             self._release(row)
-        tasks.column("shape")[row] = shape
-        tasks.column("created")[row] = created
-        tasks.column("priority")[row] = task_priority(pod)
-        tasks.column("labels")[row] = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
-        tasks.column("namespace")[row] = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
+        labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
+        namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
-        tasks.column("scheduler")[row] = self.schedulers.acquire(name, lambda: name)
-        tasks.column("job")[row] = job
-        self.pods[row] = msgspec.structs.replace(pod, spec=self.shapes[shape].spec)
-        self.shown_nodes[row] = pod.spec.node_name
+        scheduler = self.schedulers.acquire(name, lambda: name)
+        tasks.put(row, shape=shape, labels=labels, namespace=namespace, scheduler=scheduler, job=job)
+        tasks.put(row, created=created, priority=task_priority(pod))
+        # what many pods have in common is kept once
+        meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
+        self.pods[row] = msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec)
+        self.shown_nodes[row] = sys.intern(pod.spec.node_name)
         self._place(key, row)
 
     def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
@@ -332,8 +333,8 @@ class ClusterState:
                 status = TaskStatus.RELEASING
         tasks = self.tasks
         old = int(tasks.column("node")[row])
-        tasks.column("status")[row] = status
-        tasks.column("node")[row] = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
+        node = self.node_names.acquire(node_name, lambda: node_name) if node_name else _NOWHERE
+        tasks.put(row, status=status, node=node)
         self._nominate(key, pod.status.nominated_node_name if status is TaskStatus.PENDING else "")
         if node_name:
             self.nominated.pop(key, None)
@@ -392,9 +393,7 @@ class ClusterState:
         node = int(self.tasks.column("node")[row])
         if node >= 0:
             self.node_names.release(node)
-        self.tasks.column("node")[row] = _NOWHERE
-        self.tasks.column("job")[row] = _NOWHERE
-        self.tasks.column("status")[row] = TaskStatus.UNKNOWN
+        self.tasks.put(row, node=_NOWHERE, job=_NOWHERE, status=TaskStatus.UNKNOWN)
         self.pods[row] = None
         self.changed_rows.note(row)
         self.tasks.remove(key)
@@ -612,12 +611,18 @@ class ClusterState:
     @classmethod
     def load(cls, data: bytes) -> ClusterState:
         """The state that dump wrote. Raises msgspec.MsgspecError for other bytes."""
-        dump = msgspec.msgpack.decode(data, type=Dump)
+        return cls.of(decoded(data))
+
+    @classmethod
+    def of(cls, dump: Dump) -> ClusterState:
+        """The state of a dump, which loses its objects to it: nothing large is there twice."""
         state = cls()
         for key, fields in dump.intents.items():
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
             state._remember_intent(key, Intent(*fields, volumes, annotations))
-        for kind, key, payload, digest in dump.objects:
+        dump.objects.reverse()
+        while dump.objects:
+            kind, key, payload, digest = dump.objects.pop()
             if payload:
                 state._put(kind, key, payload)
             state.digests.setdefault(kind, {})[key] = digest

@@ -191,7 +191,8 @@ class Rows:
         self.row_of: dict[str, int] = {}
         self.keys: Pages[str | None] = Pages()
         self._free: list[int] = []
-        self._columns = {name: np.zeros(16, dtype) for name, dtype in columns.items()}
+        self._room = 16
+        self._columns = {name: np.zeros(self._room, dtype) for name, dtype in columns.items()}
 
     def column(self, name: str) -> npt.NDArray[np.integer[Any]]:
         """A column, as long as there are rows (freed ones included)."""
@@ -200,6 +201,11 @@ class Rows:
     def copied(self) -> dict[str, npt.NDArray[Any]]:
         """A copy of each column."""
         return {name: self.column(name).copy() for name in self._columns}
+
+    def put(self, row: int, **values: int) -> None:
+        """Write into columns of a row."""
+        for name, value in values.items():
+            self._columns[name][row] = value
 
     def add(self, key: str) -> int:
         """The row of ``key``, made when it is new."""
@@ -212,8 +218,9 @@ class Rows:
         else:
             row = len(self.keys)
             self.keys.append(key)
-            for name, column in self._columns.items():
-                if row >= len(column):
+            if row == self._room:
+                self._room *= 2
+                for name, column in self._columns.items():
                     self._columns[name] = np.concatenate([column, np.zeros_like(column)])
         self.row_of[key] = row
         return row
