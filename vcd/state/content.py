@@ -84,8 +84,7 @@ class TaskColumns:
 
     def in_order(self, rows: Sequence[int]) -> list[int]:
         """Rows that are not free in order of key."""
-        row_of = dict(zip(self.keys_of(rows), rows, strict=True))
-        return [row_of[key] for key in sorted(row_of)]
+        return [row for _, row in sorted(zip(self.keys_of(rows), rows, strict=True))]
 
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:

@@ -217,10 +217,10 @@ class Candidates:
         """
         if not (self.is_simple or self._stands_still(count)):
             return []
-        keys, least = self.keys(), _HAS_ROOM
-        if len(keys) > count:
-            least = max(least, int(np.partition(keys, -count)[-count]) - 1)
-        first = np.flatnonzero(keys > least)
+        keys = self.keys()
+        now = keys[keys > _HAS_ROOM]
+        least = np.partition(now, -count)[-count] if len(now) > count else _HAS_ROOM + 1
+        first = np.flatnonzero(keys >= least)
         row_of = dict(zip((-keys[first]).tolist(), first.tolist(), strict=True))  # no two nodes have the same key
         heap = list(row_of)
         heapify(heap)

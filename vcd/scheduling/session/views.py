@@ -503,6 +503,7 @@ class Views:
         self.moves: list[Task] = []
         self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, Task] = {}
+        self._shared: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def job(self, index: int) -> Job:
         """The job of a row of the groups' columns."""
@@ -522,22 +523,20 @@ class Views:
         if new:
             own = (tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
             jobs, shapes, *values = zip(*values_of((self.columns.of_row, tasks.shape, *own), new), strict=True)
-            kinds = list(zip(jobs, shapes, strict=True))
-            shared = self._shared(list(dict.fromkeys(kinds)))
+            kinds, shared = list(zip(jobs, shapes, strict=True)), self._shared
+            self._share([kind for kind in dict.fromkeys(kinds) if kind not in shared])
             alike = zip(*[shared[kind] for kind in kinds], strict=True)
             made.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *alike), strict=True))
         return [made[row] for row in rows]
 
-    def _shared(self, kinds: list[tuple[int, int]]) -> dict[tuple[int, int], tuple[Any, ...]]:
-        """What tasks of one job and shape have in common, by the job's index and the shape's number."""
-        found: dict[tuple[int, int], tuple[Any, ...]] = {}
-        for kind, deltas in zip(kinds, self._deltas([number for _, number in kinds]), strict=True):
-            job, shape = self.job(kind[0]), cast(Shape, self.snapshot.shapes[kind[1]])
+    def _share(self, kinds: list[tuple[int, int]]) -> None:
+        """Note what tasks of one job and shape have in common, by the job's index and the shape's number."""
+        for (index, number), deltas in zip(kinds, self._deltas([number for _, number in kinds]), strict=True):
+            job, shape = self.job(index), cast(Shape, self.snapshot.shapes[number])
             unsupported = job.record.unsupported + shape.unsupported
             gated = bool(shape.spec.scheduling_gates or unsupported)
             asked = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
-            found[kind] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
-        return found
+            self._shared[index, number] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
 
     def jobs(self) -> list[Job]:
         """Those that someone asked for, in order of key."""
@@ -568,6 +567,7 @@ class Views:
             job.release()
         self._jobs.clear()
         self._tasks.clear()
+        self._shared.clear()
         self.moves.clear()
 
 
