@@ -197,7 +197,7 @@ class Candidates:
 
     def _first(self, rows: Rows) -> int:
         """The first of some rows in the seeded order."""
-        return int(rows[self._evaluator.ties[rows].argmax()])
+        return int(rows[0] if len(rows) == 1 else rows[self._evaluator.ties[rows].argmax()])
 
     def _stamp(self) -> _Stamp:
         """Changes when keys that are combined may."""

@@ -55,8 +55,14 @@ class NodesAlike:
 
     def rows_in(self, groups: Mask) -> Rows:
         """The nodes in some groups, in order."""
-        numbers = groups.nonzero()[0]
-        rows: Rows = (self.of == numbers[0] if len(numbers) == 1 else groups.take(self.of)).nonzero()[0]
+        numbers: Rows = groups.nonzero()[0]
+        if self._each_alone:
+            return numbers
+        if len(numbers) == 1 and self._sizes[numbers[0]] == 1:
+            rows = self._rows[numbers]
+            if self.of[rows[0]] == numbers[0]:  # else the one that it was made for has left
+                return rows
+        rows = (self.of == numbers[0] if len(numbers) == 1 else groups.take(self.of)).nonzero()[0]
         return rows
 
     def after(self, row: int, more: Ints) -> int | None:

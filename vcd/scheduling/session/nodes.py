@@ -203,7 +203,7 @@ class Nodes:
 
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""
-        return bool((self.usage.idle[:, row] >= floor).all())
+        return False not in (self.usage.idle[:, row] >= floor).tolist()
 
     def will_have_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's room reaches a floor once what is being freed is free."""
