@@ -85,8 +85,11 @@ class Usage:
     def used_parts(self, deltas: Deltas) -> UsedParts:
         """What is used of cpu and memory without a task and with it, as parts of what each node has; only asked where
         ``Nodes.in_parts`` of both."""
-        used = self.used[:2]
-        return UsedParts(np.stack([used, used + deltas.request[:2, None]]) / self.allocatable[:2])
+        parts = np.empty((2, 2, len(self)))
+        parts[0] = self.used[:2]
+        np.add(self.used[:2], deltas.request[:2, None], out=parts[1])
+        parts /= self.allocatable[:2]
+        return UsedParts(parts)
 
     @property
     def pods(self) -> Ints:

@@ -184,8 +184,11 @@ class BalancedResource(_OfRoom):
             used = usage.used_parts(task.deltas)
             parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         else:
-            now = self._used(usage)
-            parts = np.minimum(np.stack([now, now + task.deltas.used]) / self.room(usage), 1.0)
+            parts = np.empty((2, 2, len(usage)))
+            parts[0] = self._used(usage)
+            np.add(parts[0], task.deltas.used, out=parts[1])
+            parts /= self.room(usage)
+            np.minimum(parts, 1.0, out=parts)
         difference: Floats = parts[:, 0] - parts[:, 1]
         np.abs(difference, out=difference)
         np.subtract(2.0, difference, out=difference)
