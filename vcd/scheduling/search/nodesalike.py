@@ -46,12 +46,18 @@ class NodesAlike:
         # taken in C order, since what reads them goes through one resource after the other
         self._usage, self._allocatable = (np.take(of, self._rows, axis=1) for of in (whole.matrix, whole.allocatable))
         self._floats = self._usage.astype(np.float64), self._allocatable.astype(np.float64)
+        self._whole = _UsageOfGroups(self, slice(len(self._keys)))
 
     def usage(self, numbers: Rows | None = None) -> Usage:
         """The usage of some groups, or all, each as of one of its nodes."""
         if self._each_alone:
             return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
-        return _UsageOfGroups(self, slice(len(self._keys)) if numbers is None else numbers)
+        if numbers is not None:
+            return _UsageOfGroups(self, numbers)
+        if len(self._whole) != len(self._keys):
+            self._whole = _UsageOfGroups(self, slice(len(self._keys)))
+        self._whole.forget()
+        return self._whole
 
     def rows_in(self, groups: Mask) -> Rows:
         """The nodes in some groups, in order."""
@@ -113,30 +119,33 @@ class NodesAlike:
 class _UsageOfGroups(Usage):
     """The usage of groups, with what is kept of it, as of now."""
 
-    __slots__ = ("_alike", "_at", "_floats", "_parts")
+    __slots__ = ("_float_allocatable", "_float_scored", "_float_used", "_parts")
 
     def __init__(self, alike: NodesAlike, at: slice | Rows) -> None:
         usage, allocatable = alike._usage[:, at], alike._allocatable[:, at]
         super().__init__(usage, allocatable, len(allocatable), alike._rows[at])
-        self._alike = alike
-        self._at = at
+        floats, self._float_allocatable = (of[:, at] for of in alike._floats)
+        first = 4 * self._r
+        self._float_used, self._float_scored = floats[self._r : self._r + 2], floats[first : first + 2]
         self._parts: tuple[Deltas, UsedParts] | None = None
+
+    def forget(self) -> None:
+        """Groups are others now: what was computed of them holds no more."""
+        self._parts = None
 
     @property
     def float_scored(self) -> Floats:
-        first = 4 * self._r
-        return self._alike._floats[0][first : first + 2, self._at]
+        return self._float_scored
 
     @property
     def float_allocatable(self) -> Floats:
-        return self._alike._floats[1][:, self._at]
+        return self._float_allocatable
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
         if self._parts is None or self._parts[0] is not deltas:
-            usage, allocatable = self._alike._floats
             parts = np.empty((2, 2, len(self)))
-            parts[0] = usage[self._r : self._r + 2, self._at]
+            parts[0] = self._float_used
             np.add(parts[0], deltas.used, out=parts[1])
-            parts /= allocatable[:2, self._at]
+            parts /= self._float_allocatable[:2]
             self._parts = deltas, UsedParts(parts)
         return self._parts[1]

@@ -121,7 +121,7 @@ class UsedParts:
 
     def __init__(self, parts: Floats) -> None:
         self.parts = parts
-        self.within = bool(parts.max(initial=0.0) <= 1.0)
+        self.within = bool(parts[1].max(initial=0.0) <= 1.0)
 
 
 class Deltas:
