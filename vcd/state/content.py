@@ -44,7 +44,7 @@ NO_OBJECTS = Objects({})
 def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[int]) -> list[tuple[int, ...]]:
     """What some rows have in columns: few are read one by one, more column by column, which is faster."""
     if len(rows) <= _FEW:
-        return [tuple([int(column[row]) for column in columns]) for row in rows]
+        return [tuple([column.item(row) for column in columns]) for row in rows]
     places = np.array(rows, np.intp)
     return list(zip(*[column.take(places).tolist() for column in columns], strict=True))
 

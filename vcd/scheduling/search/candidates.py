@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKinds
+from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
 from vcd.scheduling.search.parts import (
     Depends,
@@ -39,7 +39,7 @@ _NOW = 61
 """The bit of the key of a node whose idle room takes the task: such nodes come before those that will have room."""
 _HAS_ROOM = 1 << _NOW - 1
 """Keys of nodes that have that bit are above."""
-_FEW = 50
+_FEW = 20
 """Up to this many nodes are looked up one by one, more are computed as one column."""
 _COLUMNS = 500_000
 """How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
@@ -87,7 +87,10 @@ class Evaluator:
 
     def table(self, task: Task) -> Candidates:
         """The table of the task's kind."""
-        kind, parts = self.kinds.of(task)
+        return self.table_of(task, *self.kinds.of(task))
+
+    def table_of(self, task: Task, kind: TaskKind, parts: Applying) -> Candidates:
+        """The table of a kind that the task is of, as far as some parts go."""
         table = self.memory.tables.get(kind)
         if table is None:
             table = self.memory.tables[kind] = Candidates(self, task, parts)
@@ -130,7 +133,7 @@ class Evaluator:
         np.maximum(points, -self.limit, out=points)
         keys = points.astype(np.int64)
         keys <<= self.bits
-        if now.any():
+        if np.count_nonzero(now):
             keys += now.astype(np.int64) << _NOW
         keys += self.ties if rows is None else self.ties[rows]
         np.putmask(keys, ~mask, _NOWHERE)
@@ -157,7 +160,9 @@ class Candidates:
         self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
         compared = self.static.compared or any(score.normalised for score in self._rated)
-        self.is_simple = not (self._moving_predicates or self._moving_scores or compared)
+        self._compares = bool(self._moving_scores or compared)
+        self.is_simple = not (self._moving_predicates or self._compares)
+        self._own: Candidates | None = None
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
@@ -215,37 +220,35 @@ class Candidates:
 
         None where what a placement changes may be more than the node's own key.
         """
-        if not (self.is_simple or self._stands_still(count)):
+        if self._compares or not all(part.stands_still(self.task, count) for part in self._moving_predicates):
             return []
         keys = self.keys()
-        now = keys[keys > _HAS_ROOM]
-        least = np.partition(now, -count)[-count] if len(now) > count else _HAS_ROOM + 1
-        first = np.flatnonzero(keys >= least)
-        row_of = dict(zip((-keys[first]).tolist(), first.tolist(), strict=True))  # no two nodes have the same key
-        heap = list(row_of)
+        first = _highest_with_room(keys, count)
+        after = _Afterwards(self._owner, self._evaluator.nodes, first).one_more_each
+        heap = [(-keys.item(row), row, after(row)) for row in first]  # no two nodes have the same key
         heapify(heap)
-        afterwards = _Afterwards(self, self._evaluator.nodes, first)
-        later: dict[int, Iterator[int]] = {}
         found: list[int] = []
         while heap:
-            key = heappop(heap)
-            row, best_other = row_of[key], heap[0] if heap else -_HAS_ROOM
-            keys_after = later.get(row) or later.setdefault(row, afterwards.one_more_each(row))
+            key, row, later = heappop(heap)
+            best_other = heap[0][0] if heap else -_HAS_ROOM
             while key < best_other:
                 found.append(row)
                 if len(found) == count:
                     return found
-                key = -next(keys_after)
+                key = -next(later)
             if key < -_HAS_ROOM:
-                row_of[key] = row
-                heappush(heap, key)
+                heappush(heap, (key, row, later))
         return found
 
-    def _stands_still(self, count: int) -> bool:
-        """Whether all that is not the node's own stays as it is while so many tasks are placed."""
-        if self.static.compared or self._moving_scores or any(score.normalised for score in self._rated):
-            return False
-        return all(predicate.stands_still(self.task, count) for predicate in self._moving_predicates)
+    @property
+    def _owner(self) -> Candidates:
+        """The table that has the nodes' own keys, which predicates that look at what moves may rule out here."""
+        if self.is_simple:
+            return self
+        if self._own is None:
+            evaluator, task = self._evaluator, self.task
+            self._own = evaluator.table_of(task, *evaluator.kinds.find(task, moving=False))
+        return self._own
 
     def passes(self, row: int) -> bool:
         """Whether one node takes the task, now or when room is freed."""
@@ -254,11 +257,17 @@ class Candidates:
     def keys(self) -> Ints:
         """The current keys of all nodes; the smallest int64 marks those that do not pass."""
         self._catch_up()
-        if not self.is_simple:
-            stamp = self._stamp()
-            if self._keys_at != stamp:
-                self._keys, self._keys_at = self._evaluator.key_of(*self._combine(), None), stamp
+        if not self.is_simple and self._keys_at != (stamp := self._stamp()):
+            self._keys, self._keys_at = self._keys_combined(), stamp
         return self._keys
+
+    def _keys_combined(self) -> Ints:
+        if self._compares:
+            return self._evaluator.key_of(*self._combine(), None)
+        keys = self._owner.keys()
+        for predicate in self._moving_predicates:
+            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, _NOWHERE)
+        return keys
 
     def passing(self) -> Mask:
         """The nodes that take the task, now or when room is freed."""
@@ -344,6 +353,10 @@ class Candidates:
             else:  # a table that failed everywhere costs no column
                 self._keys = evaluator.memory.nowhere
                 self._grouped_at, self._by_group = _NEVER, ()
+        elif self._by_group and len(rows) <= _FEW:
+            columns, of = self._groups(), evaluator.alike.of
+            for row in rows.tolist():
+                self._put(row, self._key_in(columns, of.item(row), row))
         elif self._by_group:
             self._put(rows, self._keys_by_group(rows))
         else:
@@ -364,7 +377,19 @@ class Candidates:
         """The key of a node that passes with ``count`` more tasks of this shape, where some node is just so now."""
         columns = self._groups()
         group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
-        return None if group is None else int(self._keys_in(columns, np.array([group]), np.array([row]))[0])
+        return None if group is None else self._key_in(columns, group, row)
+
+    def _key_in(self, columns: _ByGroup, group: int, row: int) -> int:
+        """The key of a node, were it in a group: one of ``_keys_in``."""
+        evaluator, static = self._evaluator, self.static
+        passed, now, points = [column.item(group) for column in columns]
+        if not (passed and static.mask[row]):
+            return _NOWHERE
+        if static.points is not None:
+            points += static.points.item(row)
+        points = max(-evaluator.limit, min(evaluator.limit, points))  # as ``key_of``
+        key: int = (int(points) << evaluator.bits) + (now << _NOW) + evaluator.ties.item(row)
+        return key
 
     def _groups(self, kept: bool = True) -> _ByGroup:
         """What room and usage say, by group of nodes: who passes, who has room now, and the points. The first time it
@@ -530,6 +555,23 @@ class Candidates:
         return dict(sorted(counts.items()))
 
 
+def _highest_with_room(keys: Ints, count: int) -> list[int]:
+    """The rows of the largest keys of nodes that have room now: ``count``, or as many as there are."""
+    if count > _FEW:
+        now = keys[keys > _HAS_ROOM]
+        least = np.partition(now, -count)[-count] if len(now) > count else _HAS_ROOM + 1
+        several: list[int] = np.flatnonzero(keys >= least).tolist()
+        return several
+    left, found = keys.copy(), []
+    for _ in range(min(count, len(left))):
+        row = int(left.argmax())
+        if left[row] <= _HAS_ROOM:
+            break
+        found.append(row)
+        left[row] = _NOWHERE
+    return found
+
+
 def best_first(keys: Ints, among: Mask) -> Iterator[int]:
     """The rows ``among`` that have a key, the largest first."""
     left = np.where(among, keys, _NOWHERE)
@@ -544,7 +586,7 @@ def best_first(keys: Ints, among: Mask) -> Iterator[int]:
 class _Afterwards:
     """What becomes of the keys of some nodes as tasks of a table's shape are placed there, one after the other."""
 
-    def __init__(self, table: Candidates, nodes: Nodes, rows: Rows) -> None:
+    def __init__(self, table: Candidates, nodes: Nodes, rows: list[int]) -> None:
         self._table = table
         self._nodes = nodes
         self._rows = rows
@@ -553,7 +595,7 @@ class _Afterwards:
     def one_more_each(self, row: int) -> Iterator[int]:
         """The keys of a node that passes as it gets one more, and one more, without end."""
         table = self._table
-        sole = self._nodes.sole(row, table.task.shape) if table.is_simple else None
+        sole = self._nodes.sole(row, table.task.shape)
         while sole is not None:
             levels = table.levels_from(sole + 1)
             yield from [keys.item(row) for keys in levels]
@@ -563,11 +605,10 @@ class _Afterwards:
             yield self._key(row, added) if key is None else key
 
     def _key(self, row: int, added: int) -> int:
-        table = self._table
+        table, rows = self._table, np.array(self._rows, np.intp)
         while len(self._keys) < added:
-            usage = self._nodes.usage.take(self._rows).plus(table.task.deltas.allocate, len(self._keys) + 1)
-            keys = table.keys_of(usage, self._rows).tolist()
-            self._keys.append(dict(zip(self._rows.tolist(), keys, strict=True)))
+            usage = self._nodes.usage.take(rows).plus(table.task.deltas.allocate, len(self._keys) + 1)
+            self._keys.append(dict(zip(self._rows, table.keys_of(usage, rows).tolist(), strict=True)))
         return self._keys[added - 1][row]
 
 

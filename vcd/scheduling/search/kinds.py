@@ -58,7 +58,7 @@ class TaskKinds:
         """The kind of a task, and the parts that apply to it: known until something moves."""
         last, changes = self._last, self._trial.changes
         if last is None or last[0] is not task or last[1] != changes:
-            last = self._last = task, changes, self._find(task)
+            last = self._last = task, changes, self.find(task)
         return last[2]
 
     def fixed(self, task: Task) -> tuple[int, ...]:
@@ -67,8 +67,10 @@ class TaskKinds:
             self._last_fixed = task, tuple([at for at, part in enumerate(self.fixed_parts) if part.applies(task)])
         return self._last_fixed[1]
 
-    def _find(self, task: Task) -> tuple[TaskKind, Applying]:
-        applying = self.fixed(task), tuple([part.applies(task) for part in self._others])
+    def find(self, task: Task, moving: bool = True) -> tuple[TaskKind, Applying]:
+        """The same, found out anew; not ``moving``: without the parts that look at what moves."""
+        others = [(moving or not part.depends & MOVING) and part.applies(task) for part in self._others]
+        applying = self.fixed(task), tuple(others)
         parts = self._applying.get(applying)
         if parts is None:
             parts = self._applying[applying] = self._those_of(*applying)

@@ -551,7 +551,7 @@ class Views:
     def pending(self) -> PendingRows:
         """The rows of pending tasks."""
         pending = self.snapshot.tasks.status == _S.PENDING
-        return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending))
+        return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending, len(self.columns)))
 
     def pending_rows(self, job: int) -> list[int]:
         """Rows of a job's pending tasks, in order of key."""
@@ -574,12 +574,14 @@ class Views:
 class PendingRows:
     """Rows of pending tasks by the index of their job, jobs and rows ascending; ``distinct`` are the jobs."""
 
-    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, job_of_row: Ints, pending: npt.NDArray[np.bool_], count: int) -> None:
         rows = np.flatnonzero(pending & (job_of_row >= 0))
         jobs = job_of_row[rows]
         order = np.argsort(jobs, kind="stable")
         self.rows, self.jobs = rows[order], jobs[order]
         self.distinct = _distinct(self.jobs)
+        self._first = np.searchsorted(self.jobs, np.arange(count + 1))
+        """Per job where its rows begin, and the end."""
 
     def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
         """The jobs of some rows."""
@@ -587,8 +589,7 @@ class PendingRows:
 
     def of(self, job: int) -> list[int]:
         """The rows of a job."""
-        first, last = np.searchsorted(self.jobs, [job, job + 1])
-        rows: list[int] = self.rows[first:last].tolist()
+        rows: list[int] = self.rows[self._first[job] : self._first[job + 1]].tolist()
         return rows
 
 
