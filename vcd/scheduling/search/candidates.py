@@ -216,16 +216,14 @@ class Candidates:
         return None if keys[row] == _NOWHERE else row
 
     def best_in_turn(self, count: int) -> list[int]:
-        """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now.
-
-        None where what a placement changes may be more than the node's own key.
-        """
+        """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now; none where what
+        a placement changes may be more than the node's own key."""
         if self._compares or not all(part.stands_still(self.task, count) for part in self._moving_predicates):
             return []
         keys = self.keys()
-        first = _highest_with_room(keys, count)
-        after = _Afterwards(self._owner, self._evaluator.nodes, first).one_more_each
-        heap = [(-keys.item(row), row, after(row)) for row in first]  # no two nodes have the same key
+        first, own = _highest_with_room(keys, count), self._own_table()
+        together: list[dict[int, int]] = []
+        heap = [(-keys.item(row), row, own.keys_after(row, first, together)) for row in first]  # no two are equal
         heapify(heap)
         found: list[int] = []
         while heap:
@@ -240,15 +238,28 @@ class Candidates:
                 heappush(heap, (key, row, later))
         return found
 
-    @property
-    def _owner(self) -> Candidates:
-        """The table that has the nodes' own keys, which predicates that look at what moves may rule out here."""
-        if self.is_simple:
-            return self
-        if self._own is None:
+    def keys_after(self, row: int, rows: list[int], together: list[dict[int, int]]) -> Iterator[int]:
+        """The keys of a node that passes as it gets one more task of this shape, and one more, without end; of all
+        ``rows`` they are computed ``together`` where no node is just so now, or these are many."""
+        nodes, more = self._evaluator.nodes, self.task.deltas.allocate
+        sole = nodes.sole(row, self.task.shape)
+        while sole is not None:
+            sole += 1
+            yield self.level(sole).item(row)
+        for added in count_from(1):
+            key = self.key_as_alike(row, added) if len(rows) <= _FEW else None
+            while key is None and len(together) < added:
+                places = np.array(rows, np.intp)
+                keys = self.keys_of(nodes.usage.take(places).plus(more, len(together) + 1), places)
+                together.append(dict(zip(rows, keys.tolist(), strict=True)))
+            yield together[added - 1][row] if key is None else key
+
+    def _own_table(self) -> Candidates:
+        """The table of the nodes' own keys: this one without predicates that look at what moves."""
+        if self._own is None and not self.is_simple:
             evaluator, task = self._evaluator, self.task
             self._own = evaluator.table_of(task, *evaluator.kinds.find(task, moving=False))
-        return self._own
+        return self._own or self
 
     def passes(self, row: int) -> bool:
         """Whether one node takes the task, now or when room is freed."""
@@ -258,16 +269,11 @@ class Candidates:
         """The current keys of all nodes; the smallest int64 marks those that do not pass."""
         self._catch_up()
         if not self.is_simple and self._keys_at != (stamp := self._stamp()):
-            self._keys, self._keys_at = self._keys_combined(), stamp
+            evaluator, self._keys_at = self._evaluator, stamp
+            self._keys = evaluator.key_of(*self._combine(), None) if self._compares else self._own_table().keys()
+            for predicate in () if self._compares else self._moving_predicates:
+                self._keys = np.where(predicate.mask(self.task, evaluator.nodes.usage), self._keys, _NOWHERE)
         return self._keys
-
-    def _keys_combined(self) -> Ints:
-        if self._compares:
-            return self._evaluator.key_of(*self._combine(), None)
-        keys = self._owner.keys()
-        for predicate in self._moving_predicates:
-            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, _NOWHERE)
-        return keys
 
     def passing(self) -> Mask:
         """The nodes that take the task, now or when room is freed."""
@@ -366,11 +372,7 @@ class Candidates:
     def _keys_by_group(self, rows: Rows | None) -> Ints:
         """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
         columns, of = self._groups(), self._evaluator.alike.of
-        return self._keys_in(columns, of if rows is None else of[rows], rows)
-
-    def _keys_in(self, columns: _ByGroup, of: Rows, rows: Rows | None) -> Ints:
-        """The keys of all nodes or some, were each in the group that ``of`` names."""
-        passed, now, points = (column[of] for column in columns)
+        passed, now, points = (column[of if rows is None else of[rows]] for column in columns)
         return self._keyed(passed, now, points, rows)
 
     def key_as_alike(self, row: int, count: int) -> int | None:
@@ -380,7 +382,7 @@ class Candidates:
         return None if group is None else self._key_in(columns, group, row)
 
     def _key_in(self, columns: _ByGroup, group: int, row: int) -> int:
-        """The key of a node, were it in a group: one of ``_keys_in``."""
+        """The key of a node, were it in a group: one of ``_keyed``."""
         evaluator, static = self._evaluator, self.static
         passed, now, points = [column.item(group) for column in columns]
         if not (passed and static.mask[row]):
@@ -465,11 +467,6 @@ class Candidates:
             usage = self._evaluator.nodes.opened.plus(self.task.deltas.allocate, len(levels))
             levels.append(self.keys_of(usage, None))
         return levels[count]
-
-    def levels_from(self, count: int) -> list[Ints]:
-        """The level of a count, and those after it that are known."""
-        self.level(count)
-        return self._levels[count:]
 
     def _combine(self) -> tuple[Mask, Mask, Scores]:
         """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
@@ -560,8 +557,7 @@ def _highest_with_room(keys: Ints, count: int) -> list[int]:
     if count > _FEW:
         now = keys[keys > _HAS_ROOM]
         least = np.partition(now, -count)[-count] if len(now) > count else _HAS_ROOM + 1
-        several: list[int] = np.flatnonzero(keys >= least).tolist()
-        return several
+        return list(np.flatnonzero(keys >= least).tolist())
     left, found = keys.copy(), []
     for _ in range(min(count, len(left))):
         row = int(left.argmax())
@@ -581,35 +577,6 @@ def best_first(keys: Ints, among: Mask) -> Iterator[int]:
             return
         yield row
         left[row] = _NOWHERE
-
-
-class _Afterwards:
-    """What becomes of the keys of some nodes as tasks of a table's shape are placed there, one after the other."""
-
-    def __init__(self, table: Candidates, nodes: Nodes, rows: list[int]) -> None:
-        self._table = table
-        self._nodes = nodes
-        self._rows = rows
-        self._keys: list[dict[int, int]] = []
-
-    def one_more_each(self, row: int) -> Iterator[int]:
-        """The keys of a node that passes as it gets one more, and one more, without end."""
-        table = self._table
-        sole = self._nodes.sole(row, table.task.shape)
-        while sole is not None:
-            levels = table.levels_from(sole + 1)
-            yield from [keys.item(row) for keys in levels]
-            sole += len(levels)
-        for added in count_from(1):
-            key = table.key_as_alike(row, added) if len(self._rows) <= _FEW else None
-            yield self._key(row, added) if key is None else key
-
-    def _key(self, row: int, added: int) -> int:
-        table, rows = self._table, np.array(self._rows, np.intp)
-        while len(self._keys) < added:
-            usage = self._nodes.usage.take(rows).plus(table.task.deltas.allocate, len(self._keys) + 1)
-            self._keys.append(dict(zip(self._rows, table.keys_of(usage, rows).tolist(), strict=True)))
-        return self._keys[added - 1][row]
 
 
 class Memory:

@@ -96,15 +96,12 @@ class _Kinds:
             return False
         first = pods[0].metadata
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
-        others = [
-            pod
-            for pod in pods
-            if (meta := pod.metadata).annotations != annotations
-            or meta.labels != labels
-            or meta.owner_references != owners
-        ]
-        marks, maker = self._marks_of(first), set_of(pods[0])
-        return all(set_of(pod) == maker and self._marks_of(pod.metadata) == marks for pod in others)
+        for pod in pods:
+            meta = pod.metadata
+            same = meta.annotations == annotations and meta.labels == labels and meta.owner_references == owners
+            if not same and (set_of(pod) != set_of(pods[0]) or self._marks_of(meta) != self._marks_of(first)):
+                return False
+        return True
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
         marks = self.marks

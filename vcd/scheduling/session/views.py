@@ -581,7 +581,6 @@ class PendingRows:
         self.rows, self.jobs = rows[order], jobs[order]
         self.distinct = _distinct(self.jobs)
         self._first = np.searchsorted(self.jobs, np.arange(count + 1))
-        """Per job where its rows begin, and the end."""
 
     def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
         """The jobs of some rows."""

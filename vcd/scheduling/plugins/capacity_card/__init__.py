@@ -154,24 +154,20 @@ class CapacityCardPlugin(KeepsAccounts):
             account.basic_inqueue[0] += cpu
             account.basic_inqueue[1] += memory
 
-    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
-        """Whether a pod stays within the queue's quota and capability."""
+    def allocatable(self, queue: Queue, task: Task, count: int = 1) -> Refusal | None:
+        """Whether a pod, and the cpu and memory of so many, stays within the queue's quota and capability."""
         if not queue.is_open:
             return Refusal(f"queue is {queue.state}")
         request = self._request(task)
         if request.refusal is not None:
             return request.refusal
-        refused = self._queues[queue.index].refuses(self._open_to_nameless(request))
+        refused = self._queues[queue.index].refuses(self._open_to_nameless(request), count)
         return refused and (request.missing or refused)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
-        request, account = self._request(task), self._queues[queue.index]
-        return (
-            account.has_basic_for(request, count)
-            and account.keeps_choice(request, count)
-            and self.allocatable(queue, task) is None
-        )
+        keeps_choice = self._queues[queue.index].keeps_choice(self._request(task), count)
+        return keeps_choice and self.allocatable(queue, task, count) is None
 
     def _open_to_nameless(self, request: CardRequest) -> CardRequest:
         """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's

@@ -91,9 +91,10 @@ class Account:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def refuses(self, request: CardRequest) -> Refusal | None:
-        """Why a pod does not fit, allocated + request <= capability in all that it asks for; None where it does."""
-        refusal = self._refuses_basic(request.basic, self.basic_allocated)
+    def refuses(self, request: CardRequest, count: int = 1) -> Refusal | None:
+        """Why a pod, or the cpu and memory of so many, does not fit, allocated + request <= capability in all that it
+        asks for; None where it does."""
+        refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
         for ask in request.asks:
             if refusal is not None:
                 return refusal
@@ -103,10 +104,6 @@ class Account:
             if not ask.named:
                 refusal = Refusal(f"{refusal.reason}; to ask for one card, name it in {CARD_NAME}", refusal.detail)
         return refusal
-
-    def has_basic_for(self, request: CardRequest, count: int) -> bool:
-        """Whether cpu and memory suffice for so many pods that ask for this."""
-        return self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated) is None
 
     def keeps_choice(self, request: CardRequest, count: int) -> bool:
         """Whether so many pods that ask for this, one after the other, find quota left of the same cards, whichever
