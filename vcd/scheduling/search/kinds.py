@@ -69,7 +69,7 @@ class TaskKinds:
 
     def find(self, task: Task, moving: bool = True) -> tuple[TaskKind, Applying]:
         """The same, found out anew; not ``moving``: without the parts that look at what moves."""
-        others = [(moving or not part.depends & MOVING) and part.applies(task) for part in self._others]
+        others = [part.applies(task) and (moving or not part.depends & MOVING) for part in self._others]
         applying = self.fixed(task), tuple(others)
         parts = self._applying.get(applying)
         if parts is None:

@@ -246,7 +246,7 @@ class Nodes:
             self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
         else:
             for row, times in counts.items():
-                self.usage.matrix[:, row] += delta * times
+                self.usage.matrix[:, row] += delta if times == 1 else delta * times
         for row, times in counts.items():
             before, count = self._sole.get(row, (shape, 0))
             self._sole[row] = (before, count + times) if before is shape else (_MIXED, 0)
