@@ -45,7 +45,6 @@ PLACES = {
         "embedded/",
         "scheduling/framework/order.py",
         "scheduling/session/views.py",
-        "state/cluster.py",
         "state/groups.py",
         "timetravel/planning.py",
         "timetravel/whatif/submitted.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import cast
@@ -300,8 +299,11 @@ class ClusterState:
         # what many pods have in common is kept once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
         self.pods[row] = msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec)
-        self.shown_nodes[row] = sys.intern(pod.spec.node_name)
+        self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
+        node = int(tasks.column("node")[row])
+        if node >= 0 and self.node_names[node] == pod.spec.node_name:
+            self.shown_nodes[row] = self.node_names[node]
 
     def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
         """``counted`` is the spec that quantities are taken from, where that is another one."""

@@ -20,14 +20,7 @@ import numpy.typing as npt
 
 from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
-from vcd.scheduling.search.parts import (
-    Depends,
-    Mask,
-    Predicate,
-    Rows,
-    Score,
-    Scores,
-)
+from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
 from vcd.scheduling.search.static import Static, among, fixed_point
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session

@@ -54,7 +54,8 @@ class Predicate:
     """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
 
     def applies(self, task: Task) -> bool:
-        """Whether the task can fail it at all; False spares the test."""
+        """Whether the task can fail it at all; False spares the test. Asked about tasks too that ``pre_predicate``
+        refuses."""
         return True
 
     def stands_still(self, task: Task, count: int) -> bool:

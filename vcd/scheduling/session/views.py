@@ -580,7 +580,12 @@ class PendingRows:
         order = np.argsort(jobs, kind="stable")
         self.rows, self.jobs = rows[order], jobs[order]
         self.distinct = _distinct(self.jobs)
-        self._first = np.searchsorted(self.jobs, np.arange(count + 1))
+        self._count = count
+
+    @cached_property
+    def _first(self) -> Ints:
+        """Per job where its rows begin, and the end."""
+        return np.searchsorted(self.jobs, np.arange(self._count + 1))
 
     def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
         """The jobs of some rows."""
