@@ -39,9 +39,8 @@ class Binpack(Score):
         super().__init__(1)
         self._factor = float(100 * factor)
         nodes = session.nodes
-        counted = nodes.in_parts(0) and nodes.in_parts(1)
         self._parts = [
-            _Part(column, weights[name], counted and column < 2 and weights[name] == 1)
+            _Part(column, weights[name], nodes.in_parts and column < 2 and weights[name] == 1)
             for name, column in nodes.column_of.items()
             if weights.get(name)
         ]

@@ -480,10 +480,11 @@ class Candidates:
         """The best row by points, without the keys of all."""
         evaluator = self._evaluator
         passes, has_room, rating = self._groups(kept=False)
-        points = self._points_of(has_room, rating)
+        masks = [predicate.mask(self.task, evaluator.nodes.usage) for predicate in self._moving_predicates]
+        points = self._points_of(has_room, rating, masks)
         rated = points > -np.inf
         if has_room is not passes and not rated.any():
-            points = self._points_of(passes, rating)
+            points = self._points_of(passes, rating, masks)
             rated = points > -np.inf
         self._add_comparing(points, rated)
         highest = points.max(initial=-np.inf)
@@ -493,13 +494,14 @@ class Candidates:
             return self._first((points == highest).nonzero()[0])
         return self._highest(evaluator.key_of(*self._combine(), None))
 
-    def _points_of(self, groups: Mask, rating: Scores) -> Scores:
-        """The points of the nodes in some groups, without what compares nodes; -inf for all that do not pass."""
+    def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
+        """The points of the nodes in some groups and all ``masks``, without what compares nodes; -inf for those that do
+        not pass."""
         points = among(groups, rating).take(self._evaluator.alike.of)
         if self.static.offset is not None:
             points += self.static.offset
-        for predicate in self._moving_predicates:
-            np.putmask(points, ~predicate.mask(self.task, self._evaluator.nodes.usage), -np.inf)
+        for mask in masks:
+            np.putmask(points, ~mask, -np.inf)
         return points
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:

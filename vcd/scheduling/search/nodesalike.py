@@ -143,9 +143,5 @@ class _UsageOfGroups(Usage):
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
         if self._parts is None or self._parts[0] is not deltas:
-            parts = np.empty((2, 2, len(self)))
-            parts[0] = self._float_used
-            np.add(parts[0], deltas.used, out=parts[1])
-            parts /= self._float_allocatable[:2]
-            self._parts = deltas, UsedParts(parts)
+            self._parts = deltas, UsedParts(self._float_used, deltas.used, self._float_allocatable[:2])
         return self._parts[1]

@@ -84,12 +84,8 @@ class Usage:
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
         """What is used of cpu and memory without a task and with it, as parts of what each node has; only asked where
-        ``Nodes.in_parts`` of both."""
-        parts = np.empty((2, 2, len(self)))
-        parts[0] = self.used[:2]
-        np.add(self.used[:2], deltas.request[:2, None], out=parts[1])
-        parts /= self.allocatable[:2]
-        return UsedParts(parts)
+        ``Nodes.in_parts``."""
+        return UsedParts(self.used[:2], deltas.request[:2, None], self.allocatable[:2])
 
     @property
     def pods(self) -> Ints:
@@ -119,9 +115,12 @@ class UsedParts:
 
     __slots__ = ("parts", "within")
 
-    def __init__(self, parts: Floats) -> None:
-        self.parts = parts
-        self.within = bool(parts[1].max(initial=0.0) <= 1.0)
+    def __init__(self, used: Ints | Floats, more: Ints | Floats, room: Ints | Floats) -> None:
+        self.parts: Floats = np.empty((2, *used.shape))
+        self.parts[0] = used
+        np.add(used, more, out=self.parts[1])
+        self.parts /= room
+        self.within = bool(self.parts[1].max(initial=0.0) <= 1.0)
 
 
 class Deltas:
@@ -198,11 +197,13 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.facts)
 
-    def in_parts(self, column: int) -> bool:
-        """Whether all nodes have some of a resource, and so little that a float64 tells what is used apart from it: the
+    @property
+    def in_parts(self) -> bool:
+        """Whether all nodes have cpu and memory, and so little that a float64 tells what is used apart from it: the
         part that is used is above 1 just where more is used than there is."""
-        amounts = self.usage.allocatable[column]
-        return bool((amounts > 0).all() and (amounts < 2**52).all())
+        amounts = self.usage.allocatable[:2]
+        found: bool = self.facts.cached("in parts", lambda: bool((amounts > 0).all() and (amounts < 2**52).all()))
+        return found
 
     def has_room(self, row: int, floor: Ints) -> bool:
         """Whether a node's idle room reaches a floor (``room_needed``) now."""

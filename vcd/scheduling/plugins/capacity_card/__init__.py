@@ -154,8 +154,12 @@ class CapacityCardPlugin(KeepsAccounts):
             account.basic_inqueue[0] += cpu
             account.basic_inqueue[1] += memory
 
-    def allocatable(self, queue: Queue, task: Task, count: int = 1) -> Refusal | None:
-        """Whether a pod, and the cpu and memory of so many, stays within the queue's quota and capability."""
+    def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
+        """Whether a pod stays within the queue's quota and capability."""
+        return self._refusal(queue, task, 1)
+
+    def _refusal(self, queue: Queue, task: Task, count: int) -> Refusal | None:
+        """Why a pod, with the cpu and memory of so many, does not stay within them."""
         if not queue.is_open:
             return Refusal(f"queue is {queue.state}")
         request = self._request(task)
@@ -167,7 +171,7 @@ class CapacityCardPlugin(KeepsAccounts):
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
         keeps_choice = self._queues[queue.index].keeps_choice(self._request(task), count)
-        return keeps_choice and self.allocatable(queue, task, count) is None
+        return keeps_choice and self._refusal(queue, task, count) is None
 
     def _open_to_nameless(self, request: CardRequest) -> CardRequest:
         """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's

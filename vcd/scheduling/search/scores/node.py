@@ -16,10 +16,9 @@ from vcd.model.selectors import (
     SelectorError,
     Toleration,
     check_node_terms,
-    check_tolerations,
 )
 from vcd.scheduling.search.parts import Mask, Score, Scores
-from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.search.predicates.node import at_rows, tolerations_refusal
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -112,13 +111,7 @@ class TaintTolerationScore(Score):
         self._facts = session.nodes.facts
 
     def applies(self, task: Task) -> bool:
-        if PREFER_NO_SCHEDULE not in self._facts.taint_effects:
-            return False
-        try:
-            check_tolerations(task.shape.spec.tolerations)
-        except SelectorError:
-            return False  # the API server admits none such
-        return True
+        return PREFER_NO_SCHEDULE in self._facts.taint_effects and tolerations_refusal(task.shape.spec) is None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         tolerations = _soft(task.shape.spec.tolerations)

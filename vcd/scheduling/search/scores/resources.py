@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
 from vcd.scheduling.search.parts import Columns, Depends, Score, Scores
-from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.nodes import Usage, UsedParts
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
@@ -156,7 +156,7 @@ class BalancedResource(_OfRoom):
         super().__init__(session, weight)
         self._gpu: int | None = session.nodes.column_of.get(GPU)
         self._nodes = session.nodes
-        self._in_parts = self._allocatable and all(session.nodes.in_parts(column) for column in (0, 1))
+        self._in_parts = self._allocatable and session.nodes.in_parts
 
     def applies(self, task: Task) -> bool:
         cpu, memory, *_ = task.amounts
@@ -182,13 +182,9 @@ class BalancedResource(_OfRoom):
         """How evenly cpu and memory, which all nodes have, are used without the task and with it; shape (2, nodes)."""
         if self._in_parts and not self._nodes.awaits_room:
             used = usage.used_parts(task.deltas)
-            parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         else:
-            parts = np.empty((2, 2, len(usage)))
-            parts[0] = self._used(usage)
-            np.add(parts[0], task.deltas.used, out=parts[1])
-            parts /= self.room(usage)
-            np.minimum(parts, 1.0, out=parts)
+            used = UsedParts(self._used(usage), task.deltas.used, self.room(usage))
+        parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         difference: Floats = parts[:, 0] - parts[:, 1]
         np.abs(difference, out=difference)
         np.subtract(2.0, difference, out=difference)
