@@ -259,7 +259,8 @@ def uses_zones(obj: Pod | PodGroup) -> bool:
 
 def has_foreign_gate(spec: PodSpec) -> bool:
     """Whether a scheduling gate that is not the queue's own holds the pod."""
-    return any(gate.name != QUEUE_ADMISSION_GATE for gate in spec.scheduling_gates)
+    gates = spec.scheduling_gates
+    return bool(gates) and any(gate.name != QUEUE_ADMISSION_GATE for gate in gates)
 
 
 def has_queue_gate(spec: PodSpec) -> bool:

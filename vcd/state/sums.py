@@ -8,6 +8,7 @@ to each other, and are still within int64.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 from typing import Final, TypeVar
 
 import numpy as np
@@ -54,6 +55,8 @@ def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
 
 def plus(have: Sequence[int], more: Sequence[int], times: int) -> list[int]:
     """Amounts with others added that many times, or taken away."""
+    if times == 1:
+        return list(map(add, have, more))
     return [amount + times * added for amount, added in zip(have, more, strict=True)]
 
 

@@ -312,8 +312,9 @@ def _place_until_ready(
 ) -> None:
     """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
     session = framework.session
+    at_once = unit is statement.job and framework.places_alike(statement.job)
     while tasks:
-        if unit is statement.job and _place_alike(framework, queue, statement, tasks) and ready(unit):
+        if at_once and _place_alike(framework, queue, statement, tasks) and ready(unit):
             break
         if not tasks:
             break
@@ -343,8 +344,6 @@ def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks
     """Place at once, of a job's next tasks that are alike, as many as it surely gets before the first that could be
     refused or make it ready; whether there were such. They go where each would go if it were placed alone."""
     job, first = statement.job, tasks[0]
-    if not framework.places_alike(job):
-        return False
     count = min(len(tasks), framework.missing_tasks(job))
     if not queue.is_open or first.role in job.failed_roles:
         return False

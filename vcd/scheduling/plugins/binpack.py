@@ -47,7 +47,11 @@ class Binpack(Score):
         self._in_parts = any(part.in_parts for part in self._parts)
 
     def applies(self, task: Task) -> bool:
-        return any(task.amounts[part.column] for part in self._parts)
+        amounts = task.amounts
+        for part in self._parts:
+            if amounts[part.column]:
+                return True
+        return False
 
     def node_columns(self) -> Columns:
         return ()
@@ -75,8 +79,10 @@ class Binpack(Score):
                 over = beyond if over is None else over | beyond
         if score is None:
             return np.zeros(len(usage))
-        score = score / weights
-        score *= self._factor
+        if weights & (weights - 1):
+            score = score / weights * self._factor
+        else:  # a power of two: the same in one
+            score = score * (self._factor / weights)
         if over is not None:
             np.putmask(score, over, 0.0)
         return score

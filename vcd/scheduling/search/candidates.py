@@ -185,7 +185,7 @@ class Candidates:
             return None
         passed, now, points = self._groups(kept=False)
         worth = among(now if now is passed or now.any() else passed, points)
-        highest = worth.max(initial=-np.inf)
+        highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
         rows = self._evaluator.alike.rows_in(worth == highest)
@@ -487,7 +487,7 @@ class Candidates:
             points = self._points_of(passes, rating, masks)
             rated = points > -np.inf
         self._add_comparing(points, rated)
-        highest = points.max(initial=-np.inf)
+        highest = _highest_of(points)
         if highest == -np.inf:
             return None
         if abs(highest) <= evaluator.limit:
@@ -545,6 +545,11 @@ class Candidates:
                 counts.update(predicate.reasons(task, usage, failed))
             remaining &= ~failed
         return dict(sorted(counts.items()))
+
+
+def _highest_of(points: Scores) -> float:
+    """The largest; -inf where there is none."""
+    return points.item(points.argmax()) if points.size else -np.inf
 
 
 def _highest_with_room(keys: Ints, count: int) -> list[int]:

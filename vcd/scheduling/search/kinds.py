@@ -22,8 +22,8 @@ class TaskKind(NamedTuple):
     shape: Shape
     claims_of: str | None
     namespace: str
-    applying: tuple[tuple[int, ...], tuple[bool, ...]]
-    """Which parts apply: that can change when a pod with terms of its own is placed."""
+    applying: int
+    """Which parts apply, as bits: that can change when a pod with terms of its own is placed."""
     labels: int | None
     job: str | None
     told: tuple[Hashable, ...]
@@ -31,9 +31,10 @@ class TaskKind(NamedTuple):
 
 
 class Applying(NamedTuple):
-    """The parts that apply to some tasks: predicates and scores that look at usage, and those that look at what moves;
-    those that tell tasks apart, and whether labels and job do."""
+    """The parts that apply to some tasks, as bits; predicates and scores that look at usage, and those that look at what
+    moves; those that tell tasks apart, and whether labels and job do."""
 
+    bits: int
     by_usage: tuple[tuple[Predicate, ...], tuple[Score, ...]]
     moving: tuple[tuple[Predicate, ...], tuple[Score, ...]]
     telling: tuple[Part, ...]
@@ -78,7 +79,7 @@ class TaskKinds:
             task.shape,
             owner_of_claims(task),
             task.namespace,
-            applying,
+            parts.bits,
             task.labels if parts.by_labels else None,
             task.job.key if parts.by_job else None,
             tuple([part.kind_of(task) for part in parts.telling]) if parts.telling else (),
@@ -89,6 +90,7 @@ class TaskKinds:
         others = [part for part, applies in zip(self._others, applying, strict=True) if applies]
         moving = [part for part in others if part.depends & MOVING]
         return Applying(
+            sum(1 << at for at in fixed) << len(self._others) | sum(on << at for at, on in enumerate(applying)),
             _sorted([part for part in others if part.depends & Depends.USAGE]),
             _sorted(moving),
             tuple(part for part in (*[self.fixed_parts[at] for at in fixed], *others) if tells_kinds(part)),

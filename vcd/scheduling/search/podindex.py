@@ -386,7 +386,8 @@ class PodIndex:
                 if tally.is_about(labels, namespace, bool(self._terminating[row])):
                     tally.add(node, times)
         for held in self._held.values():
-            held.move(row, node, times)
+            if held.may_be:
+                held.move(row, node, times)
 
     def moved(self) -> Iterable[tuple[int, int, int]]:
         """What this session changed so far: rows of pods, their nodes, 1 for come and -1 for gone."""

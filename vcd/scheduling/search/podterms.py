@@ -140,6 +140,10 @@ class HeldTerms(Held[Term]):
             known = self._found[key] = (len(self.sums), self._find(task))
         return known[1]
 
+    def select(self, task: Task) -> bool:
+        """Whether a term of a pod that is placed now selects a task."""
+        return bool(self.sums) and any(sums.total for _, sums in self.selecting(task))
+
     def _find(self, task: Task) -> list[tuple[Term, Sums]]:
         labels = task.pod.metadata.labels
         terms = [term for item in labels.items() for term in self._by_label.get(item, ())]

@@ -120,7 +120,8 @@ class UsedParts:
         self.parts[0] = used
         np.add(used, more, out=self.parts[1])
         self.parts /= room
-        self.within = bool(self.parts[1].max(initial=0.0) <= 1.0)
+        with_task = self.parts[1]
+        self.within = not with_task.size or with_task.item(with_task.argmax()) <= 1.0
 
 
 class Deltas:

@@ -8,7 +8,7 @@ from vcd.state.records import QueueRecord
 class Queue:
     """A queue: its record, its weight, and the number by which columns of queues know it."""
 
-    __slots__ = ("created", "index", "name", "reclaimable", "record", "state", "weight")
+    __slots__ = ("created", "index", "is_open", "name", "reclaimable", "record", "state", "weight")
 
     def __init__(self, index: int, name: str, record: QueueRecord) -> None:
         self.index = index
@@ -16,11 +16,8 @@ class Queue:
         self.record = record
         self.weight = record.queue.spec.weight
         self.state = record.queue.status.state
+        self.is_open = self.state in ("", "Open")
+        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
         self.created = record.created
         self.reclaimable = record.queue.spec.reclaimable is not False
         """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
-        return self.state in ("", "Open")

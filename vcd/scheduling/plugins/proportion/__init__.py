@@ -22,7 +22,7 @@ from vcd.scheduling.session.reasons import Refusal
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import Shape
-from vcd.state.sums import Ints, bounded, sum_of, sums_by
+from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
 
 Amounts = npt.NDArray[np.float64]
 
@@ -257,7 +257,7 @@ class ProportionPlugin(KeepsAccounts):
 
     def allocatable(self, queue: Queue, task: Task) -> Refusal | None:
         """Whether a task stays within what its queue deserves, in the resources that it asks for."""
-        return self._within(queue, list(task.amounts))
+        return self._within(queue, task.amounts)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Whether tasks like one stay within it together."""
@@ -267,7 +267,7 @@ class ProportionPlugin(KeepsAccounts):
         """Whether tasks together stay within what the queue deserves."""
         return self._within(queue, sum_of(np.array([task.request for task in tasks])).tolist())
 
-    def _within(self, queue: Queue, request: list[int]) -> Refusal | None:
+    def _within(self, queue: Queue, request: Sequence[int]) -> Refusal | None:
         if not queue.is_open:
             return Refusal(f"queue is {queue.state}")
         account = self._shares[queue.index]
@@ -333,10 +333,11 @@ class ProportionPlugin(KeepsAccounts):
         task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
-        _add_to(account.allocated, task.amounts, sign * len(rows))
+        account.allocated[:] = plus(account.allocated, task.amounts, sign * len(rows))
         for pool in self._pools.values():
             if pool.beyond is not None:
-                _add_to(pool.held[index], task.amounts, sign * sum(not pool.beyond[row] for row in rows))
+                times = sign * sum(not pool.beyond[row] for row in rows)
+                pool.held[index] = plus(pool.held[index], task.amounts, times)
         self._update_share(account)
 
     def close(self, session: Session) -> None:
@@ -370,11 +371,6 @@ class ProportionPlugin(KeepsAccounts):
             if account is not None:
                 for series, limits in (("capacity", account.capability), ("real_capacity", account.real_capability)):
                     yield from resource_gauges(f"volcano_queue_{series}", queue.name, resources, limits.tolist())
-
-
-def _add_to(sums: list[int], amounts: Sequence[int], times: int) -> None:
-    for column, amount in enumerate(amounts):
-        sums[column] += times * amount
 
 
 class _AbovePart(Allowance):

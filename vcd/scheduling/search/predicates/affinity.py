@@ -76,7 +76,7 @@ class InterPodAffinity(TestedPredicate):
         shape = task.shape
         if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
-        return any(sums.total for _, sums in self._index.held(OpposingTerms).selecting(task))
+        return self._index.held(OpposingTerms).select(task)
 
     def tells_labels(self, namespace: str) -> bool:
         return self._index.held(OpposingTerms).may_be

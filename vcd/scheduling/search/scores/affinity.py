@@ -35,9 +35,7 @@ class InterPodAffinityScore(Score):
         self._own: dict[tuple[Shape, str, int], list[tuple[int, Tally, Domains]]] = {}
 
     def applies(self, task: Task) -> bool:
-        if has_preferred_terms(task.shape):
-            return True
-        return any(sums.total for _, sums in self._index.held(PreferringTerms).selecting(task))
+        return has_preferred_terms(task.shape) or self._index.held(PreferringTerms).select(task)
 
     def tells_labels(self, namespace: str) -> bool:
         return self._index.held(PreferringTerms).may_be
