@@ -82,7 +82,7 @@ class Binpack(Score):
         if weights & (weights - 1):
             score = score / weights * self._factor
         else:  # a power of two: the same in one
-            score = score * (self._factor / weights)
+            score = score * np.float64(self._factor / weights)
         if over is not None:
             np.putmask(score, over, 0.0)
         return score

@@ -98,13 +98,13 @@ class Evaluator:
 
     def static(self, task: Task, kept: Static | None = None) -> Static:
         """The static part for a task, one for all of whom the parts read the same; ``kept`` is what its table has."""
-        fixed = self.kinds.fixed(task)
-        parts = [self.kinds.fixed_parts[place] for place in fixed]
+        fixed, known = self.kinds.fixed(task), self.kinds.fixed_parts
+        parts = [known[place] for place in fixed]
         key = fixed, tuple([part.reads_of(task) for part in parts])
         found = kept if kept is not None and kept.key == key else self.memory.statics.get(key)
         if found is None:
             self.evaluations += 1
-            found = Static.of(key, task, parts, self.nodes, self.everywhere)
+            found = self.memory.statics[key] = Static.of(key, task, parts, self.nodes, self.everywhere)
         self.memory.used_static(found)
         return found
 
@@ -152,8 +152,7 @@ class Candidates:
         self._moving_predicates, self._moving_scores = parts.moving
         self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
-        compared = self.static.compared or any(score.normalised for score in self._rated)
-        self._compares = bool(self._moving_scores or compared)
+        self._compares = parts.compares or bool(self.static.compared)
         self.is_simple = not (self._moving_predicates or self._compares)
         self._own: Candidates | None = None
         self._best_at: _Stamp | None = None
@@ -432,7 +431,7 @@ class Candidates:
         for score in self._rated:
             if not score.normalised:
                 added = fixed_point(score, score.raw(task, usage))
-                points = added if points is None else np.add(points, added, out=points)
+                points = added if points is None else np.add(points, added, points)
         return passed, now, np.zeros(len(usage)) if points is None else points
 
     def _with_facts(self, passed: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Scores]:
@@ -589,7 +588,7 @@ class Memory:
         """The keys of every table in which no node passes; never changed."""
         self.alike: NodesAlike | None = None
         self._recent: dict[Any, Candidates] = {}
-        self._most = 0
+        self._most = self._uses = 0
         self.log: list[int] = []
         self._facts: NodeFacts | None = None
         self._key: Any = None
@@ -632,10 +631,11 @@ class Memory:
 
     def used_static(self, static: Static) -> None:
         """Note that a static part is used; those used longest ago stay with their tables alone."""
-        self.statics.pop(static.key, None)
-        self.statics[static.key] = static
+        self._uses += 1
+        static.used = self._uses
         if len(self.statics) > self._most:
-            del self.statics[next(iter(self.statics))]
+            recent = sorted(self.statics.values(), key=lambda kept: kept.used)[-self._most // 2 :]
+            self.statics = {kept.key: kept for kept in recent}
 
     def _drop_unused(self) -> None:
         """Keep the tables that the last session used, and start the log over once all of them are caught up."""

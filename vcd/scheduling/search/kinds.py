@@ -32,11 +32,12 @@ class TaskKind(NamedTuple):
 
 class Applying(NamedTuple):
     """The parts that apply to some tasks, as bits; predicates and scores that look at usage, and those that look at what
-    moves; those that tell tasks apart, and whether labels and job do."""
+    moves; whether a score compares nodes or moves; those that tell tasks apart, and whether labels and job do."""
 
     bits: int
     by_usage: tuple[tuple[Predicate, ...], tuple[Score, ...]]
     moving: tuple[tuple[Predicate, ...], tuple[Score, ...]]
+    compares: bool
     telling: tuple[Part, ...]
     by_labels: bool
     by_job: bool
@@ -93,6 +94,7 @@ class TaskKinds:
             sum(1 << at for at in fixed) << len(self._others) | sum(on << at for at, on in enumerate(applying)),
             _sorted([part for part in others if part.depends & Depends.USAGE]),
             _sorted(moving),
+            any(isinstance(part, Score) and part.weight and (part.normalised or part in moving) for part in others),
             tuple(part for part in (*[self.fixed_parts[at] for at in fixed], *others) if tells_kinds(part)),
             any(part.depends & Depends.PODS for part in moving),
             any(part.depends & Depends.JOB for part in moving),

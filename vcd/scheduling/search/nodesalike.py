@@ -91,17 +91,19 @@ class NodesAlike:
         left = int(self.of[row])
         if key == self._keys[left]:
             return
+        number = self._numbers.get(key)
         self._sizes[left] -= 1
         if not self._sizes[left]:
             del self._numbers[self._keys[left]]
             self._unused.append(left)
-            self._usage[:, left] = _NO_ROOM  # so that a group without nodes is not found to be the best
-        number = self._numbers.get(key)
+            if number is not None:
+                self._usage[:, left] = _NO_ROOM  # so that a group without nodes is not found to be the best
         if number is None:
             number = self._numbers[key] = self._number(key)
-            allocatable = self.nodes.usage.allocatable[:, row]
-            self._usage[:, number], self._allocatable[:, number], self._rows[number] = column, allocatable, row
-            self._floats[0][:, number], self._floats[1][:, number] = column, allocatable
+            self._usage[:, number], self._floats[0][:, number], self._rows[number] = column, column, row
+            if number != left:  # else they have what they had to allocate
+                allocatable = self.nodes.usage.allocatable[:, row]
+                self._allocatable[:, number], self._floats[1][:, number] = allocatable, allocatable
             self.log.append(number)
         self._sizes[number] += 1
         self.of[row] = number

@@ -13,20 +13,21 @@ from vcd.scheduling.session.views import Task
 
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
+_SCALE = np.float64(SCALE)
 
 
 def fixed_point(score: Score, points: Scores) -> Scores:
     """A score's weighed points in millionths, whole numbers (docs/laws.md, law 5); float64 adds them exactly up to
     2**53."""
     if score.whole and score.weight == int(score.weight):
-        return points * (score.weight * SCALE)
-    scaled = points * SCALE if score.weight == 1 else points * score.weight * SCALE
-    return np.rint(scaled, out=scaled)
+        return points * np.float64(score.weight * SCALE)
+    scaled = points * _SCALE if score.weight == 1 else points * score.weight * _SCALE
+    return np.rint(scaled, scaled)
 
 
 def among(mask: Mask, points: Scores) -> Scores:
-    """The points of some, -inf for all others."""
-    return np.where(mask, points, -np.inf)
+    """The points of some, -inf for all others; not to be written."""
+    return points if np.count_nonzero(mask) == mask.size else np.where(mask, points, -np.inf)
 
 
 class Compared:
@@ -60,6 +61,8 @@ class Static:
     offset: Scores | None
     """Both in one: the points, -inf for who does not pass. None: all pass, with equal points."""
     compared: tuple[Compared, ...]
+    used: int = 0
+    """When it was used last, as a number that grows."""
 
     @classmethod
     def of(

@@ -89,14 +89,14 @@ def _preferred(spec: PodSpec) -> _Terms:
     affinity = spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return ()
-    terms = tuple(term for term in affinity.node_affinity.preferred if term.weight)
+    weights = [term.weight for term in affinity.node_affinity.preferred if term.weight]
+    terms = [term.preference for term in affinity.node_affinity.preferred if term.weight]
     try:
-        check_node_terms([term.preference for term in terms])
+        check_node_terms(terms)
     except SelectorError:
         return ()
-    weights = [term.weight for term in terms]
-    common = math.gcd(*weights) if all(weight > 0 for weight in weights) else 1
-    return tuple([(term.preference, float(term.weight // common)) for term in terms])
+    common = math.gcd(*weights) if min(weights, default=0) > 0 else 1
+    return tuple([(term, float(weight // common)) for term, weight in zip(terms, weights, strict=True)])
 
 
 class TaintTolerationScore(Score):

@@ -26,6 +26,9 @@ _OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscrip
 
 Floats = npt.NDArray[np.float64]
 
+# numpy takes its own scalars, and ``out`` without the keyword, in two thirds of the time
+_ZERO, _HALF, _TWO, _FIFTY, _SEVENTY_FIVE, _HUNDRED = map(np.float64, (0, 0.5, 2, 50, 75, 100))
+
 
 class _Room(NamedTuple):
     """Cpu and memory that the nodes list, float64 of shape (2, nodes), whether all nodes list both, whether they are
@@ -96,19 +99,18 @@ class _MeanPercentage(_OfRoom):
 
     def mean(self, part: Floats, room: Floats) -> Scores:
         """The mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
-        part *= 100.0
+        part *= _HUNDRED
         if self._complete:
             part /= room
         else:
             np.divide(part, room, out=part, where=room > 0)
-        np.floor(part, out=part)
+        np.floor(part, part)
         mean: Scores = part[0] + part[1]
         if self._complete:
-            mean *= 0.5
+            mean *= _HALF
         else:
             mean[(room > 0).all(axis=0)] *= 0.5
-        np.floor(mean, out=mean)
-        return mean
+        return np.floor(mean, mean)
 
 
 class LeastRequested(_MeanPercentage):
@@ -122,9 +124,8 @@ class LeastRequested(_MeanPercentage):
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
         free: Floats = usage.float_scored + self.own(task)
-        np.subtract(room, free, out=free)
-        np.maximum(free, 0.0, out=free)
-        return self.mean(free, room)
+        np.subtract(room, free, free)
+        return self.mean(np.maximum(free, _ZERO, out=free), room)
 
 
 class MostRequested(_MeanPercentage):
@@ -138,8 +139,7 @@ class MostRequested(_MeanPercentage):
     def raw(self, task: Task, usage: Usage) -> Scores:
         room = self.room(usage)
         full: Floats = usage.float_scored + self.own(task)
-        np.minimum(full, room, out=full)
-        return self.mean(full, room)
+        return self.mean(np.minimum(full, room, out=full), room)
 
 
 class BalancedResource(_OfRoom):
@@ -186,10 +186,9 @@ class BalancedResource(_OfRoom):
             used = UsedParts(self._used(usage), task.deltas.used, self.room(usage))
         parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         difference: Floats = parts[:, 0] - parts[:, 1]
-        np.abs(difference, out=difference)
-        np.subtract(2.0, difference, out=difference)
-        difference *= 50.0  # (1 - difference / 2) x 100: halves and doubles are exact
-        return np.floor(difference, out=difference)
+        np.subtract(_TWO, np.abs(difference, difference), difference)
+        difference *= _FIFTY  # (1 - difference / 2) x 100: halves and doubles are exact
+        return np.floor(difference, difference)
 
     def _used(self, usage: Usage) -> Floats:
         return (usage.used[:2] + usage.pipelined[:2]).astype(np.float64)
@@ -200,17 +199,17 @@ class BalancedResource(_OfRoom):
 
 def _evenness(deviation: Floats) -> Scores:
     """(1 - deviation) x 100, rounded down; overwrites it."""
-    np.subtract(1.0, deviation, out=deviation)
+    np.subtract(1.0, deviation, deviation)
     deviation *= 100.0
-    return np.floor(deviation, out=deviation)
+    return np.floor(deviation, deviation)
 
 
 def _improvement(after: Scores, before: Scores) -> Scores:
     """50 + (50 + after - before) / 2, each step rounded down; overwrites ``after``."""
     after -= before
-    after *= 0.5
-    after += 75.0
-    return np.floor(after, out=after)
+    after *= _HALF
+    after += _SEVENTY_FIVE
+    return np.floor(after, after)
 
 
 def _deviation(used: Floats, room: Floats) -> Floats:
