@@ -48,10 +48,7 @@ class Binpack(Score):
 
     def applies(self, task: Task) -> bool:
         amounts = task.amounts
-        for part in self._parts:
-            if amounts[part.column]:
-                return True
-        return False
+        return any([amounts[part.column] for part in self._parts])
 
     def node_columns(self) -> Columns:
         return ()

@@ -153,6 +153,7 @@ class Candidates:
         self._used, self._rated = parts.by_usage
         self._levels: list[Ints] = []
         self._compares = parts.compares or bool(self.static.compared)
+        self._compares_facts = not (parts.compares or self._moving_predicates)
         self.is_simple = not (self._moving_predicates or self._compares)
         self._own: Candidates | None = None
         self._best_at: _Stamp | None = None
@@ -179,11 +180,11 @@ class Candidates:
         return self._best
 
     def _best_of_groups(self) -> int | None:
-        """The best row, from what is known of the nodes' groups alone; None where facts may decide."""
-        if self.static.points is not None:
-            return None
+        """The best row, from what is known of the nodes' groups; None where that does not tell."""
         passed, now, points = self._groups(kept=False)
         worth = among(now if now is passed or now.any() else passed, points)
+        if self.static.points is not None:
+            return self._best_of_first(worth, points)
         highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
@@ -191,6 +192,19 @@ class Candidates:
         if self.static.mask is not self._evaluator.everywhere:
             rows = rows[self.static.mask[rows]]
         return self._first(rows) if len(rows) else None
+
+    def _best_of_first(self, worth: Scores, points: Scores) -> int | None:
+        """The best row, where it is one of those that facts put first; ``worth`` is by group, -inf for those that do
+        not pass. None where it may be another."""
+        of, passed = self._evaluator.alike.of, self.static.mask
+        first = self.static.first(passed if worth is points else (worth > -np.inf).take(of) & passed)
+        among_first = worth.take(of.take(first.rows))
+        highest = _highest_of(among_first)
+        if highest + first.points <= first.next + _highest_of(worth):
+            return None
+        if not abs(highest + first.points) <= self._evaluator.limit:
+            return None
+        return self._first(first.rows[among_first == highest])
 
     def _first(self, rows: Rows) -> int:
         """The first of some rows in the seeded order."""
@@ -479,6 +493,10 @@ class Candidates:
         """The best row by points, without the keys of all."""
         evaluator = self._evaluator
         passes, has_room, rating = self._groups(kept=False)
+        if self._compares_facts:
+            row = self._best_of_first(among(has_room, rating), rating)
+            if row is not None:
+                return row
         masks = [predicate.mask(self.task, evaluator.nodes.usage) for predicate in self._moving_predicates]
         points = self._points_of(has_room, rating, masks)
         rated = points > -np.inf

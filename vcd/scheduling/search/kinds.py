@@ -31,8 +31,8 @@ class TaskKind(NamedTuple):
 
 
 class Applying(NamedTuple):
-    """The parts that apply to some tasks, as bits; predicates and scores that look at usage, and those that look at what
-    moves; whether a score compares nodes or moves; those that tell tasks apart, and whether labels and job do."""
+    """The parts that apply to some tasks, as bits; predicates and scores that look at usage, and those that look at
+    what moves; whether a score compares nodes or moves; those that tell tasks apart, and whether labels and job do."""
 
     bits: int
     by_usage: tuple[tuple[Predicate, ...], tuple[Score, ...]]
@@ -49,7 +49,7 @@ class TaskKinds:
     def __init__(self, session: Session, parts: Sequence[Part]) -> None:
         self._trial = session.trial
         self._parts = tuple(parts)
-        self.fixed_parts = tuple(part for part in parts if not part.depends and _counts(part))
+        self.fixed_parts = tuple(part for part in parts if not part.depends and _counts(part) and not part.idle)
         self._others = tuple(part for part in parts if part.depends)
         self._telling_predicates = tuple(part for part in parts if isinstance(part, Predicate) and tells_kinds(part))
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], Applying] = {}

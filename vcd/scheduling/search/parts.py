@@ -52,6 +52,8 @@ class Predicate:
     """Kinds beside pods and nodes; a change in one of them makes kept results void."""
     minds_labels: ClassVar[bool] = True
     """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
+    idle: bool = False
+    """Whether it applies to no task, as the facts are: then it is not asked. For who depends on FACTS alone."""
 
     def applies(self, task: Task) -> bool:
         """Whether the task can fail it at all; False spares the test. Asked about tasks too that ``pre_predicate``
@@ -123,7 +125,8 @@ class Score:
     """Whether its ratings are whole numbers."""
     reads: ClassVar[tuple[str, ...]] = ()
     minds_labels: ClassVar[bool] = True
-    """As of a predicate."""
+    idle: bool = False
+    """Both as of a predicate."""
 
     def __init__(self, weight: float = 1) -> None:
         self.weight = weight

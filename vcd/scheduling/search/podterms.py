@@ -67,6 +67,12 @@ def preferred_terms(pod: Pod) -> tuple[Term, ...]:
     )
 
 
+def has_terms(shape: Shape) -> bool:
+    """Whether pods of a shape have terms about other pods, of whatever sort."""
+    affinity = shape.spec.affinity
+    return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
+
+
 def has_required_affinity(shape: Shape) -> bool:
     """Whether pods of a shape must have others near."""
     affinity = shape.spec.affinity

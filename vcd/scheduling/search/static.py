@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from operator import is_not
+from typing import NamedTuple
 
 import numpy as np
 
-from vcd.scheduling.search.parts import Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.views import Task
 
@@ -36,16 +38,26 @@ class Compared:
     def __init__(self, score: Score, raw: Scores) -> None:
         self._score = score
         self._raw = raw
-        self._last: tuple[Hashable, Scores | None] = None, None
+        self._last: tuple[Mask | None, Hashable] = None, None
+        self._points: Scores | None = None
 
     def points(self, rated: Mask) -> Scores:
-        """In fixed point, not to be written."""
-        compared = self._score.compared(self._raw, rated)
-        points = self._last[1]
-        if points is None or compared is None or compared != self._last[0]:
-            points = fixed_point(self._score, self._score.normalise(self._raw, rated))
-            self._last = compared, points
-        return points
+        """In fixed point, not to be written; the same array as before where nothing else is compared."""
+        if self._points is None or rated is not self._last[0]:
+            compared = self._score.compared(self._raw, rated)
+            if self._points is None or compared is None or compared != self._last[1]:
+                self._points = fixed_point(self._score, self._score.normalise(self._raw, rated))
+            self._last = rated, compared
+        return self._points
+
+
+class First(NamedTuple):
+    """The nodes that facts give the most points, and who else has how many."""
+
+    rows: Rows
+    points: float
+    next: float
+    """The most points of the others; -inf where there are none that pass."""
 
 
 @dataclass
@@ -63,6 +75,18 @@ class Static:
     compared: tuple[Compared, ...]
     used: int = 0
     """When it was used last, as a number that grows."""
+    _first: tuple[list[Scores], First] | None = None
+
+    def first(self, rated: Mask) -> First:
+        """Whom facts put first, where these nodes are rated."""
+        added = [compared.points(rated) for compared in self.compared]
+        if self._first is None or any(map(is_not, added, self._first[0])):
+            points = sum(added, np.zeros(len(rated)) if self.offset is None else self.offset)
+            most = points.max(initial=-np.inf)
+            others = points < most
+            found = First((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)))
+            self._first = added, found
+        return self._first[1]
 
     @classmethod
     def of(

@@ -14,9 +14,9 @@ from vcd.scheduling.search.podindex import Domains, PodIndex, Question, Tally, d
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
     Term,
-    has_preferred_terms,
     has_required_affinity,
     has_required_anti_affinity,
+    has_terms,
     preferred_terms,
     required_affinity,
     required_anti_affinity,
@@ -62,8 +62,7 @@ class InterPodAffinity(TestedPredicate):
 
     def refusal(self, task: Task) -> str | None:
         """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
-        shape = task.shape
-        if not (has_required_affinity(shape) or has_required_anti_affinity(shape) or has_preferred_terms(shape)):
+        if not has_terms(task.shape):
             return None
         try:
             for terms in (required_affinity, required_anti_affinity, preferred_terms):
@@ -74,7 +73,7 @@ class InterPodAffinity(TestedPredicate):
 
     def applies(self, task: Task) -> bool:
         shape = task.shape
-        if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
+        if has_terms(shape) and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
         return self._index.held(OpposingTerms).select(task)
 

@@ -76,10 +76,10 @@ class NodeUnschedulable(Predicate):
         self._open: Mask = facts.cached(
             "schedulable", lambda: np.array([not node.spec.unschedulable for node in facts.nodes], np.bool_)
         )
-        self._cordoned = not self._open.all()
+        self.idle = bool(self._open.all())
 
     def applies(self, task: Task) -> bool:
-        return self._cordoned and not tolerates(_tolerations(task.shape.spec), CORDON)
+        return not self.idle and not tolerates(_tolerations(task.shape.spec), CORDON)
 
     def reads_of(self, task: Task) -> None:
         return None
@@ -137,6 +137,9 @@ def affinity_refusal(spec: PodSpec) -> str | None:
     required = required_nodes(spec)
     if required is None or not required.node_selector_terms:
         return None
+    for term in required.node_selector_terms:
+        if not term.match_fields and _error_of(term) is None:
+            return None
     errors = [_error_of(term) for term in required.node_selector_terms]
     if all(errors):
         return f"required node affinity cannot be read: {errors[0]}"
@@ -166,10 +169,10 @@ class TaintToleration(Predicate):
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
-        self._tainted = not self._facts.taint_effects.isdisjoint(HARD_EFFECTS)
+        self.idle = self._facts.taint_effects.isdisjoint(HARD_EFFECTS)
 
     def applies(self, task: Task) -> bool:
-        return self._tainted
+        return not self.idle
 
     def reads_of(self, task: Task) -> tuple[Toleration, ...]:
         return _tolerations(task.shape.spec)

@@ -42,9 +42,10 @@ class ImageLocality(Score):
         facts = session.nodes.facts
         self._count = len(facts)
         self._images: dict[str, _Held] = facts.cached("images", lambda: _held_images(facts))
+        self.idle = not self._images
 
     def applies(self, task: Task) -> bool:
-        return bool(self._images) and any(name in self._images for name in _wanted(task.shape.spec))
+        return any(name in self._images for name in _wanted(task.shape.spec))
 
     def reads_of(self, task: Task) -> tuple[str, ...]:
         return tuple(_wanted(task.shape.spec))

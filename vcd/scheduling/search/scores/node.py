@@ -109,9 +109,10 @@ class TaintTolerationScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self._facts = session.nodes.facts
+        self.idle = PREFER_NO_SCHEDULE not in self._facts.taint_effects
 
     def applies(self, task: Task) -> bool:
-        return PREFER_NO_SCHEDULE in self._facts.taint_effects and tolerations_refusal(task.shape.spec) is None
+        return not self.idle and tolerations_refusal(task.shape.spec) is None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         tolerations = _soft(task.shape.spec.tolerations)
