@@ -47,8 +47,7 @@ class Binpack(Score):
         self._in_parts = any(part.in_parts for part in self._parts)
 
     def applies(self, task: Task) -> bool:
-        amounts = task.amounts
-        return any([amounts[part.column] for part in self._parts])
+        return any(task.amounts[part.column] for part in self._parts)
 
     def node_columns(self) -> Columns:
         return ()

@@ -184,7 +184,7 @@ class Candidates:
         passed, now, points = self._groups(kept=False)
         worth = among(now if now is passed or now.any() else passed, points)
         if self.static.points is not None:
-            return self._best_of_first(worth, points)
+            return self._best_of_first(worth)
         highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
@@ -193,11 +193,11 @@ class Candidates:
             rows = rows[self.static.mask[rows]]
         return self._first(rows) if len(rows) else None
 
-    def _best_of_first(self, worth: Scores, points: Scores) -> int | None:
-        """The best row, where it is one of those that facts put first; ``worth`` is by group, -inf for those that do
-        not pass. None where it may be another."""
-        of, passed = self._evaluator.alike.of, self.static.mask
-        first = self.static.first(passed if worth is points else (worth > -np.inf).take(of) & passed)
+    def _best_of_first(self, worth: Scores) -> int | None:
+        """The best row, where it is one of those that facts put first; None where it may be another. ``worth`` is by
+        group, -inf for those that do not pass."""
+        of = self._evaluator.alike.of
+        first = self.static.first(worth, of)
         among_first = worth.take(of.take(first.rows))
         highest = _highest_of(among_first)
         if highest + first.points <= first.next + _highest_of(worth):
@@ -494,7 +494,7 @@ class Candidates:
         evaluator = self._evaluator
         passes, has_room, rating = self._groups(kept=False)
         if self._compares_facts:
-            row = self._best_of_first(among(has_room, rating), rating)
+            row = self._best_of_first(among(has_room, rating))
             if row is not None:
                 return row
         masks = [predicate.mask(self.task, evaluator.nodes.usage) for predicate in self._moving_predicates]

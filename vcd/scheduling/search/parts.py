@@ -121,6 +121,8 @@ class Score:
     depends: ClassVar[Depends] = Depends.FACTS
     normalised: ClassVar[bool] = False
     """Whether ``normalise`` looks at the set of feasible nodes."""
+    by_highest: ClassVar[bool] = False
+    """Whether all that it looks at of that set is its highest rating, 0 where that is less."""
     whole: ClassVar[bool] = False
     """Whether its ratings are whole numbers."""
     reads: ClassVar[tuple[str, ...]] = ()
@@ -154,10 +156,6 @@ class Score:
     def raw(self, task: Task, usage: Usage) -> Scores:
         """The rating, one float64 per row of ``usage``, before normalisation and weight."""
         raise NotImplementedError
-
-    def compared(self, raw: Scores, feasible: Mask) -> Hashable:
-        """All that ``normalise`` looks at of the feasible nodes; None: it may be anything."""
-        return None
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """The rating made comparable over the feasible nodes (only asked when ``normalised``)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from operator import is_not
 from typing import NamedTuple
 
 import numpy as np
@@ -32,23 +31,29 @@ def among(mask: Mask, points: Scores) -> Scores:
     return points if np.count_nonzero(mask) == mask.size else np.where(mask, points, -np.inf)
 
 
-class Compared:
-    """The points of a score that depends on facts alone, and on which nodes are rated."""
+def highest_of(raw: Scores, feasible: Mask) -> float:
+    """The highest feasible one; 0 where there is none above."""
+    first = raw.argmax()
+    highest = raw[first] if feasible[first] else np.where(feasible, raw, 0.0).max(initial=0.0)
+    return max(float(highest), 0.0)
 
-    def __init__(self, score: Score, raw: Scores) -> None:
+
+class Compared:
+    """The points of a score that depends on facts alone, and on which nodes are rated; ``mask`` has who passes."""
+
+    def __init__(self, score: Score, raw: Scores, mask: Mask) -> None:
         self._score = score
         self._raw = raw
-        self._last: tuple[Mask | None, Hashable] = None, None
-        self._points: Scores | None = None
+        self.top: int | None = int(among(mask, raw).argmax()) if score.by_highest else None
+        """A node of which is enough that it is rated: the points are the same then, whoever else is."""
+        self._last: tuple[float, Scores] | None = None
 
     def points(self, rated: Mask) -> Scores:
-        """In fixed point, not to be written; the same array as before where nothing else is compared."""
-        if self._points is None or rated is not self._last[0]:
-            compared = self._score.compared(self._raw, rated)
-            if self._points is None or compared is None or compared != self._last[1]:
-                self._points = fixed_point(self._score, self._score.normalise(self._raw, rated))
-            self._last = rated, compared
-        return self._points
+        """In fixed point, not to be written."""
+        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan
+        if self._last is None or highest != self._last[0]:
+            self._last = highest, fixed_point(self._score, self._score.normalise(self._raw, rated))
+        return self._last[1]
 
 
 class First(NamedTuple):
@@ -58,6 +63,12 @@ class First(NamedTuple):
     points: float
     next: float
     """The most points of the others; -inf where there are none that pass."""
+    tops: tuple[int | None, ...]
+    """It is so whenever these are rated; None: that is not said."""
+
+    def holds(self, worth: Scores, of: Rows) -> bool:
+        """Whether it is so where nodes are rated whose group, of ``of``, is worth something."""
+        return all(row is not None and worth.item(of.item(row)) > -np.inf for row in self.tops)
 
 
 @dataclass
@@ -75,18 +86,23 @@ class Static:
     compared: tuple[Compared, ...]
     used: int = 0
     """When it was used last, as a number that grows."""
-    _first: tuple[list[Scores], First] | None = None
+    _first: First | None = None
 
-    def first(self, rated: Mask) -> First:
-        """Whom facts put first, where these nodes are rated."""
-        added = [compared.points(rated) for compared in self.compared]
-        if self._first is None or any(map(is_not, added, self._first[0])):
-            points = sum(added, np.zeros(len(rated)) if self.offset is None else self.offset)
-            most = points.max(initial=-np.inf)
-            others = points < most
-            found = First((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)))
-            self._first = added, found
-        return self._first[1]
+    def first(self, worth: Scores, of: Rows) -> First:
+        """Whom facts put first of the nodes whose group, of ``of``, is worth more than -inf."""
+        if self._first is not None and self._first.holds(worth, of):
+            return self._first
+        rated = (worth > -np.inf).take(of) & self.mask
+        points = np.zeros(len(of)) if self.offset is None else self.offset
+        for compared in self.compared:
+            points = points + compared.points(rated)
+        most = points.max(initial=-np.inf)
+        others = points < most
+        tops = tuple([compared.top for compared in self.compared])
+        found = First((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)), tops)
+        if found.holds(worth, of):
+            self._first = found
+        return found
 
     @classmethod
     def of(
@@ -104,7 +120,7 @@ class Static:
             if raw.size == 0 or (raw == raw[0]).all():
                 continue  # the same for all nodes: it tells none apart
             if part.normalised:
-                compared.append(Compared(part, raw))
+                compared.append(Compared(part, raw, mask))
             else:
                 added = fixed_point(part, raw)
                 points = added if points is None else points + added

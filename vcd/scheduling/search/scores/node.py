@@ -19,17 +19,11 @@ from vcd.model.selectors import (
 )
 from vcd.scheduling.search.parts import Mask, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows, tolerations_refusal
+from vcd.scheduling.search.static import highest_of
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
-
-
-def highest_of(raw: Scores, feasible: Mask) -> float:
-    """The highest feasible one; 0 where there is none above."""
-    first = raw.argmax()
-    highest = raw[first] if feasible[first] else np.where(feasible, raw, 0.0).max(initial=0.0)
-    return max(float(highest), 0.0)
 
 
 def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
@@ -50,6 +44,7 @@ class NodeAffinityScore(Score):
 
     name = "nodeaffinity"
     normalised = True
+    by_highest = True
     whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
@@ -76,9 +71,6 @@ class NodeAffinityScore(Score):
     def reads_of(self, task: Task) -> _Terms:
         return self._preferred(task.shape)
 
-    def compared(self, raw: Scores, feasible: Mask) -> float:
-        return highest_of(raw, feasible)
-
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         scaled = percent_of_highest(raw, feasible)
         return raw if scaled is None else scaled
@@ -104,6 +96,7 @@ class TaintTolerationScore(Score):
 
     name = "tainttoleration"
     normalised = True
+    by_highest = True
     whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
@@ -120,9 +113,6 @@ class TaintTolerationScore(Score):
 
     def reads_of(self, task: Task) -> tuple[Toleration, ...]:
         return _soft(task.shape.spec.tolerations)
-
-    def compared(self, raw: Scores, feasible: Mask) -> float:
-        return highest_of(raw, feasible)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         scaled = percent_of_highest(raw, feasible)
