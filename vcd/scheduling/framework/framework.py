@@ -160,7 +160,7 @@ class Framework(Points):
 
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
         """The node that an earlier preemption made room on for a task, where it still passes."""
-        row = self.session.nominated_node(task)
+        row = self.session.nominated_node(task) if self.session.snapshot.nominated else None
         return row if row is not None and candidates.passes(row) else None
 
 

@@ -47,7 +47,10 @@ class Binpack(Score):
         self._in_parts = any(part.in_parts for part in self._parts)
 
     def applies(self, task: Task) -> bool:
-        return any(task.amounts[part.column] for part in self._parts)
+        for part in self._parts:  # noqa: SIM110 - asked of every task
+            if task.amounts[part.column]:
+                return True
+        return False
 
     def node_columns(self) -> Columns:
         return ()

@@ -148,7 +148,7 @@ class HeldTerms(Held[Term]):
 
     def select(self, task: Task) -> bool:
         """Whether a term of a pod that is placed now selects a task."""
-        return bool(self.sums) and any(sums.total for _, sums in self.selecting(task))
+        return any(sums.total for _, sums in self.selecting(task))
 
     def _find(self, task: Task) -> list[tuple[Term, Sums]]:
         labels = task.pod.metadata.labels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -73,15 +74,19 @@ class InterPodAffinity(TestedPredicate):
 
     def applies(self, task: Task) -> bool:
         shape = task.shape
-        if has_terms(shape) and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
+        if shape.spec.affinity is not None and (has_required_affinity(shape) or has_required_anti_affinity(shape)):
             return True
-        return self._index.held(OpposingTerms).select(task)
+        return bool(self._opposing.sums) and self._opposing.select(task)
+
+    @cached_property
+    def _opposing(self) -> OpposingTerms:
+        return self._index.held(OpposingTerms)
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._index.held(OpposingTerms).may_be
+        return self._opposing.may_be
 
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
-        opposing, nodes = self._index.held(OpposingTerms), self._facts.nodes
+        opposing, nodes = self._opposing, self._facts.nodes
         terms = (
             term
             for other in others
@@ -100,7 +105,7 @@ class InterPodAffinity(TestedPredicate):
                 yield NO_AFFINITY, _has_company(own.company, own)
             if own.far:
                 yield ANTI_AFFINITY, self._apart(((tally.by_domain(at).positive(), at) for tally, at in own.far))
-        opposing = [(term, sums) for term, sums in self._index.held(OpposingTerms).selecting(task) if sums.total]
+        opposing = [(term, sums) for term, sums in self._opposing.selecting(task) if sums.total]
         if opposing:
             domains = ((sums.positive(), domains_of(self._facts, term.topology)) for term, sums in opposing)
             yield OPPOSED, self._apart(domains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -35,16 +36,22 @@ class InterPodAffinityScore(Score):
         self._own: dict[tuple[Shape, str, int], list[tuple[int, Tally, Domains]]] = {}
 
     def applies(self, task: Task) -> bool:
-        return has_preferred_terms(task.shape) or self._index.held(PreferringTerms).select(task)
+        if task.shape.spec.affinity is not None and has_preferred_terms(task.shape):
+            return True
+        return bool(self._preferring.sums) and self._preferring.select(task)
+
+    @cached_property
+    def _preferring(self) -> PreferringTerms:
+        return self._index.held(PreferringTerms)
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._index.held(PreferringTerms).may_be
+        return self._preferring.may_be
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points = np.zeros(len(self._facts), np.int64)
         for weight, tally, domains in self._preferences(task):
             points += weight * domains.by_node(tally.by_domain(domains).counts())
-        for term, sums in self._index.held(PreferringTerms).selecting(task):
+        for term, sums in self._preferring.selecting(task):
             if sums.total:
                 points += term.weight * domains_of(self._facts, term.topology).by_node(sums.counts())
         return at_rows(points, usage).astype(np.float64)

@@ -81,14 +81,14 @@ def _preferred(spec: PodSpec) -> _Terms:
     affinity = spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return ()
-    weights = [term.weight for term in affinity.node_affinity.preferred if term.weight]
-    terms = [term.preference for term in affinity.node_affinity.preferred if term.weight]
+    preferred = [term for term in affinity.node_affinity.preferred if term.weight]
     try:
-        check_node_terms(terms)
+        check_node_terms([term.preference for term in preferred])
     except SelectorError:
         return ()
+    weights = [term.weight for term in preferred]
     common = math.gcd(*weights) if min(weights, default=0) > 0 else 1
-    return tuple([(term, float(weight // common)) for term, weight in zip(terms, weights, strict=True)])
+    return tuple([(term.preference, float(term.weight // common)) for term in preferred])
 
 
 class TaintTolerationScore(Score):

@@ -163,20 +163,16 @@ class BalancedResource(_OfRoom):
         return bool(cpu or memory or self._wants_gpu(task))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        room = self.room(usage)
-        if self._wants_gpu(task):
-            used, gpu = self._used(usage), cast(int, self._gpu)
-            room = np.vstack([room, usage.allocatable[gpu]])
-            used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
-            before = _evenness(_deviation(used, room))
-            used += task.request[[0, 1, gpu], None]
-            return _improvement(_evenness(_deviation(used, room)), before)
-        if self._complete:
+        if self._complete and not self._wants_gpu(task):
             before, after = self._evenness_of_two(task, usage)
             return _improvement(after, before)
-        used = self._used(usage)
+        room, used, columns = self.room(usage), self._used(usage), [0, 1]
+        if self._wants_gpu(task):
+            gpu = cast(int, self._gpu)
+            room, columns = np.vstack([room, usage.allocatable[gpu]]), [0, 1, gpu]
+            used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
         before = _evenness(_deviation(used, room))
-        return _improvement(_evenness(_deviation(used + task.request[:2, None], room)), before)
+        return _improvement(_evenness(_deviation(used + task.request[columns, None], room)), before)
 
     def _evenness_of_two(self, task: Task, usage: Usage) -> Scores:
         """How evenly cpu and memory, which all nodes have, are used without the task and with it; shape (2, nodes)."""
