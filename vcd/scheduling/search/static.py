@@ -28,7 +28,7 @@ def fixed_point(score: Score, points: Scores) -> Scores:
 
 def among(mask: Mask, points: Scores) -> Scores:
     """The points of some, -inf for all others; not to be written."""
-    return points if np.count_nonzero(mask) == mask.size else np.where(mask, points, -np.inf)
+    return points if mask.size and mask.item(mask.argmin()) else np.where(mask, points, -np.inf)
 
 
 def highest_of(raw: Scores, feasible: Mask) -> float:

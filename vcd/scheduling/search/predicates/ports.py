@@ -29,14 +29,11 @@ class Port(NamedTuple):
 
 def host_ports(spec: PodSpec) -> tuple[Port, ...]:
     """The host ports of a pod's containers, those of init containers that stay (sidecars) included."""
-    sidecars = (container for container in spec.init_containers if container.restart_policy == "Always")
-    containers = [*sidecars, *spec.containers] if spec.init_containers else spec.containers
-    found = []
-    for container in containers:
-        for port in container.ports:
-            if port.host_port > 0:
-                found.append(Port(port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS))  # noqa: PERF401
-    return tuple(found)
+    containers = spec.containers
+    if spec.init_containers:
+        containers = (*[each for each in spec.init_containers if each.restart_policy == "Always"], *containers)
+    ports = [port for container in containers for port in container.ports if port.host_port > 0]
+    return tuple([Port(port.protocol or "TCP", port.host_port, port.host_ip or EVERY_ADDRESS) for port in ports])
 
 
 class HeldPorts(Held[Port]):
