@@ -26,23 +26,9 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 
-def percent_of_highest(raw: Scores, feasible: Mask) -> Scores | None:
-    """raw x 100 / the highest feasible one, rounded down; None where that is 0."""
-    highest = highest_of(raw, feasible)
-    if not highest:
-        return None
-    result: Scores = np.floor(raw * 100.0 / highest)
-    return result
+class _PercentOfHighest(Score):
+    """Base of the scores that are raw x 100 / the highest feasible one, rounded down; raw itself where that is 0."""
 
-
-_Terms = tuple[tuple[NodeSelectorTerm, float], ...]
-"""Preferred terms and their weights, as small as they can be: percents only tell how they compare."""
-
-
-class NodeAffinityScore(Score):
-    """The sum of the weights of the preferred node affinity terms that a node matches, as percent of the highest."""
-
-    name = "nodeaffinity"
     normalised = True
     by_highest = True
     whole = True
@@ -50,6 +36,23 @@ class NodeAffinityScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self._facts = session.nodes.facts
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        highest = highest_of(raw, feasible)
+        return np.floor(raw * 100.0 / highest) if highest else raw
+
+
+_Terms = tuple[tuple[NodeSelectorTerm, float], ...]
+"""Preferred terms and their weights, as small as they can be: percents only tell how they compare."""
+
+
+class NodeAffinityScore(_PercentOfHighest):
+    """The sum of the weights of the preferred node affinity terms that a node matches, as percent of the highest."""
+
+    name = "nodeaffinity"
+
+    def __init__(self, session: Session, weight: float = 1) -> None:
+        super().__init__(session, weight)
         self._terms: dict[Shape, _Terms] = {}
 
     def applies(self, task: Task) -> bool:
@@ -71,10 +74,6 @@ class NodeAffinityScore(Score):
     def reads_of(self, task: Task) -> _Terms:
         return self._preferred(task.shape)
 
-    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        scaled = percent_of_highest(raw, feasible)
-        return raw if scaled is None else scaled
-
 
 def _preferred(spec: PodSpec) -> _Terms:
     """The preferred terms that count; none where one cannot be read, which the API server does not admit."""
@@ -91,17 +90,13 @@ def _preferred(spec: PodSpec) -> _Terms:
     return tuple([(term.preference, float(term.weight // common)) for term in preferred])
 
 
-class TaintTolerationScore(Score):
+class TaintTolerationScore(_PercentOfHighest):
     """The fewer PreferNoSchedule taints the pod does not tolerate the better: 100 less their percent of the most."""
 
     name = "tainttoleration"
-    normalised = True
-    by_highest = True
-    whole = True
 
     def __init__(self, session: Session, weight: float = 1) -> None:
-        super().__init__(weight)
-        self._facts = session.nodes.facts
+        super().__init__(session, weight)
         self.idle = PREFER_NO_SCHEDULE not in self._facts.taint_effects
 
     def applies(self, task: Task) -> bool:
@@ -115,8 +110,7 @@ class TaintTolerationScore(Score):
         return _soft(task.shape.spec.tolerations)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        scaled = percent_of_highest(raw, feasible)
-        return np.full(raw.shape, 100.0) if scaled is None else 100.0 - scaled
+        return 100.0 - super().normalise(raw, feasible)
 
 
 def _soft(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
