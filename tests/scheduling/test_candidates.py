@@ -53,6 +53,21 @@ class Relative(Name):
         return raw / max(1.0, float(raw[feasible].max(initial=0)))
 
 
+class RelativeToHighest(Relative):
+    """Says of itself that the highest rating is all it looks at, so that one node tells whether it is another."""
+
+    by_highest: ClassVar[bool] = True
+
+
+class Against(Name):
+    """Puts the node that the others rate highest last: who is first hangs on whether that one is rated."""
+
+    name = "against"
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return np.array([2.0, 0.0, -5.0])
+
+
 def opened(seed: int, scores: list[Score]) -> tuple[Session, Memory]:
     rand = random.Random(seed)
     nodes = [node(f"n{i}", cpu=rand.randint(2, 9)) for i in range(12)]
@@ -69,7 +84,11 @@ def fresh_table(session: Session, task: Task) -> Candidates:
     return Candidates(evaluator, task, parts)
 
 
-@pytest.mark.parametrize("scores", [[Fullness(2), Name()], [Fullness(), Relative(3)]], ids=["simple", "normalised"])
+@pytest.mark.parametrize(
+    "scores",
+    [[Fullness(2), Name()], [Fullness(), Relative(3)], [Fullness(), RelativeToHighest(3)]],
+    ids=["simple", "normalised", "by the highest"],
+)
 @pytest.mark.parametrize("seed", range(25))
 def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score]) -> None:
     rand = random.Random(seed)
@@ -189,6 +208,18 @@ def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
         for task in job.pending():
             kept = framework_of(second).candidates(task).keys().copy()
             assert (kept == fresh_table(second, task).keys()).all()
+
+
+def test_whom_facts_put_first_follows_from_who_is_rated() -> None:
+    """The points of the scores that compare are those of now, also where a table before was asked about more nodes."""
+    session = session_of(*[node(f"n{i}", cpu=8) for i in range(3)], gang("a", 1, cpu=1), gang("full", 1, cpu=8))
+    use_evaluator(session, Evaluator(session, [], [Against(), RelativeToHighest(3)], Memory()))
+    task, filler = (job.pending()[0] for job in session.jobs_with_pending())
+    best = [fresh_table(session, task).best()]
+    statement = put(session, filler, 2, now=True)
+    best += [fresh_table(session, task).best(), int(fresh_table(session, task).keys().argmax())]
+    statement.discard()
+    assert [*best, fresh_table(session, task).best()] == [0, 1, 1, 0]
 
 
 def test_ties_go_to_the_seeded_order_of_nodes() -> None:
