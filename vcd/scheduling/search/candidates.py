@@ -439,7 +439,7 @@ class Candidates:
         awaits_room = self._evaluator.nodes.awaits_room
         passed = fits(task.floor, usage.future_idle if awaits_room else usage.idle)
         for predicate in self._used:
-            passed = passed & predicate.mask(task, usage)
+            passed &= predicate.mask(task, usage)
         now = passed & fits(task.floor, usage.idle) if awaits_room else passed
         points: Scores | None = None
         for score in self._rated:

@@ -45,8 +45,8 @@ class NodesAlike:
         whole = nodes.usage
         # taken in C order, since what reads them goes through one resource after the other
         self._usage, self._allocatable = (np.take(of, self._rows, axis=1) for of in (whole.matrix, whole.allocatable))
-        self._floats = self._usage.astype(np.float64), self._allocatable.astype(np.float64)
-        self._whole = _UsageOfGroups(self, slice(len(self._keys)))
+        self._floats = self._usage.astype(np.float64), self._allocatable[:2].astype(np.float64)
+        self._whole: _UsageOfGroups | None = None
 
     def usage(self, numbers: Rows | None = None) -> Usage:
         """The usage of some groups, or all, each as of one of its nodes."""
@@ -54,7 +54,7 @@ class NodesAlike:
             return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
         if numbers is not None:
             return _UsageOfGroups(self, numbers)
-        if len(self._whole) != len(self._keys):
+        if self._whole is None:
             self._whole = _UsageOfGroups(self, slice(len(self._keys)))
         self._whole.forget()
         return self._whole
@@ -103,7 +103,8 @@ class NodesAlike:
             self._usage[:, number], self._floats[0][:, number], self._rows[number] = column, column, row
             if number != left:  # else they have what they had to allocate
                 allocatable = self.nodes.usage.allocatable[:, row]
-                self._allocatable[:, number], self._floats[1][:, number] = allocatable, allocatable
+                self._allocatable[:, number], self._floats[1][:, number] = allocatable, allocatable[:2]
+                self._whole = None
             self.log.append(number)
         self._sizes[number] += 1
         self.of[row] = number
@@ -121,12 +122,13 @@ class NodesAlike:
 class _UsageOfGroups(Usage):
     """The usage of groups, with what is kept of it, as of now."""
 
-    __slots__ = ("_float_allocatable", "_float_scored", "_float_used", "_parts")
+    __slots__ = ("_float_room", "_float_scored", "_float_used", "_parts")
 
     def __init__(self, alike: NodesAlike, at: slice | Rows) -> None:
         usage, allocatable = alike._usage[:, at], alike._allocatable[:, at]
         super().__init__(usage, allocatable, len(allocatable), alike._rows[at])
-        floats, self._float_allocatable = (of[:, at] for of in alike._floats)
+        floats, room = (of[:, at] for of in alike._floats)
+        self._float_room = np.ascontiguousarray(room)
         first = 4 * self._r
         self._float_used, self._float_scored = floats[self._r : self._r + 2], floats[first : first + 2]
         self._parts: tuple[Deltas, UsedParts] | None = None
@@ -140,10 +142,10 @@ class _UsageOfGroups(Usage):
         return self._float_scored
 
     @property
-    def float_allocatable(self) -> Floats:
-        return self._float_allocatable
+    def float_room(self) -> Floats:
+        return self._float_room
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
         if self._parts is None or self._parts[0] is not deltas:
-            self._parts = deltas, UsedParts(self._float_used, deltas.used, self._float_allocatable[:2])
+            self._parts = deltas, UsedParts(self._float_used, deltas.used, self._float_room)
         return self._parts[1]

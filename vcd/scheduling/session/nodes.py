@@ -78,9 +78,9 @@ class Usage:
         return self.scored.astype(np.float64)
 
     @property
-    def float_allocatable(self) -> Floats:
-        """``allocatable`` as float64, not to be written."""
-        return self.allocatable.astype(np.float64)
+    def float_room(self) -> Floats:
+        """Cpu and memory of ``allocatable`` as float64, not to be written."""
+        return self.allocatable[:2].astype(np.float64)
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
         """What is used of cpu and memory without a task and with it, as parts of what each node has; only asked where

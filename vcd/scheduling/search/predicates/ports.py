@@ -80,7 +80,11 @@ class NodePorts(Predicate):
         self._wanted: dict[Shape, tuple[Port, ...]] = {}
 
     def applies(self, task: Task) -> bool:
-        return bool(self._ports(task))
+        spec = task.shape.spec
+        for container in (*spec.init_containers, *spec.containers) if spec.init_containers else spec.containers:
+            if container.ports:
+                return bool(self._ports(task))
+        return False
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         held = self._index.held(HeldPorts)

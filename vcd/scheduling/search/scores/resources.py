@@ -72,7 +72,7 @@ class _OfRoom(Score):
         """Cpu and memory of the rows, shape (2, rows)."""
         if usage.rows is None:
             return self._amounts
-        return usage.float_allocatable[:2] if self._allocatable else self._amounts[:, usage.rows]
+        return usage.float_room if self._allocatable else self._amounts[:, usage.rows]
 
 
 class _MeanPercentage(_OfRoom):
