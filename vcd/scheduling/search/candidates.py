@@ -342,7 +342,7 @@ class Candidates:
         if len(touched) <= _FEW:
             touched = self._read_levels(touched)
         if touched:
-            self._renew(np.array(touched, np.intp))
+            self._renew(touched)
 
     def _read_levels(self, touched: list[int]) -> list[int]:
         """Take keys from levels for nodes that got tasks of this shape only; the others are left."""
@@ -355,25 +355,24 @@ class Candidates:
                 self._put(row, self.level(count)[row])
         return left
 
-    def _renew(self, rows: Rows | None) -> None:
+    def _renew(self, touched: list[int] | None) -> None:
         """Compute the keys of all nodes or some anew."""
         evaluator = self._evaluator
-        if rows is None:
+        if touched is None:
             keys = self._keys_by_group(None)
             if (keys != _NOWHERE).any():
                 self._keys = keys
             else:  # a table that failed everywhere costs no column
                 self._keys = evaluator.memory.nowhere
                 self._grouped_at, self._by_group = _NEVER, ()
-        elif self._by_group and len(rows) <= _FEW:
+        elif self._by_group and len(touched) <= _FEW:
             columns, of = self._groups(), evaluator.alike.of
-            for row in rows.tolist():
+            for row in touched:
                 self._put(row, self._key_in(columns, of.item(row), row))
-        elif self._by_group:
-            self._put(rows, self._keys_by_group(rows))
         else:
-            usage = evaluator.nodes.usage.take(rows)
-            self._put(rows, self.keys_of(usage, rows))
+            rows = np.array(touched, np.intp)
+            taken = evaluator.nodes.usage.take
+            self._put(rows, self._keys_by_group(rows) if self._by_group else self.keys_of(taken(rows), rows))
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
         """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
@@ -390,13 +389,14 @@ class Candidates:
     def _key_in(self, columns: _ByGroup, group: int, row: int) -> int:
         """The key of a node, were it in a group: one of ``_keyed``."""
         evaluator, static = self._evaluator, self.static
-        passed, now, points = [column.item(group) for column in columns]
-        if not (passed and static.mask[row]):
+        passed, now, points = columns
+        if not (passed.item(group) and static.mask.item(row)):
             return _NOWHERE
+        worth = points.item(group)
         if static.points is not None:
-            points += static.points.item(row)
-        points = max(-evaluator.limit, min(evaluator.limit, points))  # as ``key_of``
-        key: int = (int(points) << evaluator.bits) + (now << _NOW) + evaluator.ties.item(row)
+            worth += static.points.item(row)
+        worth = max(-evaluator.limit, min(evaluator.limit, worth))  # as ``key_of``
+        key: int = (int(worth) << evaluator.bits) + (now.item(group) << _NOW) + evaluator.ties.item(row)
         return key
 
     def _groups(self, kept: bool = True) -> _ByGroup:

@@ -7,7 +7,7 @@ as long as nothing is decided. When something was, the next one is looked at and
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,9 +104,11 @@ class _Kinds:
         return True
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
+        return self._marked(meta.annotations), self._marked(meta.labels)
+
+    def _marked(self, texts: Mapping[str, str]) -> Hashable:
         marks = self.marks
-        said = ([pair for pair in texts.items() if pair[0] in marks] for texts in (meta.annotations, meta.labels))
-        return tuple([tuple(sorted(pairs)) for pairs in said])
+        return () if marks.isdisjoint(texts) else tuple(sorted([pair for pair in texts.items() if pair[0] in marks]))
 
 
 def _telling(tasks: TaskColumns, shape: Shape | None) -> list[npt.NDArray[Any]]:
@@ -193,7 +195,7 @@ class EquivalenceClasses:
 
     def has_pods_alike(self, index: int) -> bool:
         """Whether a job's pods are alike, too: all are pending and of one kind."""
-        return bool(self._kinds.size) and bool(self._kinds[index] != _ALONE)
+        return self._kinds.size > 0 and self._kinds.item(index) != _ALONE
 
     def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
         """The class of a job and its position there, None where no other is like it."""
