@@ -398,3 +398,42 @@ def test_what_was_kept_is_void_when_parts_come_or_go() -> None:
     second.nodes.facts = first.nodes.facts
     use_evaluator(second, Evaluator(second, [], [], memory))
     assert framework_of(second).candidates(task_of(second, "a")).passing().all()
+
+
+class Marked(Predicate):
+    """Pods that are marked take the first node only."""
+
+    name = "marked"
+    reason = "not the first"
+    depends: ClassVar[Depends] = Depends.USAGE
+
+    def applies(self, task: Task) -> bool:
+        return "marked" in task.pod.metadata.annotations
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return (np.arange(len(usage)) if usage.rows is None else usage.rows) == 0
+
+
+class Hour(Predicate):
+    """Lets every pod pass, as of now."""
+
+    name = "hour"
+    reason = "not now"
+    depends: ClassVar[Depends] = Depends.TIME
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return np.ones(len(usage), np.bool_)
+
+
+def test_which_parts_apply_means_the_same_where_one_that_looks_at_what_moves_comes_first() -> None:
+    """It takes the place of another in the order, and not in what tables are known by."""
+    memory = Memory()
+    first = session_of(*[node(f"n{i}") for i in range(3)], pod("a", cpu=1, annotations={"marked": "yes"}))
+    use_evaluator(first, Evaluator(first, [Marked()], [Relative()], memory))
+    assert framework_of(first).candidates(task_of(first, "a")).passing().tolist() == [True, False, False]
+    second = session_of(*[node(f"n{i}") for i in range(3)], pod("a", cpu=1))
+    second.nodes.facts = first.nodes.facts
+    use_evaluator(second, Evaluator(second, [Hour(), Marked()], [Relative()], memory))
+    task = task_of(second, "a")
+    task.shape = task_of(first, "a").shape  # as a state gives it to one session after the other
+    assert framework_of(second).candidates(task).passing().all()

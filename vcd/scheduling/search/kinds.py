@@ -50,7 +50,8 @@ class TaskKinds:
         self._trial = session.trial
         self._parts = tuple(parts)
         self.fixed_parts = tuple(part for part in parts if not part.depends and _counts(part) and not part.idle)
-        self._others = tuple(part for part in parts if part.depends)
+        # those that look at what moves come last: a later session may have others of them, and its bits mean the same
+        self._others = sorted((part for part in parts if part.depends), key=lambda part: bool(part.depends & MOVING))
         self._telling_predicates = tuple(part for part in parts if isinstance(part, Predicate) and tells_kinds(part))
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], Applying] = {}
         self._last_fixed: tuple[Task | None, tuple[int, ...]] = None, ()
@@ -91,7 +92,7 @@ class TaskKinds:
         others = [part for part, applies in zip(self._others, applying, strict=True) if applies]
         moving = [part for part in others if part.depends & MOVING]
         return Applying(
-            sum(1 << at for at in fixed) << len(self._others) | sum(on << at for at, on in enumerate(applying)),
+            sum(1 << at for at in fixed) | sum(on << at for at, on in enumerate(applying, len(self.fixed_parts))),
             _sorted([part for part in others if part.depends & Depends.USAGE]),
             _sorted(moving),
             any(isinstance(part, Score) and part.weight and (part.normalised or part in moving) for part in others),

@@ -337,7 +337,7 @@ class ProportionPlugin(KeepsAccounts):
         for pool in self._pools.values():
             if pool.beyond is not None:
                 times = sign * sum(not pool.beyond[row] for row in rows)
-                pool.held[index] = plus(pool.held[index], task.amounts, times)
+                pool.held[index][:] = plus(pool.held[index], task.amounts, times)
         self._update_share(account)
 
     def close(self, session: Session) -> None:
