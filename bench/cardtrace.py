@@ -227,7 +227,7 @@ async def _simulated(plan: Scenario) -> simview.Summary:
     async with Simulation(plan) as simulation:
         telling = asyncio.create_task(_tell(simulation))
         try:
-            await simulation.wait_idle()
+            await simulation.wait(idle=True)
         finally:
             telling.cancel()
         ended = simview.summary(simulation, timing)

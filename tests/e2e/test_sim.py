@@ -68,7 +68,7 @@ async def _run(plan: Scenario) -> Run:
 
     simulation.store.subscribe([PODS], note)
     async with simulation:
-        await asyncio.wait_for(simulation.wait_idle(), 60)
+        await asyncio.wait_for(simulation.wait(idle=True), 60)
         run.sessions = simulation.sessions
         run.refused = simulation.feeder.refused
         run.left = {kind: simulation.store.list(kind) for kind in (PODS, PODGROUPS, JOBS, DEPLOYMENTS)}

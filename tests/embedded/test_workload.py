@@ -206,10 +206,9 @@ def test_what_is_refused_is_told_and_the_rest_goes_on() -> None:
 
 def test_manifests_arrive_at_their_annotated_time() -> None:
     late = {"name": "b", "annotations": {"vcd.sim/at-seconds": "30"}}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
     manifests = [
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": late},
-        {"apiVersion": "v1", "kind": "List", "items": [node]},
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}},
     ]
     arrivals = scheduled_manifests(Simulated().store, manifests)
     assert [(each.at, each.objects[0][0]) for each in arrivals] == [(0.0, NODES), (30.0, "configmaps")]
@@ -218,7 +217,6 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ({"a": 1}, "document 1 is no Kubernetes manifest"),
         ({"apiVersion": "x/v1", "kind": "Thing"}, "x/v1 Thing is not served"),
         (
             {"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": "soon"}}},
@@ -226,6 +224,6 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
         ),
     ],
 )
-def test_a_document_that_is_no_manifest_is_an_error(manifest: dict[str, Any], message: str) -> None:
+def test_a_manifest_of_no_served_kind_or_time_is_an_error(manifest: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         scheduled_manifests(Simulated().store, [manifest])

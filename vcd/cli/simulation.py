@@ -49,7 +49,7 @@ class Scenario:
     """What to simulate. ``speed`` None lets the clock jump to what is due next.
 
     ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
-    the start in cluster seconds; ``start`` is the cluster's time then, in seconds since the epoch (None: the present).
+    the start in cluster seconds.
     ``remove_after``: cluster seconds from the end of a pod that nothing owns to its deletion, None for never.
     """
 
@@ -61,7 +61,6 @@ class Scenario:
     conf: Path | None = None
     seed: int = 0
     speed: float | None = None
-    start: float | None = None
     remove_after: float | None = None
     host: str = "127.0.0.1"
     port: int = 0
@@ -76,7 +75,7 @@ class Simulation:
 
     def __init__(self, plan: Scenario) -> None:
         self.plan = plan
-        self.clock = ClusterClock(start=plan.start, speed=plan.speed)
+        self.clock = ClusterClock(speed=plan.speed)
         self.store = Store(self.clock.now, random.Random(plan.seed))
         self.server = ApiServer(self.store)
         self.cluster = EmbeddedCluster(self.store, self.clock)
@@ -167,10 +166,6 @@ class Simulation:
     def sessions(self) -> int:
         """Sessions logged so far."""
         return 0 if self.service is None else self.service.cycle.sessions
-
-    async def wait_idle(self) -> None:
-        """Return once all arrivals came and nothing is left to happen. Raises what ended a part."""
-        await self.wait(idle=True)
 
     async def wait(self, *, idle: bool, seconds: float | None = None, stop: asyncio.Event | None = None) -> None:
         """Return once nothing is left to happen (``idle``), so many cluster seconds have passed since the start, or

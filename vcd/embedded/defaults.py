@@ -15,9 +15,13 @@ from vcd.model.quantity import QuantityError, parse_milli
 Object = dict[str, Any]
 
 
-def _set(target: Object, **values: Any) -> None:
+def _set(target: Object, /, **values: Any) -> None:
+    """Fill in what is not there; a mapping is filled in member by member."""
     for key, value in values.items():
-        target.setdefault(key, value)
+        if isinstance(value, dict):
+            _set(target.setdefault(key, {}), **value)
+        else:
+            target.setdefault(key, copy(value))
 
 
 # --- pods -----------------------------------------------------------------------------------------------------------
@@ -178,17 +182,9 @@ _FIXED: Final[dict[str, Object]] = {
 
 def fill_in(resource: str, obj: Object) -> None:
     """Fill in what an object of a built-in kind does not say."""
-    _fill(obj, _FIXED.get(resource, {}))
+    _set(obj, **_FIXED.get(resource, {}))
     if resource in _DEPENDING:
         _DEPENDING[resource](obj)
-
-
-def _fill(target: Object, values: Object) -> None:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            _fill(target.setdefault(key, {}), value)
-        else:
-            target.setdefault(key, copy(value))
 
 
 def _node(node: Object) -> None:

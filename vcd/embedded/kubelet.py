@@ -132,7 +132,7 @@ class Kubelets(Controller):
     def _first_conditions(self, conditions: list[Obj]) -> list[Obj]:
         """The conditions with those added that nobody has set."""
         present = {each.get("type") for each in conditions}
-        now = self.now_text()
+        now = self.store.now
         for kind, state, reason, message in _HEALTHY:
             if kind not in present:
                 fresh = {"type": kind, "status": state, "reason": reason, "message": message, "lastHeartbeatTime": now}
@@ -187,7 +187,7 @@ class Kubelets(Controller):
                         "reason": f"OutOf{resource}",
                         "message": f"Pod was rejected: Node didn't have enough resource: {resource}, "
                         f"requested: {asked}, used: {taken}, capacity: {limit}",
-                        "startTime": self.now_text(),
+                        "startTime": self.store.now,
                     },
                 )
                 return False
@@ -229,7 +229,7 @@ class Kubelets(Controller):
     def _start(self, pod: Obj) -> None:
         stay = self._stays[pod["metadata"]["uid"]]
         stay.ip = stay.ip or self._next_address(10)
-        now = self.now_text()
+        now = self.store.now
         conditions: list[Obj] = list((pod.get("status") or {}).get("conditions") or [])
         if condition_of(pod, "PodScheduled") is None:
             conditions = with_condition(conditions, {"type": "PodScheduled", "status": "True"}, now)
@@ -256,7 +256,7 @@ class Kubelets(Controller):
 
     def _finish(self, pod: Obj) -> None:
         code = int(annotations_of(pod).get(EXIT_CODE, "0"))
-        now = self.now_text()
+        now = self.store.now
         conditions = list((pod.get("status") or {}).get("conditions") or [])
         reason = "PodFailed" if code else "PodCompleted"
         for kind in ("Ready", "ContainersReady"):

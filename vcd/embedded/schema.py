@@ -183,11 +183,6 @@ def _text(docstring: str | None) -> str:
 
 # --- custom resources -----------------------------------------------------------------------------------------------
 
-_CHECKS: Final = (
-    "enum", "minimum", "maximum", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
-    "maxProperties",
-)  # fmt: skip
-
 
 def custom(source: Mapping[str, Any]) -> Schema:
     """The schema of a custom resource from its definition's ``openAPIV3Schema``, with the API's own metadata."""
@@ -214,7 +209,7 @@ def structural(source: Mapping[str, Any]) -> Schema:
         default=source.get("default"),
         preserve_unknown=bool(source.get("x-kubernetes-preserve-unknown-fields"))
         or bool(source.get("x-kubernetes-embedded-resource")),
-        checks={name: source[name] for name in _CHECKS if name in source},
+        checks={name: source[name] for name in _CHECK_TABLE if name in source},
     )
     node.properties = {name: structural(part) for name, part in (source.get("properties") or {}).items()}
     values = source.get("additionalProperties")

@@ -51,19 +51,17 @@ class Arrival:
 
 
 class Feeder:
-    """Creates arrivals in order of their time, which counts from ``start`` (by default the present).
+    """Creates arrivals in order of their time, which counts from now on.
 
     Only the next arrival waits as a timer, so that a long trace costs no memory. What the store refuses is logged,
     kept in ``refused`` as (resource/namespace/name, message), and the rest goes on.
     """
 
-    def __init__(
-        self, store: Store, clock: ClusterClock, arrivals: Iterable[Arrival], start: float | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: ClusterClock, arrivals: Iterable[Arrival]) -> None:
         self._store = store
         self._clock = clock
         self._arrivals = iter(arrivals)
-        self._start = clock.now() if start is None else start
+        self._start = clock.now()
         self.created = 0
         self.refused: list[tuple[str, str]] = []
         self.done = False
@@ -395,32 +393,21 @@ _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
 }
 
 
-def scheduled_manifests(store: Store, documents: Iterable[Obj]) -> list[Arrival]:
-    """Arrivals of manifests, each at its annotation ``vcd.sim/at-seconds`` (0 without one), Lists taken apart.
+def scheduled_manifests(store: Store, manifests: Iterable[Obj]) -> list[Arrival]:
+    """Arrivals of single objects, each at its annotation ``vcd.sim/at-seconds`` (0 without one).
 
-    Raises WorkloadError for a document that is no manifest, of a kind that is not served, or with a bad time.
+    Raises WorkloadError for one of a kind that is not served, or with a bad time.
     """
     served = {(rtype.api_version, rtype.kind): rtype.resource for rtype in store.registry}
     found: list[Arrival] = []
-    for index, document in enumerate(documents):
-        for manifest in _flattened(document, f"document {index + 1}"):
-            kind = (manifest.get("apiVersion"), manifest.get("kind"))
-            if kind not in served:
-                raise WorkloadError(f"document {index + 1}: {kind[0]} {kind[1]} is not served by the embedded cluster")
-            text = annotations_of({"metadata": manifest.get("metadata") or {}}).get(AT_SECONDS, "0")
-            try:
-                at = float(text)
-            except ValueError:
-                raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text!r} is no number of seconds") from None
-            found.append(Arrival(at, ((served[kind], manifest),)))
+    for index, manifest in enumerate(manifests):
+        kind = (manifest.get("apiVersion"), manifest.get("kind"))
+        if kind not in served:
+            raise WorkloadError(f"document {index + 1}: {kind[0]} {kind[1]} is not served by the embedded cluster")
+        text = annotations_of({"metadata": manifest.get("metadata") or {}}).get(AT_SECONDS, "0")
+        try:
+            at = float(text)
+        except ValueError:
+            raise WorkloadError(f"document {index + 1}: {AT_SECONDS}: {text!r} is no number of seconds") from None
+        found.append(Arrival(at, ((served[kind], manifest),)))
     return sorted(found, key=lambda arrival: arrival.at)
-
-
-def _flattened(document: Obj, where: str) -> Iterator[Obj]:
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise WorkloadError(f"{where} is no Kubernetes manifest: it has no kind")
-    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
-        for item in document["items"]:
-            yield from _flattened(item, where)
-    else:
-        yield document

@@ -19,7 +19,7 @@ from vcd.embedded.clock import ClusterClock, Timer
 from vcd.embedded.errors import StatusError
 from vcd.embedded.shelf import ADDED as ADDED
 from vcd.embedded.shelf import DELETED as DELETED
-from vcd.embedded.store import Store, timestamp
+from vcd.embedded.store import Store
 
 Obj = dict[str, Any]
 Key = tuple[str, ...]
@@ -95,6 +95,7 @@ class Controller(ABC):
         self.store = manager.store
         self.clock = manager.clock
         self.find = manager.store.find
+        self.pods_by_controller = manager.index(PODS)
         self._waiting: dict[Key, Timer] = {}
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
@@ -150,10 +151,6 @@ class Controller(ABC):
         if group is not None:
             self.remove(PODGROUPS, group)
 
-    def now_text(self) -> str:
-        """The present, as status and metadata carry it."""
-        return timestamp(self.clock.now())
-
 
 def controller_uid(obj: Obj) -> str:
     """The UID of the object's controller, empty when nobody controls it."""
@@ -196,9 +193,8 @@ class EventWriter:
     An Event that the store refuses (its namespace is going) is logged and lost, as it would be on a real cluster.
     """
 
-    def __init__(self, store: Store, clock: ClusterClock) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
         self._names: dict[tuple[str, str, str, str], tuple[str, str]] = {}
 
     def record(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
@@ -210,7 +206,7 @@ class EventWriter:
 
     def _write(self, component: str, obj: Obj, kind: str, reason: str, message: str) -> None:
         namespace, name = key_of(obj)
-        now = timestamp(self._clock.now())
+        now = self._store.now
         seen = (obj["metadata"]["uid"], component, reason, message)
         event = self._store.find(EVENTS, *self._names[seen]) if seen in self._names else None
         if event is not None:
@@ -253,7 +249,7 @@ class Manager:
     def __init__(self, store: Store, clock: ClusterClock) -> None:
         self.store = store
         self.clock = clock
-        self.events = EventWriter(store, clock)
+        self.events = EventWriter(store)
         self.controllers: list[Controller] = []
         self._indexes: dict[tuple[str, Callable[[Obj], str]], Index] = {}
         self._queue: OrderedDict[tuple[Controller, Key], None] = OrderedDict()

@@ -94,7 +94,6 @@ class DeploymentController(Controller):
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
         self._replica_sets = manager.index(REPLICASETS)
-        self._pods = manager.index(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A Deployment, one of its ReplicaSets, or a deleted pod of these (which a Recreate waits for)."""
@@ -152,7 +151,7 @@ class DeploymentController(Controller):
         """Scale the old ReplicaSets to nothing; whether all their pods are gone."""
         for old in self._old(deployment):
             self._scale(deployment, old, 0)
-        return not any(self._pods.of(old["metadata"]["uid"]) for old in self._old(deployment))
+        return not any(self.pods_by_controller.of(old["metadata"]["uid"]) for old in self._old(deployment))
 
     def _ensure_current(self, deployment: Obj) -> None:
         current = self._current(deployment)
@@ -301,7 +300,7 @@ class DeploymentController(Controller):
     def _conditions(self, deployment: Obj, counts: dict[str, int]) -> list[Obj]:
         _, unavailable = rolling_bounds(deployment)
         enough = counts["availableReplicas"] >= replicas_of(deployment) - unavailable
-        now = self.now_text()
+        now = self.store.now
         conditions = (deployment.get("status") or {}).get("conditions") or []
         available = {
             "type": "Available",

@@ -111,7 +111,7 @@ class DisruptionController(Controller):
             "message": message,
             "observedGeneration": budget["metadata"].get("generation", 0),
         }
-        return with_condition((budget.get("status") or {}).get("conditions") or (), condition, self.now_text())
+        return with_condition((budget.get("status") or {}).get("conditions") or (), condition, self.store.now)
 
     def _still_disrupted(self, budget: Obj, pods: list[Obj]) -> dict[str, str]:
         """Evictions that were let through but are not seen yet; forgotten after two minutes."""

@@ -73,7 +73,6 @@ class JobController(Controller):
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        self._pods = manager.index(PODS)
         self._phases: dict[str, str] = {}
         self._group_phases: dict[str, str] = {}
         self._events: dict[Key, list[JobEvent]] = {}
@@ -126,7 +125,8 @@ class JobController(Controller):
         job = self.find(JOBS, pod["metadata"]["namespace"], owner["name"])
         name = annotations_of(pod).get(TASK_SPEC)
         task = next((each for each in tasks_of(job) if each.get("name") == name), None) if job else None
-        return task, [each for each in self._pods.of(owner["uid"]) if annotations_of(each).get(TASK_SPEC) == name]
+        pods = self.pods_by_controller.of(owner["uid"])
+        return task, [each for each in pods if annotations_of(each).get(TASK_SPEC) == name]
 
     def _task_completed(self, pod: Obj) -> bool:
         task, pods = self._siblings(pod)
@@ -194,7 +194,7 @@ class JobController(Controller):
         message = "; ".join(jobspec.problems(job))
         status = job.get("status") or {}
         if message and (status.get("state") or {}).get("message") != message:
-            now = self.now_text()
+            now = self.store.now
             state = {"phase": "Pending", "reason": "Unsupported", "message": message, "lastTransitionTime": now}
             self.write_status(JOBS, self.store.get(JOBS, *key_of(job)), {**status, "state": state})
             self.manager.events.record(self.name, job, "Warning", "Unsupported", message)
@@ -233,7 +233,7 @@ class JobController(Controller):
             self.remove_group(job["metadata"]["namespace"], group_name(job))
 
     def _own(self, job: Obj) -> list[Obj]:
-        return self._pods.of(job["metadata"]["uid"])
+        return self.pods_by_controller.of(job["metadata"]["uid"])
 
     def _targets(self, job: Obj, action: str, event: JobEvent | None) -> list[Obj]:
         if event is None:
@@ -324,7 +324,7 @@ class JobController(Controller):
         return up >= int(task["minAvailable"])
 
     def _initial(self, job: Obj) -> Obj:
-        now = self.now_text()
+        now = self.store.now
         status = {
             **count_pods(job, ()),
             "state": {"phase": "Pending", "lastTransitionTime": now},
@@ -382,7 +382,7 @@ class JobController(Controller):
             status["retryCount"] = status.get("retryCount", 0) + 1
         phase = todo.next_phase(job, status)
         if phase != before:
-            now = self.now_text()
+            now = self.store.now
             status["state"] = {"phase": phase, "lastTransitionTime": now}
             others = [each for each in status.get("conditions") or () if each["status"] != phase]
             status["conditions"] = [*others, {"status": phase, "lastTransitionTime": now}]

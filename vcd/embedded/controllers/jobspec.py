@@ -40,12 +40,8 @@ def policy_events(policy: Obj) -> list[str]:
     return [*(policy.get("events") or ()), *([policy["event"]] if policy.get("event") else [])]
 
 
-def problems(job: Obj) -> list[str]:
-    """All that is wrong with a job (defaults filled in) or not supported here, one sentence each; empty when fine."""
-    return list(_problems(job))
-
-
-def _problems(job: Obj) -> Iterator[str]:
+def problems(job: Obj) -> Iterator[str]:
+    """All that is wrong with a job (defaults filled in) or not supported here, one sentence each; none when fine."""
     spec = job["spec"]
     if spec["minAvailable"] < 0:
         yield "job 'minAvailable' must be >= 0"

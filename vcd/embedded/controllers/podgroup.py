@@ -12,7 +12,6 @@ from vcd.embedded.controllers.base import (
     REPLICASETS,
     Controller,
     Key,
-    Manager,
     Obj,
     annotations_of,
     controller_of,
@@ -45,10 +44,6 @@ class PodGroupController(Controller):
     name: ClassVar[str] = "pg-controller"
     resources = (PODS, REPLICASETS)
 
-    def __init__(self, manager: Manager) -> None:
-        super().__init__(manager)
-        self._pods = manager.index(PODS)
-
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A new pod, or a change of a ReplicaSet."""
         if resource == REPLICASETS and event != DELETED:
@@ -76,7 +71,7 @@ class PodGroupController(Controller):
         if replica_set["spec"].get("replicas") == 0:
             self.remove_group(namespace, f"podgroup-{uid}")
             return
-        pods = self._pods.of(uid)
+        pods = self.pods_by_controller.of(uid)
         if pods and self._is_ours(pods[0]):
             self._ensure(pods[0], update=True)
 

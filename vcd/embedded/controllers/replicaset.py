@@ -10,7 +10,6 @@ from vcd.embedded.controllers.base import (
     REPLICASETS,
     Controller,
     Key,
-    Manager,
     Obj,
     controller_of,
     is_deleting,
@@ -31,10 +30,6 @@ class ReplicaSetController(Controller):
 
     name: ClassVar[str] = "replicaset-controller"
     resources = (REPLICASETS, PODS)
-
-    def __init__(self, manager: Manager) -> None:
-        super().__init__(manager)
-        self._pods = manager.index(PODS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
         """A ReplicaSet, or a pod of one."""
@@ -58,7 +53,7 @@ class ReplicaSetController(Controller):
             raise failure
 
     def _active(self, replica_set: Obj) -> list[Obj]:
-        return [pod for pod in self._pods.of(replica_set["metadata"]["uid"]) if is_active(pod)]
+        return [pod for pod in self.pods_by_controller.of(replica_set["metadata"]["uid"]) if is_active(pod)]
 
     def _scale(self, replica_set: Obj) -> StatusError | None:
         pods = self._active(replica_set)
@@ -95,7 +90,7 @@ class ReplicaSetController(Controller):
         generation = replica_set["metadata"].get("generation")
         if generation is not None:
             status["observedGeneration"] = generation
-        conditions = _conditions(replica_set, failure, self.now_text())
+        conditions = _conditions(replica_set, failure, self.store.now)
         self.write_status(REPLICASETS, replica_set, {**status, **({"conditions": conditions} if conditions else {})})
         later = [when for when in times if when is not None and when > now]
         if later:

@@ -76,7 +76,8 @@ class VolumeController(Controller):
         name = claim["spec"].get("volumeName")
         if name:
             return next((each for each in volumes if each["metadata"]["name"] == name and _is_free(each)), None)
-        storage = self._class_of(claim)
+        class_name = claim["spec"].get("storageClassName")
+        storage = self.find(CLASSES, "", class_name) if class_name else None
         waits = storage is not None and storage.get("volumeBindingMode") == "WaitForFirstConsumer"
         if waits and SELECTED_NODE not in annotations_of(claim):
             return None
@@ -86,10 +87,6 @@ class VolumeController(Controller):
         if storage is None or storage.get("provisioner") in (None, NO_PROVISIONER):
             return None
         return self._provision(claim, storage)
-
-    def _class_of(self, claim: Obj) -> Obj | None:
-        name = claim["spec"].get("storageClassName")
-        return self.find(CLASSES, "", name) if name else None
 
     def _provision(self, claim: Obj, storage: Obj) -> Obj:
         name = f"pvc-{claim['metadata']['uid']}"
