@@ -44,8 +44,10 @@ class EventLog:
     def __init__(self, path: Path, clock: Callable[[], int], reader: LogReader) -> None:
         self.path = path
         self._clock = clock
-        self._head = self._assigned = reader.head()
-        self._session = reader.last_session()
+        self.head = self._assigned = reader.head()
+        """The last sequence number that is durable; 0 for an empty log."""
+        self.last_session = reader.last_session()
+        """The number of the last session appended, kept by the file even when its row is not; 0 for none."""
         self._time = reader.last_time()
         self._packer = Packer(reader.dictionaries())
         self._queue: deque[tuple[list[Logged] | Work, Waiter]] = deque()
@@ -53,7 +55,8 @@ class EventLog:
         self._checkpointing = asyncio.Lock()
         self._retaining = asyncio.Lock()
         self._closing = False
-        self._failure: LogError | None = None
+        self.failure: LogError | None = None
+        """Why the log refuses writes, or None while it takes them."""
 
     @classmethod
     @asynccontextmanager
@@ -85,21 +88,6 @@ class EventLog:
                     with anyio.CancelScope(shield=True):
                         await asyncio.wait([writer])
 
-    @property
-    def head(self) -> int:
-        """The last sequence number that is durable; 0 for an empty log."""
-        return self._head
-
-    @property
-    def last_session(self) -> int:
-        """The number of the last session appended, kept by the file even when its row is not; 0 for none."""
-        return self._session
-
-    @property
-    def failure(self) -> LogError | None:
-        """Why the log refuses writes, or None while it takes them."""
-        return self._failure
-
     async def append(self, events: Sequence[Event]) -> int:
         """Append events, together in one transaction; returns the last one's sequence number once it is durable.
 
@@ -109,7 +97,7 @@ class EventLog:
         """
         self._refuse_after_failure()
         if not events:
-            return self._head
+            return self.head
         self._number_sessions(events)
         self._time = max(self._clock(), self._time)
         first = self._assigned + 1
@@ -125,8 +113,8 @@ class EventLog:
         already stays as it is. Raises ValueError for a sequence that is not in the log, else as ``append``.
         """
         self._refuse_after_failure()
-        if not 0 < sequence <= self._head:
-            raise ValueError(f"no checkpoint at {sequence}: the log's last event is {self._head}")
+        if not 0 < sequence <= self.head:
+            raise ValueError(f"no checkpoint at {sequence}: the log's last event is {self.head}")
         sql = statements("checkpoint")
         async with self._checkpointing:
             if await self.transact(lambda db: _begin_checkpoint(db, sequence)):
@@ -160,8 +148,8 @@ class EventLog:
         return await self._enqueue(work)
 
     def _refuse_after_failure(self) -> None:
-        if self._failure is not None:
-            raise LogError(str(self._failure)) from self._failure
+        if self.failure is not None:
+            raise LogError(str(self.failure)) from self.failure
         if self._closing:
             raise self._closed()
 
@@ -169,13 +157,13 @@ class EventLog:
         return LogError(f"event log {self.path}: it is closed")
 
     def _number_sessions(self, events: Sequence[Event]) -> None:
-        number = self._session
+        number = self.last_session
         for event in events:
             if isinstance(event, SessionDecided):
                 number += 1
                 if event.session != number:
                     raise ValueError(f"session {event.session} cannot follow session {number - 1}")
-        self._session = number
+        self.last_session = number
 
     def _enqueue(self, item: list[Logged] | Work) -> Waiter:
         waiter: Waiter = asyncio.get_running_loop().create_future()
@@ -193,19 +181,19 @@ class EventLog:
                 result = await self._perform(connection, item)
                 await connection.execute("COMMIT")
                 if isinstance(item, list):
-                    self._head = item[-1].sequence
+                    self.head = item[-1].sequence
                 for waiter in waiters:
                     if not waiter.done():
                         waiter.set_result(result)
         except Exception as error:  # noqa: BLE001 - whatever it is, each waiting caller is told
-            self._failure = explained(self.path, error)
+            self.failure = explained(self.path, error)
             if is_damage(error):
-                note_damage(self.path, str(self._failure))
+                note_damage(self.path, str(self.failure))
         finally:
-            self._failure = self._failure or self._closed()
+            self.failure = self.failure or self._closed()
             for waiter in waiters + [waiter for _, waiter in self._queue]:
                 if not waiter.done():
-                    waiter.set_exception(LogError(str(self._failure)))
+                    waiter.set_exception(LogError(str(self.failure)))
             self._queue.clear()
 
     async def _work_is_due(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -104,7 +103,7 @@ class LogReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -184,10 +183,6 @@ class LogReader:
         known = [info.number for info in self.sessions()]
         kept = f"it has sessions {known[0]} to {known[-1]}" if known else "it has no sessions"
         raise LogError(f"event log {self.path}: session {number} is not in it; {kept}")
-
-    def sessions_of(self, group_key: str) -> Iterator[SessionInfo]:
-        """The sessions that acted for a group or set its status, in order."""
-        return (SessionInfo(*row) for row in self.cursor("sessions_of", group=group_key))
 
     def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
         """The operations on a pod, in order, with their outcomes."""

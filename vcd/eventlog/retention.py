@@ -32,30 +32,22 @@ class Retained(msgspec.Struct, frozen=True):
 async def retain(path: Path, transact: Transact, before: int | None, max_bytes: int | None) -> Retained:
     """Remove history up to checkpoints, through ``transact``: see ``EventLog.retain``; ``before`` is a time in ns."""
     with LogReader(path) as reader:
-        checkpoints = reader.checkpoints()
+        checkpoints, first = reader.checkpoints(), reader.first()
     removed = begins = 0
     old = [c.sequence for c in checkpoints if before is not None and c.time <= before]
     if old:
         begins = old[-1]
         removed = await _remove(transact, begins)
+    elif checkpoints and first not in (None, 1):
+        # an interrupted run had deleted the checkpoints before its own first, and not all that lies before that
+        removed = await _remove(transact, checkpoints[0].sequence)
     later = [c.sequence for c in checkpoints if c.sequence > begins]
-    if not begins:
-        removed += await _remove_leftovers(transact, path)
     size = await _give_back(transact)
     while max_bytes is not None and size > max_bytes and later:
         begins = later.pop(0)
         removed += await _remove(transact, begins)
         size = await _give_back(transact)
     return Retained(removed, begins if removed else 0, size)
-
-
-async def _remove_leftovers(transact: Transact, path: Path) -> int:
-    """Finish what an interrupted run began: it had deleted the checkpoints before its own first."""
-    with LogReader(path) as reader:
-        checkpoints, first = reader.checkpoints(), reader.first()
-    if not checkpoints or first in (None, 1):
-        return 0
-    return await _remove(transact, checkpoints[0].sequence)
 
 
 async def _remove(transact: Transact, cut: int) -> int:

@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from importlib import resources
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 import structlog
@@ -91,9 +90,7 @@ class View:
             raise ViewError(f"{where}: {error.strerror or error}{taken}") from error
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening; a question under way is given up."""
         if self._runner is not None:
             await self._runner.cleanup()

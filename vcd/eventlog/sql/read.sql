@@ -53,13 +53,6 @@ SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
 FROM session AS s JOIN event AS e ON e.sequence = s.sequence
 WHERE s.number > :after AND s.number <= :last ORDER BY s.number LIMIT :limit
 
--- name: sessions_of
-SELECT s.number, s.sequence, e.time, s.head, s.epoch, s.now, s.policy,
-    (SELECT count(*) FROM statement AS t WHERE t.session = s.number),
-    (SELECT count(*) FROM operation AS o WHERE o.session = s.number)
-FROM session_group AS g JOIN session AS s ON s.number = g.session JOIN event AS e ON e.sequence = s.sequence
-WHERE g.group_key = :group ORDER BY s.number
-
 -- name: session
 SELECT sequence FROM session WHERE number = :number
 
