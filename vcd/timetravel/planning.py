@@ -72,24 +72,20 @@ class PlanResult:
     unknown: list[str] = field(default_factory=list)
 
 
-def state_of(
-    manifests: Iterable[Any], settings: Settings = EVERY_SCHEDULER, kinds: Collection[Kind] = tuple(KINDS.values())
-) -> ClusterState:
+def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.values())) -> ClusterState:
     """The state that manifests describe, as if listed from an API server with Volcano's controllers.
 
     Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
     passed over. Order does not matter.
     """
-    return _described(list(flatten(manifests)), settings, kinds)[0]
+    return _described(list(flatten(manifests)), kinds)[0]
 
 
-def _described(
-    manifests: list[Manifest], settings: Settings, kinds: Collection[Kind]
-) -> tuple[ClusterState, list[str]]:
+def _described(manifests: list[Manifest], kinds: Collection[Kind]) -> tuple[ClusterState, list[str]]:
     """The state, and what was passed over."""
     known = [defaulted(manifest, kinds) for manifest in manifests]
     state = ClusterState()
-    state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
+    state.apply(1, ev.PolicyLoaded("", "", EVERY_SCHEDULER.as_text()))
     entries: list[tuple[str, str, str, bytes | str]] = []  # kind, key, of which pod it is implied, payload or fault
     workloads = [manifest for manifest in known if is_workload(manifest)]
     work, bad = _worked_out(workloads, owners_in(known))
@@ -179,7 +175,7 @@ def _grouped(pod: Pod) -> tuple[list[Object], Pod]:
 def plan(manifests: Iterable[Any], policy: Policy, now: int, seed: int = 0) -> PlanResult:
     """One cycle over manifests at ``now`` (nanoseconds since the epoch)."""
     given = list(flatten(manifests))
-    state, notes = _described(given, EVERY_SCHEDULER, kinds_read(policy))
+    state, notes = _described(given, kinds_read(policy))
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, plan_of(session))

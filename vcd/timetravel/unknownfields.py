@@ -63,11 +63,7 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
 
 def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
     """The struct that a type is, or that it is beside None."""
-    for kind in (declared, *get_args(declared)):
-        if (
-            get_origin(declared) not in (dict, list, tuple)
-            and isinstance(kind, type)
-            and issubclass(kind, msgspec.Struct)
-        ):
-            return kind
-    return None
+    if get_origin(declared) in (dict, list, tuple):
+        return None
+    kinds = (declared, *get_args(declared))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, msgspec.Struct)), None)

@@ -47,7 +47,7 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
             expand(new, found)
     if not found.pods:
         raise BadObject("(no kind)", "", f"there is no pod in what is submitted; it takes {READ}")
-    _Admission(state, created).admit(found)
+    _admit(found, state, created)
     return found
 
 
@@ -87,66 +87,61 @@ def _object(manifest: Manifest, found: Work) -> None:
 # --- admission --------------------------------------------------------------------------------------------------------
 
 
-class _Admission:
-    """What the API server and Volcano's controllers add to pods and groups, and what they refuse."""
+def _admit(found: Work, state: ClusterState, created: str) -> None:
+    """Add what the API server and Volcano's controllers do, and refuse what they do; every pod is in a group then."""
+    groups = {group.key: _new(group, group.key in state.groups, created) for group in found.groups}
+    pods: dict[str, Pod] = {}
+    for pod in found.pods:
+        if pod.key in pods:
+            raise BadObject("Pod", pod.key, "it is submitted twice")
+        new = _new(with_limits_as_requests(pod), pod.key in state.tasks.row_of, created)
+        pods[pod.key] = made = _admitted(new, groups, state)
+        group = made.group_key
+        if group not in groups and group not in state.groups:
+            raise BadObject(
+                "Pod", pod.key, f"its group {group} is neither in the log nor submitted; submit the PodGroup, too"
+            )
+    for group_object in groups.values():
+        GroupRecord.of(group_object)  # raises for quantities that cannot be read
+    found.groups, found.pods = list(groups.values()), list(pods.values())
 
-    def __init__(self, state: ClusterState, created: str) -> None:
-        self._state = state
-        self._created = created
-        self._classes = {
-            name: obj for name, obj in state.others.get("PriorityClass", {}).items() if isinstance(obj, PriorityClass)
-        }
 
-    def admit(self, found: Work) -> None:
-        """Fill in and check; every pod is in a group afterwards."""
-        groups = {group.key: self._new(group, group.key in self._state.groups) for group in found.groups}
-        pods: dict[str, Pod] = {}
-        for pod in found.pods:
-            if pod.key in pods:
-                raise BadObject("Pod", pod.key, "it is submitted twice")
-            pods[pod.key] = made = self._pod(pod, groups)
-            group = made.group_key
-            if group not in groups and group not in self._state.groups:
-                raise BadObject(
-                    "Pod", pod.key, f"its group {group} is neither in the log nor submitted; submit the PodGroup, too"
-                )
-        for group_object in groups.values():
-            GroupRecord.of(group_object)  # raises for quantities that cannot be read
-        found.groups, found.pods = list(groups.values()), list(pods.values())
+def _new(obj: Any, there: bool, created: str) -> Any:
+    if there:
+        kind = type(obj).__name__
+        raise BadObject(kind, obj.key, "the cluster has one of that name already; submit it under another name")
+    status = type(obj.status)() if isinstance(obj, PodGroup) else obj.status
+    return altered(obj, metadata={"creation_timestamp": created}, status=status)
 
-    def _new(self, obj: Any, there: bool) -> Any:
-        if there:
-            kind = type(obj).__name__
-            raise BadObject(kind, obj.key, "the cluster has one of that name already; submit it under another name")
-        status = type(obj.status)() if isinstance(obj, PodGroup) else obj.status
-        return altered(obj, metadata={"creation_timestamp": self._created}, status=status)
 
-    def _pod(self, pod: Pod, groups: dict[str, PodGroup]) -> Pod:
-        pod = self._new(with_limits_as_requests(pod), pod.key in self._state.tasks.row_of)
-        try:
-            pod_requests(pod.spec)
-        except QuantityError as error:
-            raise BadObject("Pod", pod.key, f"resources: {error}") from error
-        names = self._state.settings.scheduler_names
-        ours = not names or pod.spec.scheduler_name in names
-        scheduler = pod.spec.scheduler_name if ours else names[0]
-        spec = {"node_name": "", "scheduler_name": scheduler, "priority": self._priority(pod)}
-        pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
-        if GROUP_NAME not in pod.metadata.annotations:
-            implied = from_manifest(group_for(pod))[1]
-            assert isinstance(implied, PodGroup)
-            groups.setdefault(implied.key, implied)
-            pod = in_group(pod, implied.metadata.name)
-        return pod
+def _admitted(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod:
+    try:
+        pod_requests(pod.spec)
+    except QuantityError as error:
+        raise BadObject("Pod", pod.key, f"resources: {error}") from error
+    names = state.settings.scheduler_names
+    ours = not names or pod.spec.scheduler_name in names
+    scheduler = pod.spec.scheduler_name if ours else names[0]
+    spec = {"node_name": "", "scheduler_name": scheduler, "priority": _priority(pod, state)}
+    pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
+    if GROUP_NAME not in pod.metadata.annotations:
+        implied = from_manifest(group_for(pod))[1]
+        assert isinstance(implied, PodGroup)
+        groups.setdefault(implied.key, implied)
+        pod = in_group(pod, implied.metadata.name)
+    return pod
 
-    def _priority(self, pod: Pod) -> int | None:
-        """Its own; else its class's, else the default class's."""
-        name = pod.spec.priority_class_name
-        if pod.spec.priority is not None:
-            return pod.spec.priority
-        if name:
-            if name not in self._classes:
-                raise BadObject("Pod", pod.key, f"its priorityClassName {name} is no PriorityClass that the log knows")
-            return self._classes[name].value
-        defaults = [(key, obj.value) for key, obj in self._classes.items() if obj.global_default]
-        return min(defaults)[1] if defaults else None
+
+def _priority(pod: Pod, state: ClusterState) -> int | None:
+    """Its own; else its class's, else the default class's."""
+    if pod.spec.priority is not None:
+        return pod.spec.priority
+    objects = state.others.get("PriorityClass", {})
+    classes = {key: obj for key, obj in objects.items() if isinstance(obj, PriorityClass)}
+    name = pod.spec.priority_class_name
+    if name:
+        if name not in classes:
+            raise BadObject("Pod", pod.key, f"its priorityClassName {name} is no PriorityClass that the log knows")
+        return classes[name].value
+    defaults = [(key, obj.value) for key, obj in classes.items() if obj.global_default]
+    return min(defaults)[1] if defaults else None
