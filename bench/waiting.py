@@ -120,7 +120,7 @@ async def _one_session(keeper: Keeper) -> _Run:
     cycle = Cycle(keeper, lambda: policy, lambda: 1, handed_over)
     began = time.perf_counter()
     await _with_news(keeper, cycle.once(1))
-    await followup.idle()
+    await followup.idle.wait()
     found.page = await asyncio.to_thread(metrics.freeze())
     found.times = (*found.times[:2], max(pauses))
     found.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

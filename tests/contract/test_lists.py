@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -92,13 +93,8 @@ async def test_a_long_list_comes_in_whole(server: Server) -> None:
 
     await asyncio.gather(*(make(number) for number in range(count)))
     log = Log()
-    watcher = Watcher(
-        server.client,
-        KINDS["CSIStorageCapacity"],
-        log,
-        log.sink,
-        field_selector=f"metadata.namespace={server.namespace}",
-    )
+    kind = replace(KINDS["CSIStorageCapacity"], namespace=server.namespace)
+    watcher = Watcher(server.client, kind, log, log.sink)
     async with running(watcher.run()):
         await until(lambda: watcher.status.synced, 20)
     assert log.keys("CSIStorageCapacity") == [server.key(f"room-{number:04}") for number in range(count)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from aiohttp import web
 
@@ -11,7 +13,7 @@ from vcd.kube.client import MERGE_PATCH as MERGE
 from vcd.kube.client import ApiError
 from vcd.kube.watcher import Watcher
 from vcd.model.codec import LAST_APPLIED, decode_payload
-from vcd.model.events import ObjectGone, ObjectPut
+from vcd.model.events import ObjectPut
 from vcd.model.kinds import KINDS
 from vcd.model.objects import Pod
 
@@ -159,9 +161,8 @@ async def test_a_watch_without_version_begins_with_what_there_is(server: Server)
 # --- vcd's watcher --------------------------------------------------------------------------------------------------
 
 
-def watcher(server: Server, log: Log, selector: str = "") -> Watcher:
-    field = f"metadata.namespace={server.namespace}"
-    return Watcher(server.client, KINDS["Pod"], log, log.sink, label_selector=selector, field_selector=field)
+def watcher(server: Server, log: Log) -> Watcher:
+    return Watcher(server.client, replace(KINDS["Pod"], namespace=server.namespace), log, log.sink)
 
 
 async def test_the_watcher_begins_with_a_list_and_goes_on_from_it(server: Server) -> None:
@@ -199,16 +200,6 @@ async def test_a_change_that_no_scheduler_sees_has_no_payload(server: Server) ->
         newest = changed["metadata"]["resourceVersion"]
         await until(lambda: any(event.resource_version == newest for event in log.of(ObjectPut)))
     assert next(event for event in log.of(ObjectPut) if event.resource_version == newest).payload is None
-
-
-async def test_what_leaves_the_watchers_selection_is_gone(server: Server) -> None:
-    await server.pod("a", {"x": "1"})
-    log = Log()
-    async with running((watching := watcher(server, log, "x")).run()):
-        await until(lambda: watching.status.synced)
-        await label(server, "a", None)
-        await until(lambda: log.of(ObjectGone))
-    assert log.keys("Pod") == []
 
 
 # --- history that is gone: only the embedded server can be made to forget -------------------------------------------

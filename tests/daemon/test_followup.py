@@ -24,7 +24,7 @@ async def test_it_computes_in_another_thread_and_tells_on_the_loop() -> None:
 
     async with running(followup.run()):
         followup.add(compute, tell)
-        await followup.idle()
+        await followup.idle.wait()
     assert threads["found"] == threading.get_ident()
     assert threads["compute"] != threading.get_ident()
 
@@ -40,8 +40,8 @@ async def test_items_are_told_in_order() -> None:
     async with running(followup.run()):
         for number in range(3):
             followup.add(lambda number=number: number, tell)  # type: ignore[misc]
-        assert not followup.is_idle
-        await followup.idle()
+        assert not followup.idle.is_set()
+        await followup.idle.wait()
     assert told == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
@@ -55,7 +55,7 @@ async def test_the_loop_turns_while_much_is_told() -> None:
 
     async with running(followup.run()):
         followup.add(lambda: None, tell)
-        while not followup.is_idle:
+        while not followup.idle.is_set():
             turns += 1
             await asyncio.sleep(0)
     assert turns >= 5

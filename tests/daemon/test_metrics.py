@@ -298,7 +298,8 @@ class TestOutcomes:
         assert value(metrics, "vcd_commit_operations_total", verb="unknown", result="gone") == 1
 
     def test_a_bind_that_failed_is_an_error(self, metrics: Metrics) -> None:
-        metrics.observe_outcome(OperationDone(3, 0, 0, "failed"), "bind")
+        observe(metrics, DEFAULT, node("n", cpu=8), gang("a", 1, cpu=1), number=3)
+        metrics.observe_outcome(OperationDone(3, 0, 0, "failed"))
         assert value(metrics, "volcano_schedule_attempts_total", result="error") == 1
 
     def test_time_until_bound(self) -> None:

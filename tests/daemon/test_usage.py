@@ -421,14 +421,14 @@ async def test_another_configuration_is_in_force_at_once(told: Answering) -> Non
     told.answer = prometheus(vector({"a": "1"}), vector({"a": "2"}))
     async with running(poller.poller.run()):
         poller.settings = {"address": told.url, "interval": "1h"}
-        poller.poller.reloaded()
+        poller.poller.reloaded.set()
         await until(lambda: poller.polls == ["taken"])
         poller.settings = {"address": nobodys_url(), "interval": "1h"}
         await until(lambda: poller.clock.sleeping)
-        poller.poller.reloaded()
+        poller.poller.reloaded.set()
         await until(lambda: poller.polls == ["taken", "failed"])
         poller.settings = {"interval": "5s", "tls.insecureSkipVerify": "true"}
-        poller.poller.reloaded()
+        poller.poller.reloaded.set()
         await until(lambda: not poller.clock.sleeping)
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.model.oddities import ODD_JSON, mutated
 from vcd.kube.watcher import Watcher
 from vcd.model import codec
 from vcd.model.events import KindListed, ObjectBad, ObjectGone, ObjectPut
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
 
 STAY = Answer(lines=[], stay=True)
 
@@ -71,14 +72,19 @@ class Fixture:
 
 @asynccontextmanager
 async def watching(
-    lists: list[Answer], watches: list[Answer], log: Log | None = None, clock: Any = None, **options: Any
+    lists: list[Answer],
+    watches: list[Answer],
+    log: Log | None = None,
+    clock: Any = None,
+    kind: Kind = KINDS["Pod"],
+    **options: Any,
 ) -> AsyncIterator[Fixture]:
     log = log or Log()
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "/api/v1/pods", *lists)
         server.on("GET", "/api/v1/pods.*watch=1", *watches)
         clock = clock or HastyClock()
-        watcher = Watcher(client, KINDS["Pod"], log, log.sink, clock=clock, rand=lambda: 0.5, **options)
+        watcher = Watcher(client, kind, log, log.sink, clock=clock, rand=lambda: 0.5, **options)
         async with running(watcher.run()):
             yield Fixture(server, watcher, log)
 
@@ -101,12 +107,12 @@ async def test_recorded_changes_become_events() -> None:
         assert f.log.of(ObjectGone)[-1].key == "default/g-w1"
 
 
-async def test_an_object_that_leaves_the_selector_is_gone() -> None:
+async def test_an_object_that_leaves_the_selection_is_gone() -> None:
     recorded = Answer(lines=watch_lines("watch with a selector"), stay=True)
-    async with watching([listing(31196)], [recorded], label_selector="app=g-w1") as f:
+    async with watching([listing(31196)], [recorded], kind=replace(KINDS["Pod"], object="g-w1")) as f:
         await until(lambda: f.log.of(ObjectGone))
-        assert f.server.seen[0].query["labelSelector"] == "app=g-w1"
-        assert f.server.seen[-1].query["labelSelector"] == "app=g-w1"
+        assert f.server.seen[0].query["fieldSelector"] == "metadata.name=g-w1"
+        assert f.server.seen[-1].query["fieldSelector"] == "metadata.name=g-w1"
 
 
 async def test_a_write_that_a_scheduler_cannot_see_carries_no_payload() -> None:

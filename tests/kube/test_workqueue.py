@@ -20,7 +20,7 @@ async def test_only_the_newest_of_a_key_is_worked_on() -> None:
     for value in range(3):
         queue.put("a", value)
     async with running(queue.serve(2, work)):
-        await queue.idle()
+        await queue.idle.wait()
     assert done == [("a", 2)]
 
 
@@ -43,7 +43,7 @@ async def test_a_key_has_one_worker_at_a_time() -> None:
         await until(lambda: len(started) == 2)
         assert started == [1, 4]
         gate.set()
-        await queue.idle()
+        await queue.idle.wait()
     assert sorted(done) == [1, 3, 4]
 
 
@@ -57,7 +57,7 @@ async def test_lower_ranks_go_first() -> None:
     queue.put("pod", 1, rank=1)
     queue.put("group", 1, rank=0)
     async with running(queue.serve(1, work)):
-        await queue.idle()
+        await queue.idle.wait()
     assert done == ["group", "pod"]
 
 
@@ -79,7 +79,7 @@ async def test_cleared_work_is_never_done() -> None:
     queue.clear()
     async with running(queue.serve(1, work)):
         queue.put("b", 1)
-        await queue.idle()
+        await queue.idle.wait()
     assert done == ["b"]
 
 

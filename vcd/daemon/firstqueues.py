@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from vcd.kube.client import ApiError, Fenced, KubeClient, KubeError, Urgency, pause_after
-from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.model.kinds import KINDS
 
 log = structlog.get_logger(__name__)
@@ -38,24 +38,20 @@ class FirstQueues:
     refused: Callable[[str], None]
     _: KW_ONLY
     clock: Clock = SYSTEM_CLOCK
-    rand: Random = SYSTEM_RANDOM
 
     def __post_init__(self, default_queue: str) -> None:
         self._wanted = {ROOT: False, default_queue: True}
         """Whether what a queue holds may be reclaimed, by its name."""
-        self._due = asyncio.Event()
+        self.due = asyncio.Event()
+        """To be set when this replica leads, and knows all queues."""
         self._told: set[str] = set()
-
-    def due(self) -> None:
-        """This replica leads, and knows all queues."""
-        self._due.set()
 
     async def run(self) -> NoReturn:
         """Make what is missing whenever it is due, until cancelled."""
         while True:
-            await self._due.wait()
-            self._due.clear()
-            backoff = Backoff(1.0, _LONGEST_PAUSE, self.rand)
+            await self.due.wait()
+            self.due.clear()
+            backoff = Backoff(1.0, _LONGEST_PAUSE)
             while (problem := await self._make_missing()) is not None:
                 await self.clock.sleep(pause_after(problem, backoff))
 

@@ -20,17 +20,9 @@ class FollowUp:
     def __init__(self) -> None:
         self._items: deque[tuple[Callable[[], Any], Callable[[Any], Iterator[None]]]] = deque()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all that was given is done."""
-        return self._idle.is_set()
-
-    async def idle(self) -> None:
-        """Return once all that was given is done."""
-        await self._idle.wait()
+        self.idle = asyncio.Event()
+        """Set while all that was given is done."""
+        self.idle.set()
 
     def add(self, compute: Callable[[], T], tell: Callable[[T], Iterator[None]]) -> None:
         """Call ``compute`` in a thread, then go through ``tell`` of its result on the event loop.
@@ -38,7 +30,7 @@ class FollowUp:
         ``tell`` yields wherever it may pause.
         """
         self._items.append((compute, tell))
-        self._idle.clear()
+        self.idle.clear()
         self._wake.set()
 
     async def run(self) -> None:
@@ -47,7 +39,7 @@ class FollowUp:
             while self._items:
                 compute, tell = self._items.popleft()
                 await in_slices(tell(await asyncio.to_thread(compute)))
-            self._idle.set()
+            self.idle.set()
             self._wake.clear()
             await self._wake.wait()
 

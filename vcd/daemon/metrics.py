@@ -260,8 +260,9 @@ class Metrics:
 
     # --- everything else ----------------------------------------------------------------------------------------------
 
-    def observe_outcome(self, done: OperationDone, verb: str = "") -> None:
-        """Note what became of an operation; without ``verb`` it is looked up in its session's plan."""
+    def observe_outcome(self, done: OperationDone) -> None:
+        """Note what became of an operation."""
+        verb = "unknown"  # of a session before this start
         decided = self._decided.get(done.session)
         if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
@@ -271,7 +272,6 @@ class Metrics:
                 self._settle(decided, done, self._clock())
                 if not decided.left:
                     del self._decided[done.session]
-        verb = verb or "unknown"  # of a session before this start
         self.series.add("vcd_commit_operations_total", verb, done.result)
         if verb == "bind" and done.result in ("failed", "unknown"):
             self.series.add("volcano_schedule_attempts_total", "error")

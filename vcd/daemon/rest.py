@@ -46,7 +46,7 @@ class Rest:
         """
         telling, commits = self.telling, self.commits
         while True:
-            await telling.followup.idle()
+            await telling.followup.idle.wait()
             await telling.statuses.idle()
             if commits:
                 await asyncio.wait(set(commits))
@@ -73,7 +73,7 @@ class Rest:
             self.terms.leads()
             and self.cycle.idle.is_set()
             and not self.keeper.changed.is_set()
-            and telling.followup.is_idle
+            and telling.followup.idle.is_set()
             and not self.commits
             and not telling.statuses.waiting
             and not telling.recorder.waiting

@@ -137,7 +137,7 @@ class SchedulerService:
 
     def _begin_to_lead(self) -> None:
         self.telling.begin()
-        self.first_queues.due()
+        self.first_queues.due.set()
 
     def _hand_over(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
@@ -171,7 +171,7 @@ class SchedulerService:
         await self.keeper.put([event])
         self.metrics.series.show("vcd_policy_info", {(event.digest,): 1})
         await self.watches.read(kinds_read(self.policy.policy))
-        self.usage.reloaded()
+        self.usage.reloaded.set()
 
     def _policy_refused(self, reason: str) -> None:
         self.metrics.series.add("vcd_policy_reload_errors_total")
@@ -248,7 +248,7 @@ class SchedulerService:
         cut_off = bool(self.commits) or self._failure is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.telling.followup.idle()
+                await self.telling.followup.idle.wait()
                 await self.telling.statuses.idle()
         self.terms.end()
         ending = [*tasks, *self.commits]
@@ -280,7 +280,6 @@ async def assembled(
         collect_seldom()
         async with KubeClient(
             connection,
-            user_agent="vcd",
             qps=options.kube_api_qps,
             burst=options.kube_api_burst,
             request_timeout=options.request_timeout,

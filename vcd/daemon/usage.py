@@ -23,6 +23,7 @@ from vcd.daemon.outgoing import headers_for, open_session, read_within
 from vcd.kube.client import ApiError, KubeClient, KubeError, Malformed, decoded
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model.events import Event
+from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import ArgumentValues, format_duration, read_arguments
@@ -76,22 +77,17 @@ class UsagePoller:
     settings: Callable[[], Mapping[str, str]]
     observe: Callable[[str], None]
     clock: Clock = SYSTEM_CLOCK
-
-    def __post_init__(self) -> None:
-        self._reloaded = asyncio.Event()
-
-    def reloaded(self) -> None:
-        """The configuration is another one: take a sample by it at once."""
-        self._reloaded.set()
+    reloaded: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """To be set when the configuration is another one: a sample is taken by it at once."""
 
     async def run(self) -> None:
         """Take samples until cancelled."""
         while True:
-            self._reloaded.clear()
+            self.reloaded.clear()
             given = self.settings()
             settings = settings_of(given)
             if not (given.get("type") or given.get("address")):
-                await self._reloaded.wait()
+                await self.reloaded.wait()
             elif not self.state.nodes:
                 await self._pause(_LOOK)
             else:
@@ -100,9 +96,8 @@ class UsagePoller:
 
     async def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        waiting = [
-            loop.create_task(each) for each in (_ended(self.clock.sleep(seconds)), _ended(self._reloaded.wait()))
-        ]
+        passing, reloading = self.clock.sleep(seconds), self.reloaded.wait()
+        waiting: list[asyncio.Task[Any]] = [loop.create_task(passing), loop.create_task(reloading)]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -226,10 +221,6 @@ def settings_of(given: Mapping[str, str]) -> ArgumentValues:
     return read_arguments(METRICS, {key: text for key, text in given.items() if text})[0]
 
 
-async def _ended(waiting: Awaitable[Any]) -> None:
-    await waiting
-
-
 # --- Prometheus and Elasticsearch -------------------------------------------------------------------------------------
 
 
@@ -318,13 +309,9 @@ async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence
 # --- the API server's answers -----------------------------------------------------------------------------------------
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
 class _Item(msgspec.Struct, rename="camel"):
-    metadata: _Named = msgspec.field(default_factory=_Named)
-    described_object: _Named = msgspec.field(default_factory=_Named)
+    metadata: Named = Named()
+    described_object: Named = Named()
     usage: dict[str, Any] = {}
     value: Any = None
     timestamp: str | None = None

@@ -20,15 +20,12 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds from an arbitrary start; never set back."""
-        ...
 
     def wall(self) -> int:
         """Nanoseconds since the epoch, for texts that people and other programs read; decides nothing."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Return after that many seconds."""
-        ...
 
 
 class SystemClock:

@@ -36,7 +36,7 @@ from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
 from vcd.model.kinds import KINDS
-from vcd.model.objects import Condition
+from vcd.model.objects import Condition, Named
 from vcd.model.words import rfc3339
 
 log = structlog.get_logger(__name__)
@@ -78,13 +78,9 @@ class _Meta(msgspec.Struct):
     deletion_timestamp: str | None = msgspec.field(name="deletionTimestamp", default=None)
 
 
-class _Gate(msgspec.Struct):
-    name: str = ""
-
-
 class _Spec(msgspec.Struct):
     node_name: str = msgspec.field(name="nodeName", default="")
-    scheduling_gates: tuple[_Gate, ...] = msgspec.field(name="schedulingGates", default=())
+    scheduling_gates: tuple[Named, ...] = msgspec.field(name="schedulingGates", default=())
 
 
 class _Pod(msgspec.Struct):

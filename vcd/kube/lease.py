@@ -270,7 +270,8 @@ class LeaderElector:
 
     async def _get(self, left: float | None = None) -> _Lease | None:
         try:
-            return _read(await self._call("GET", f"{self._path}/{self.name}", None, left))
+            raw = await self._call("GET", f"{self._path}/{self.name}", None, left)
+            return decoded(_decoder, raw, "lease")
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -294,13 +295,9 @@ class LeaderElector:
         return await self.client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
 
 
-def _read(raw: bytes) -> _Lease:
-    return decoded(_decoder, raw, "lease")
-
-
 def _written(raw: bytes, wanted: _Lease) -> _Lease:
     """The lease as the server answers that it is now. Raises Malformed where that is not what was written."""
-    lease = _read(raw)
+    lease = decoded(_decoder, raw, "lease")
     of, said = wanted.spec, lease.spec
     if (said.holder_identity, said.lease_transitions) != (of.holder_identity, of.lease_transitions):
         raise Malformed(f"lease: the answer to a write is not what was written: {raw[:80]!r}")

@@ -18,7 +18,7 @@ from vcd.kube.client import MERGE_PATCH, ApiError, Fenced, KubeClient, KubeError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
 from vcd.model.codec import BadObject, decode_json
 from vcd.model.events import Operation, Result, VolumeChoice
-from vcd.model.kinds import KINDS
+from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object, ObjectReference, PersistentVolume, PersistentVolumeClaim
 
 BIND_TIMEOUT = 600.0
@@ -187,7 +187,7 @@ class _Binding:
 
     async def _claim(self, choice: VolumeChoice) -> tuple[PersistentVolumeClaim, str]:
         """The claim and its resource version."""
-        claim, version = await self._get("PersistentVolumeClaim", choice.claim)
+        claim, version = await self._get(_CLAIM, choice.claim)
         if claim.metadata.uid != choice.uid:
             raise NotBound("conflict", f"claim {choice.claim} is another one now")
         if claim.metadata.deletion_timestamp:
@@ -195,19 +195,18 @@ class _Binding:
         return cast(PersistentVolumeClaim, claim), version
 
     async def _volume(self, name: str) -> tuple[PersistentVolume, str]:
-        volume, version = await self._get("PersistentVolume", name)
+        volume, version = await self._get(_VOLUME, name)
         if volume.metadata.deletion_timestamp:
             raise NotBound("conflict", f"volume {name} is being deleted")
         return cast(PersistentVolume, volume), version
 
-    async def _get(self, kind: str, key: str) -> tuple[Object, str]:
+    async def _get(self, kind: Kind, key: str) -> tuple[Object, str]:
         try:
-            path = KINDS[kind].object_path(key)
-            return decode_json(KINDS[kind], await self.client.request("GET", path, fence=self.fence))
+            return decode_json(kind, await self.client.request("GET", kind.object_path(key), fence=self.fence))
         except ApiError as error:
             if error.status != 404:
                 raise
-            raise NotBound("conflict", f"{kind} {key} is gone") from error
+            raise NotBound("conflict", f"{kind.name} {key} is gone") from error
         except BadObject as error:
             raise Malformed(str(error)) from error
 

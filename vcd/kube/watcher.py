@@ -64,11 +64,9 @@ class KnownObjects(Protocol):
 
     def digest(self, kind: str, key: str) -> int | None:
         """``codec.payload_digest`` of the last payload; None for an unknown or bad object."""
-        ...
 
     def keys(self, kind: str) -> Iterable[str]:
         """The keys of all objects of the kind."""
-        ...
 
 
 @dataclasses.dataclass
@@ -115,21 +113,19 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 @dataclasses.dataclass(eq=False)
 class Watcher:
-    """Keeps the state up to date with all objects of one kind (or those that the selectors select)."""
+    """Keeps the state up to date with all objects of one kind, or those of them that are read."""
 
     client: KubeClient
     kind: Kind
     known: KnownObjects
     sink: Sink
     _: dataclasses.KW_ONLY
-    label_selector: dataclasses.InitVar[str] = ""
-    field_selector: dataclasses.InitVar[str] = ""
     idle_timeout: float = IDLE_TIMEOUT
     relist_period: float = RELIST_PERIOD
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
 
-    def __post_init__(self, label_selector: str, field_selector: str) -> None:
+    def __post_init__(self) -> None:
         self.status = WatchStatus(got_on=self.clock.monotonic())
         self._relist_at = 0.0
         self._backoff = Backoff(0.1, 30.0, self.rand)
@@ -140,10 +136,8 @@ class Watcher:
         self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
         self._slice_end = 0.0
-        fields = ",".join(filter(None, (self.kind.field_selector, field_selector)))
-        selectors = {"labelSelector": label_selector, "fieldSelector": fields}
-        query = urlencode({name: value for name, value in selectors.items() if value})
-        self._path = f"{self.kind.path}?{query}" if query else self.kind.path
+        fields = self.kind.field_selector
+        self._path = with_query(self.kind.path, urlencode({"fieldSelector": fields})) if fields else self.kind.path
         self._log = log.bind(kind=self.kind.name)
 
     async def run(self) -> NoReturn:

@@ -24,8 +24,9 @@ class WorkQueue(Generic[K, V]):
         self._ready: list[deque[K]] = [deque() for _ in range(ranks)]
         self._busy: set[K] = set()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.idle = asyncio.Event()
+        """Set while nothing waits and nothing is worked on."""
+        self.idle.set()
 
     def __len__(self) -> int:
         """How many keys wait or are worked on."""
@@ -47,7 +48,7 @@ class WorkQueue(Generic[K, V]):
         if key not in self._busy:
             self._ready[rank].append(key)
             self._wake.set()
-        self._idle.clear()
+        self.idle.clear()
 
     def clear(self) -> None:
         """Forget all that waits."""
@@ -56,10 +57,6 @@ class WorkQueue(Generic[K, V]):
         for ready in self._ready:
             ready.clear()
         self._settle()
-
-    async def idle(self) -> None:
-        """Return once nothing waits and nothing is worked on."""
-        await self._idle.wait()
 
     async def serve(self, workers: int, work: Callable[[K, V], Awaitable[None]]) -> NoReturn:
         """Call ``work`` for all that comes, with so many workers, until cancelled or until it raises."""
@@ -95,4 +92,4 @@ class WorkQueue(Generic[K, V]):
 
     def _settle(self) -> None:
         if not self._values and not self._busy:
-            self._idle.set()
+            self.idle.set()

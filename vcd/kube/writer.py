@@ -39,7 +39,7 @@ class Writer(Generic[K, V]):
 
     async def idle(self) -> None:
         """Return once all is written or given up."""
-        await self._work.idle()
+        await self._work.idle.wait()
 
     async def _attend(self, key: K, value: V) -> None:
         backoff = Backoff(0.2, 5.0, self._random)
