@@ -79,10 +79,11 @@ async def idle(cluster: EmbeddedCluster) -> None:
 
 async def test_a_mix_runs_to_its_end(bound: EmbeddedCluster) -> None:
     mix = Mix(gangs=5, jobs=5, deployments=0, pods=5)
-    feeder = Feeder(bound.store, bound.clock, generate(mix, ["default"], seed=5))
+    arrivals = list(generate(mix, ["default"], seed=5))
+    feeder = Feeder(bound.store, bound.clock, arrivals)
     feeder.start()
     await idle(bound)
-    assert (feeder.done, feeder.refused) == (True, [])
+    assert (feeder.created, feeder.refused) == (sum(len(each.objects) for each in arrivals), [])
     assert {phase_of(each) for each in bound.store.list(PODS)} == {"Succeeded"}
     assert {each["status"]["state"]["phase"] for each in bound.store.list(JOBS)} == {"Completed"}
 

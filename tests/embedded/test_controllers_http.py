@@ -80,11 +80,12 @@ async def served() -> AsyncIterator[EmbeddedCluster]:
 async def test_time_waits_for_a_scheduler_behind_http() -> None:
     async with served() as cluster:
         mix = Mix(gangs=4, jobs=4, deployments=0, pods=8, size=(2, 4), every=1000)
-        feeder = Feeder(cluster.store, cluster.clock, generate(mix, ["default"], seed=2))
+        arrivals = list(generate(mix, ["default"], seed=2))
+        feeder = Feeder(cluster.store, cluster.clock, arrivals)
         feeder.start()
         async with asyncio.timeout(20):
             await cluster.wait_idle()
-        assert feeder.done
+        assert feeder.created == sum(len(each.objects) for each in arrivals)
         assert {phase_of(each) for each in cluster.store.list(PODS)} == {"Succeeded"}
         assert {each["status"]["state"]["phase"] for each in cluster.store.list(JOBS)} == {"Completed"}
         for each in cluster.store.list(PODS):

@@ -172,10 +172,11 @@ def test_a_gang_needs_all_its_pods() -> None:
 
 def test_the_cluster_takes_all_that_is_generated() -> None:
     sim = Simulated()
-    feeder = Feeder(sim.store, sim.clock, generate(SMALL, ["default"], seed=1))
+    arrivals = list(generate(SMALL, ["default"], seed=1))
+    feeder = Feeder(sim.store, sim.clock, arrivals)
     feeder.start()
     sim.advance(10_000)
-    assert (feeder.done, feeder.refused) == (True, [])
+    assert (feeder.created, feeder.refused) == (sum(len(each.objects) for each in arrivals), [])
 
 
 # --- arriving -------------------------------------------------------------------------------------------------------

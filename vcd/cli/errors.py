@@ -19,12 +19,6 @@ class Unusable(click.ClickException):
     exit_code = 2
 
 
-class Absent(click.ClickException):
-    """What was asked for is not there: exit code 1."""
-
-    exit_code = 1
-
-
 class InvalidConf(click.ClickException):
     """A configuration file that holds problems, shown one a line: exit code 2."""
 
@@ -41,7 +35,7 @@ class InvalidConf(click.ClickException):
 
 
 def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Let a command end with one line and an exit code where a file or a name is wrong."""
+    """Let a command end with one line and an exit code where a file (2) or a name (1) is wrong."""
 
     @wraps(command)
     def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> None:
@@ -50,6 +44,6 @@ def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
         except (LogError, RegistryError) as error:
             raise Unusable(str(error)) from None
         except NotFound as error:
-            raise Absent(str(error)) from None
+            raise click.ClickException(str(error)) from None
 
     return wrapped

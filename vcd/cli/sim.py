@@ -40,12 +40,6 @@ _path = click.Path(path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class SimulationFailed(click.ClickException):
-    """A simulation that could not go on: exit code 1."""
-
-    exit_code = 1
-
-
 @click.command()
 @click.option(
     "--nodes",
@@ -218,7 +212,7 @@ async def _simulate(
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
-            raise SimulationFailed(str(error)) from None
+            raise click.ClickException(str(error)) from None
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)

@@ -59,12 +59,8 @@ def resources(registry: Registry, group_name: str, version: str) -> Object | Non
     if types is None:
         return None
     listed = [item for rtype in sorted(types, key=lambda each: each.plural) for item in _listed(rtype)]
-    head: Object = {"kind": "APIResourceList"}
-    if group_name:
-        head |= {"apiVersion": "v1", "groupVersion": f"{group_name}/{version}"}
-    else:
-        head["groupVersion"] = version
-    return {**head, "resources": listed}
+    where = {"apiVersion": "v1", "groupVersion": f"{group_name}/{version}"} if group_name else {"groupVersion": version}
+    return {"kind": "APIResourceList", **where, "resources": listed}
 
 
 def _listed(rtype: ResourceType) -> list[Object]:

@@ -64,15 +64,12 @@ class Feeder:
         self._start = clock.now()
         self.created = 0
         self.refused: list[tuple[str, str]] = []
-        self.done = False
 
     def start(self) -> None:
         """Wait for the next arrival."""
         arrival = next(self._arrivals, None)
-        if arrival is None:
-            self.done = True
-            return
-        self._clock.call_at(self._start + arrival.at, lambda: self._arrive(arrival))
+        if arrival is not None:
+            self._clock.call_at(self._start + arrival.at, lambda: self._arrive(arrival))
 
     def _arrive(self, arrival: Arrival) -> None:
         for resource, obj in arrival.objects:

@@ -494,20 +494,22 @@ class PodDisruptionBudget(Object, frozen=True):
 # --- workloads ----------------------------------------------------------------------------------------------------
 
 
-class ReplicaSet(Object, frozen=True):
+class Slim(Object, frozen=True):
+    """An object of whose labels, annotations and owners nobody asks."""
+
+    whole: ClassVar[bool] = False
+
+
+class ReplicaSet(Slim, frozen=True):
     """The pods of a ReplicaSet (apps/v1)."""
 
     spec: SelectingSpec = SelectingSpec()
 
-    whole: ClassVar[bool] = False
 
-
-class StatefulSet(Object, frozen=True):
+class StatefulSet(Slim, frozen=True):
     """The pods of a StatefulSet (apps/v1)."""
 
     spec: SelectingSpec = SelectingSpec()
-
-    whole: ClassVar[bool] = False
 
 
 class LabelsSpec(Projected, frozen=True):
@@ -516,20 +518,16 @@ class LabelsSpec(Projected, frozen=True):
     selector: dict[str, str] | None = None
 
 
-class Service(Object, frozen=True):
+class Service(Slim, frozen=True):
     """The pods behind a Service (core/v1)."""
 
     spec: LabelsSpec = LabelsSpec()
 
-    whole: ClassVar[bool] = False
 
-
-class ReplicationController(Object, frozen=True):
+class ReplicationController(Slim, frozen=True):
     """The pods of a ReplicationController (core/v1)."""
 
     spec: LabelsSpec = LabelsSpec()
-
-    whole: ClassVar[bool] = False
 
 
 # --- storage ------------------------------------------------------------------------------------------------------

@@ -79,7 +79,9 @@ class QueueController(Controller):
             command = self.find(COMMANDS, *key)
             if command is not None:
                 self.remove(COMMANDS, command)
-                self._ask(command["target"]["name"], command.get("action", ""))
+                name = command["target"]["name"]
+                self._actions[name] = command.get("action", "")
+                self.enqueue(("", name))
             return
         queue = self.find(QUEUES, *key)
         if queue is None:
@@ -104,10 +106,6 @@ class QueueController(Controller):
             if place is not None:
                 self._counts.setdefault(place[0], Counter())[place[1]] += change
                 self.enqueue(("", place[0]))
-
-    def _ask(self, name: str, action: str) -> None:
-        self._actions[name] = action
-        self.enqueue(("", name))
 
     def _with_parent(self, queue: Obj) -> Obj:
         if queue["metadata"]["name"] == ROOT or (queue.get("spec") or {}).get("parent"):
