@@ -113,7 +113,8 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
         fresh = fresh_table(session, checked).keys()
         assert (kept == fresh).all()
         best = int(fresh.argmax())
-        assert fresh_table(session, checked).best() == (None if fresh[best] == np.iinfo(np.int64).min else best)
+        found = None if fresh[best] == np.iinfo(np.int64).min else best
+        assert fresh_table(session, checked).best() == framework_of(session).candidates(checked).best() == found
 
 
 class EvenCpuOfAlike(EvenCpu):

@@ -68,7 +68,8 @@ class Binpack(Score):
                 share = used.parts[1, column]
                 beyond = None if used.within else share > 1.0
             else:
-                capacity, asked = usage.allocatable[column], usage.used[column] + task.amounts[column]
+                capacity = usage.allocatable[column].astype(np.float64)
+                asked = usage.used[column] + task.amounts[column]
                 there = capacity != 0
                 weighed = asked.astype(np.float64) * weight
                 share = np.divide(weighed, capacity, out=np.zeros(len(usage)), where=there)

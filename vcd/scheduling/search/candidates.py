@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
 from vcd.scheduling.search.nodesalike import NodesAlike
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
-from vcd.scheduling.search.static import Static, among, fixed_point
+from vcd.scheduling.search.static import EXACT, Static, among, fixed_point
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -183,8 +183,9 @@ class Candidates:
         """The best row, from what is known of the nodes' groups; None where that does not tell."""
         passed, now, points = self._groups(kept=False)
         worth = among(now if now is passed or now.any() else passed, points)
-        if self.static.points is not None:
-            return self._best_of_first(worth)
+        if self.static.offset is not None and self.static.points is not None:
+            row = self._best_of_first(worth)
+            return self._best_of(worth.take(self._evaluator.alike.of) + self.static.offset) if row is None else row
         highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
@@ -199,12 +200,17 @@ class Candidates:
         of = self._evaluator.alike.of
         first = self.static.first(worth, of)
         among_first = worth.take(of.take(first.rows))
-        highest = _highest_of(among_first)
-        if highest + first.points <= first.next + _highest_of(worth):
+        highest, most = _highest_of(among_first), _highest_of(worth)
+        if highest + first.points <= first.next + most:
             return None
-        if not abs(highest + first.points) <= self._evaluator.limit:
+        if not abs(highest) + abs(first.points) + abs(most) <= min(self._evaluator.limit, EXACT):
             return None
         return self._first(first.rows[among_first == highest])
+
+    def _best_of(self, points: Scores) -> int | None:
+        """The best row by the points of all nodes, -inf for those that do not pass; None where that does not tell."""
+        highest = _highest_of(points)
+        return self._first((points == highest).nonzero()[0]) if abs(highest) <= self._evaluator.limit else None
 
     def _first(self, rows: Rows) -> int:
         """The first of some rows in the seeded order."""
@@ -413,7 +419,7 @@ class Candidates:
             numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
             found = self._by_usage(alike.usage(numbers))
             if numbers is None:
-                self._by_group = tuple(np.empty(len(alike.of), column.dtype) for column in found)
+                self._by_group = tuple(np.zeros(len(alike.of), column.dtype) for column in found)
             for column, new in zip(self._by_group, found, strict=True):
                 column[slice(len(new)) if numbers is None else numbers] = new
         return self._by_group
@@ -504,12 +510,10 @@ class Candidates:
             points = self._points_of(passes, rating, masks)
             rated = points > -np.inf
         self._add_comparing(points, rated)
-        highest = _highest_of(points)
-        if highest == -np.inf:
-            return None
-        if abs(highest) <= evaluator.limit:
-            return self._first((points == highest).nonzero()[0])
-        return self._highest(evaluator.key_of(*self._combine(), None))
+        row = self._best_of(points)
+        if row is None and rated.any():
+            return self._highest(evaluator.key_of(*self._combine(), None))
+        return row
 
     def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
         """The points of the nodes in some groups and all ``masks``, without what compares nodes; -inf for those that do

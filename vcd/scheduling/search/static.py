@@ -15,11 +15,12 @@ from vcd.scheduling.session.views import Task
 SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
 _SCALE = np.float64(SCALE)
+EXACT = 2**53
+"""Up to this float64 adds whole numbers exactly."""
 
 
 def fixed_point(score: Score, points: Scores) -> Scores:
-    """A score's weighed points in millionths, whole numbers (docs/laws.md, law 5); float64 adds them exactly up to
-    2**53."""
+    """A score's weighed points in millionths, whole numbers (docs/laws.md, law 5)."""
     if score.whole and score.weight == int(score.weight):
         return points * np.float64(score.weight * SCALE)
     scaled = points * _SCALE if score.weight == 1 else points * score.weight * _SCALE

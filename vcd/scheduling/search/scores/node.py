@@ -27,7 +27,7 @@ from vcd.state.records import Shape
 
 
 class _PercentOfHighest(Score):
-    """Base of the scores that are raw x 100 / the highest feasible one, rounded down; raw itself where that is 0."""
+    """Base of the scores that are percents of the highest rating among the feasible nodes."""
 
     normalised = True
     by_highest = True
@@ -37,9 +37,10 @@ class _PercentOfHighest(Score):
         super().__init__(weight)
         self._facts = session.nodes.facts
 
-    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+    def percent(self, raw: Scores, feasible: Mask, none: Scores) -> Scores:
+        """raw x 100 / the highest feasible one, rounded down; ``none`` where that is 0."""
         highest = highest_of(raw, feasible)
-        return np.floor(raw * 100.0 / highest) if highest else raw
+        return np.floor(raw * 100.0 / highest) if highest else none
 
 
 _Terms = tuple[tuple[NodeSelectorTerm, float], ...]
@@ -73,6 +74,9 @@ class NodeAffinityScore(_PercentOfHighest):
 
     def reads_of(self, task: Task) -> _Terms:
         return self._preferred(task.shape)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        return self.percent(raw, feasible, raw)
 
 
 def _preferred(spec: PodSpec) -> _Terms:
@@ -110,7 +114,7 @@ class TaintTolerationScore(_PercentOfHighest):
         return _soft(task.shape.spec.tolerations)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        return 100.0 - super().normalise(raw, feasible)
+        return 100.0 - self.percent(raw, feasible, np.zeros_like(raw))
 
 
 def _soft(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
