@@ -438,3 +438,33 @@ def test_which_parts_apply_means_the_same_where_one_that_looks_at_what_moves_com
     task = task_of(second, "a")
     task.shape = task_of(first, "a").shape  # as a state gives it to one session after the other
     assert framework_of(second).candidates(task).passing().all()
+
+
+class Far(Name):
+    """Puts the first two nodes ahead by so much that float64 tells millionths apart no more."""
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return np.array([1e11, 1e11, 0.0])
+
+
+class Near(Score):
+    """One node is better by a few millionths."""
+
+    name = "near"
+    depends: ClassVar[Depends] = Depends.USAGE
+
+    def __init__(self, better: int) -> None:
+        super().__init__()
+        self.better = better
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return ((np.arange(3) if usage.rows is None else usage.rows) == self.better) * 3e-6
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_points_beyond_what_float64_tells_apart_are_added_in_one_order(better: int) -> None:
+    """So that a table asked for the first time names the same node as one that has keys."""
+    session = session_of(*[node(f"n{i}") for i in range(3)], pod("a", cpu=1))
+    use_evaluator(session, Evaluator(session, [], [Far(), Near(better)], Memory()))
+    task = task_of(session, "a")
+    assert fresh_table(session, task).best() == int(fresh_table(session, task).keys().argmax())

@@ -44,7 +44,8 @@ class Applying(NamedTuple):
 
 
 class TaskKinds:
-    """The kinds of a session's tasks, as things are. ``fixed_parts`` look at the nodes' facts alone."""
+    """The kinds of a session's tasks, as things are. ``fixed_parts`` look at the nodes' facts alone, and apply to
+    some."""
 
     def __init__(self, session: Session, parts: Sequence[Part]) -> None:
         self._trial = session.trial

@@ -51,7 +51,7 @@ class Compared:
 
     def points(self, rated: Mask) -> Scores:
         """In fixed point, not to be written."""
-        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan
+        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan  # which is never what it was
         if self._last is None or highest != self._last[0]:
             self._last = highest, fixed_point(self._score, self._score.normalise(self._raw, rated))
         return self._last[1]
