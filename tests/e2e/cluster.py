@@ -215,6 +215,13 @@ class Daemon:
         pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
+    async def until_metric(self, series: str, value: float, limit: float = 15.0) -> None:
+        """Wait until a series has a value: what a session showed comes after the Events that it made."""
+        deadline = time.monotonic() + limit
+        while (found := (await self.metrics()).get(series)) != value:
+            assert time.monotonic() < deadline, f"not within {limit} s: {series} is {found}, not {value}"
+            await asyncio.sleep(0.02)
+
     async def health(self, page: str = "healthz") -> int:
         """The status of a probe; 0 when nobody answers."""
         try:

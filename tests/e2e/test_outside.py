@@ -118,7 +118,7 @@ async def test_an_extender_that_is_silent_holds_up_nobody_and_is_told_of(tmp_pat
             await until(lambda: faults(cluster), what="the Event")
             assert "is not asked any more in this session" in faults(cluster)[0]["message"]
             assert faults(cluster)[0]["involvedObject"]["kind"] == "ConfigMap"
-            assert (await daemon.metrics())["vcd_extender_out"] == 1
+            await daemon.until_metric("vcd_extender_out", 1)
             await cluster.until_bound(cluster.submit("plain", 2))
             assert not cluster.bound(waiting)
             told.answer = lambda _: (200, b"{}")
