@@ -139,10 +139,11 @@ def test_verify_names_problems_and_exits_with_1(path: Path) -> None:
     assert (result.exit_code, "events 5 to 5 are missing" in json.loads(result.stdout)["problems"]) == (1, True)
 
 
-def test_export_writes_the_sessions_chosen(path: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.sqlite"
+async def test_export_writes_the_sessions_chosen(tmp_path: Path) -> None:
+    path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
+    await write_history(path, 4)
     (written,) = lines(run("export", path, out, "--from", "3", "--to", "3", "-o", "json"))
-    assert written == {"file": str(out), "first": 13, "last": 21, "sessions": 1}
+    assert written == {"file": str(out), "first": 16, "last": 21, "sessions": 1}
     assert verify(out) == []
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.eventlog.samples import fold, gone, leads, noise, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, compact, export, import_logs, verify
+from vcd.model.events import PolicyLoaded
 
 
 def state_at(path: Path, sequence: int) -> bytes:
@@ -27,35 +28,54 @@ def heads(path: Path) -> list[tuple[int, bytes]]:
 async def test_an_export_holds_the_sessions_and_what_their_replay_needs(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 6, checkpoints=(1, 2, 4))
-    written = export(path, out, 4, 5)
-    assert (written.first, written.last, written.sessions) == (13, 33, 3)
+    written = export(path, out, fold, 4, 5)
+    assert (written.first, written.last, written.sessions) == (22, 33, 2)
     assert verify(out, fold) == []
     with LogReader(path) as reader, LogReader(out) as exported:
-        assert [c.sequence for c in exported.checkpoints()] == [12, 24]
-        assert list(exported.read()) == list(reader.read(12, 33))
+        assert [c.sequence for c in exported.checkpoints()] == [21, 24]
+        assert list(exported.read()) == list(reader.read(21, 33))
         assert [exported.session(n) for n in (4, 5)] == [reader.session(n) for n in (4, 5)]
     assert state_at(out, 30) == state_at(path, 30)
 
 
-async def test_an_export_without_checkpoints_begins_with_the_first_event(tmp_path: Path) -> None:
+async def test_an_export_from_the_beginning_begins_with_the_first_event(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3)
-    assert export(path, out, last=2).first == 1
+    assert export(path, out, fold, last=2).first == 1
     assert verify(out, fold) == []
+
+
+async def test_an_export_of_later_sessions_holds_nothing_of_before(tmp_path: Path) -> None:
+    """Whoever gets it sees no object, no session and no configuration of an earlier time but by the state then."""
+    path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
+    async with EventLog.open(path) as log:
+        await log.append([PolicyLoaded("old", "actions: secret"), put(1)])
+        await log.append([session(1, 2), gone(1), PolicyLoaded("digest", "actions: allocate"), put(2)])
+        await log.append([session(2, 6), outcome(2), put(3)])
+    written = export(path, out, fold, 2)
+    assert (written.first, written.last, written.sessions) == (7, 9, 1)
+    assert verify(out, fold) == []
+    assert state_at(out, 9) == state_at(path, 9)
+    with LogReader(out) as exported:
+        assert [logged.sequence for logged in exported.read()] == [7, 8, 9]
+        assert list(exported.object_history("Pod", "ns/pod-1")) == []
+        assert exported.policy("digest") == "actions: allocate"
+        with pytest.raises(LogError, match="configuration old is not in it"):
+            exported.policy("old")
 
 
 async def test_an_export_is_one_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "sub" / "out.sqlite"
     out.parent.mkdir()
     await write_history(path, 2)
-    export(path, out)
+    export(path, out, fold)
     assert [(file.name, stat.S_IMODE(file.stat().st_mode)) for file in out.parent.glob("*")] == [("out.sqlite", 0o600)]
 
 
 async def test_an_export_can_be_written_on(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3, checkpoints=(2,))
-    export(path, out, 3)
+    export(path, out, fold, 3)
     await write_history(out, 1)
     assert verify(out, fold) == []
 
@@ -65,7 +85,7 @@ async def test_an_export_of_no_session_is_refused_and_leaves_nothing(tmp_path: P
     out.parent.mkdir()
     await write_history(path, 2)
     with pytest.raises(LogError, match="no session from 3 to the end"):
-        export(path, out, 3)
+        export(path, out, fold, 3)
     assert list(out.parent.glob("*")) == []
 
 
@@ -73,7 +93,7 @@ async def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 1)
     out.write_text("mine")
-    for write in (lambda: export(path, out), lambda: import_logs([path], out)):
+    for write in (lambda: export(path, out, fold), lambda: import_logs([path], out)):
         with pytest.raises(LogError, match="exists already"):
             write()
     assert out.read_text() == "mine"
@@ -87,7 +107,7 @@ async def test_an_export_beyond_what_is_kept_is_refused(tmp_path: Path) -> None:
         await log.append([session(1, 1)])
         await log.retain(max_age=0)
     with pytest.raises(LogError, match="cannot be rebuilt"):
-        export(path, tmp_path / "out.sqlite")
+        export(path, tmp_path / "out.sqlite", fold)
 
 
 async def write_replicas(folder: Path) -> tuple[Path, Path]:
@@ -140,7 +160,7 @@ async def test_an_import_can_be_exported(tmp_path: Path) -> None:
     a, b = await write_replicas(tmp_path)
     out, part = tmp_path / "out.sqlite", tmp_path / "part.sqlite"
     import_logs([a, b], out)
-    export(out, part, 3, 4)
+    export(out, part, fold, 3, 4)
     assert verify(part, fold) == []
     assert heads(part) == heads(out)[2:]
 

@@ -126,7 +126,7 @@ def verify(file: Path, output: str) -> None:
 @_output
 @says_errors
 def export(file: Path, out: Path, first: int | None, last: int | None, output: str) -> None:
-    """Write sessions of FILE, with all that their replay needs, to the new file OUT."""
+    """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT."""
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
     _written(logfile.export(file, out, first, last), out, output)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import groupby, islice
 from pathlib import Path
 
 import msgspec
+import zstandard
 
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.log import PART
 from vcd.eventlog.reader import LogReader, SessionInfo, is_decision
-from vcd.eventlog.rows import Logged, inserts
+from vcd.eventlog.rows import Logged, Row, digest_of, inserts
 from vcd.eventlog.statements import statements
 from vcd.eventlog.store import connect, failures_explained, make_file, opened_to_write, packer_of, prepare, transaction
+from vcd.eventlog.verify import Fold
 from vcd.model.events import LeadershipChanged, OperationDone, SessionDecided
 
 BATCH = 2000
@@ -29,29 +32,39 @@ class Written(msgspec.Struct, frozen=True):
     sessions: int
 
 
-def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
-    """Write the sessions ``first`` to ``last`` (None: no bound) into a new file that stands alone.
+def export(path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None) -> Written:
+    """Write the sessions ``first`` to ``last`` into a new file that stands alone, and what their replay needs.
 
-    It begins with the latest checkpoint at or before the first session's head (or at the log's beginning), holds
-    every event up to the one before the next session, and keeps all numbers. Raises LogError when there is no
-    such session, its history is not kept any more, or ``out`` exists or cannot be written.
+    With ``first`` it begins with a checkpoint made here, of the state that this session was decided from: of what was
+    before, it holds what is in that state, and no more. Without (None) it begins with the latest checkpoint at or
+    before the head of the first session that is kept, or the log's beginning. It holds every event up to the one before
+    the session after ``last`` (None: all), and keeps all numbers. Raises LogError when there is no such session, its
+    history is not kept any more, or ``out`` exists or cannot be written.
     """
     with LogReader(path) as reader, _new_file(Path(out)) as connection:
         reader.snapshot()
         sessions = list(reader.sessions(first, last))
         if not sessions:
             raise LogError(f"event log {path}: no session from {first or 1} to {last or 'the end'} is in it")
-        base = reader.base(min(session.head for session in sessions)).sequence
+        head = min(session.head for session in sessions)
+        base = reader.base(head)
+        begin = base.sequence if first is None else head
         following = list(reader.sessions(sessions[-1].number + 1, limit=1))
         end = following[0].sequence - 1 if following else reader.head()
         segments = reader.segments()
         target = _Target(connection)
         for segment in segments:
-            if segment.sequence < end and (segment.sequence >= base or segment.live > base):
-                target.segment(max(segment.sequence, base), max(segment.live, base), segment.source)
-        target.history(reader, base, end)
-        target.events(reader.read(base, end), lambda sequence: is_decision(segments, sequence))
-        return Written(base + 1, end, target.sessions)
+            if segment.sequence < end and (segment.sequence >= begin or segment.live > begin):
+                target.segment(max(segment.sequence, begin), max(segment.live, begin), segment.source)
+        if begin > base.sequence:
+            state = fold(base.state, reader.read(base.sequence, begin))
+            (latest,) = reader.read(begin - 1, begin)
+            target.checkpoint(begin, latest.time, state)
+        named = {session.policy for session in sessions}
+        target.policies(row for row in reader.rows("policies") if row[0] in named)
+        target.checkpoints(reader, begin, end)
+        target.events(reader.read(begin, end), lambda sequence: is_decision(segments, sequence))
+        return Written(begin + 1, end, target.sessions)
 
 
 def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
@@ -99,12 +112,25 @@ class _Target:
         """Begin a segment."""
         self._connection.execute(statements("append")["segment"], (sequence, live, source))
 
-    def history(self, reader: LogReader, base: int, end: int, shift: int = 0) -> None:
-        """Copy the checkpoints from ``base`` to ``end``, and all configurations; ``shift`` is added to sequences."""
+    def policies(self, rows: Iterable[Row]) -> None:
+        """Write configurations, as a reader gives them."""
+        with transaction(self._connection):
+            self._connection.executemany(
+                statements("append")["policy"], [(digest, text, 0) for digest, text, _ in rows]
+            )
+
+    def checkpoint(self, sequence: int, time: int, state: bytes) -> None:
+        """Write a checkpoint."""
+        sql, parts = statements("checkpoint"), [state[start : start + PART] for start in range(0, len(state), PART)]
+        with transaction(self._connection):
+            for number, part in enumerate(parts):
+                self._connection.execute(sql["part"], (sequence, number, zstandard.compress(part, 3)))
+            self._connection.execute(sql["complete"], (sequence, time, len(state), len(parts), digest_of(state)))
+
+    def checkpoints(self, reader: LogReader, base: int, end: int, shift: int = 0) -> None:
+        """Copy the checkpoints from ``base`` to ``end``; ``shift`` is added to sequences."""
         sql = statements("checkpoint")
         with transaction(self._connection):
-            policies = [(digest, text, 0) for digest, text, _ in reader.rows("policies")]
-            self._connection.executemany(statements("append")["policy"], policies)
             for sequence, *rest in reader.rows("checkpoints"):
                 if base <= sequence <= end:
                     parts = reader.rows("checkpoint_parts", sequence=sequence)
@@ -176,7 +202,8 @@ class _Merge:
         shift = self.end - base
         if not is_first:
             self.target.segment(self.end, live + shift, reader.path.name)
-        self.target.history(reader, base, end if is_last else end - 1, shift)
+        self.target.policies(reader.rows("policies"))
+        self.target.checkpoints(reader, base, end if is_last else end - 1, shift)
         renumbered = (self._renumbered(reader, logged, live, shift) for logged in reader.read(base, end))
         self.target.events(renumbered, lambda sequence: sequence > live + shift)
         self.end = end + shift

@@ -22,7 +22,6 @@ from vcd.state.cluster import ClusterState
 
 _POLL_SECONDS = 0.2
 
-export = eventlog.export
 import_logs = eventlog.import_logs
 
 
@@ -107,6 +106,11 @@ def _fold(before: bytes, events: Iterator[Logged]) -> bytes:
     except msgspec.MsgspecError as error:
         raise LogError(f"this version cannot fold the events from a checkpoint on: {error}") from error
     return state.dump()
+
+
+def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
+    """Write sessions of a log into a new file that stands alone: see ``vcd.eventlog.export``. Raises LogError."""
+    return eventlog.export(path, out, _fold, first, last)
 
 
 def policy_in_force(path: str | Path) -> str | None:
