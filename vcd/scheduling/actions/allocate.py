@@ -117,12 +117,7 @@ class AllocateAction(Action):
         if not job.queue.is_open:  # of many that are held those are named that would be tried first
             wanted = framework.in_task_order(wanted)
         if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
-            is_open = job.queue.is_open
-            wanted = [
-                task
-                for task in wanted
-                if (is_open and not task.gated) or not is_held(session, task, has_gate(task.shape))
-            ]
+            wanted = [task for task in wanted if not is_held(session, task, task.gated and has_gate(task.shape))]
         if wanted and job.partition is not None:
             return Worksheet(framework, job.partition, wanted)
         return deque(framework.in_task_order(wanted))
