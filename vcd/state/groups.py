@@ -196,10 +196,12 @@ class GroupColumns:
         place = np.full(len(self) + 1, NO_GROUP, np.int64)
         place[indices] = np.arange(len(indices))
         of_row = place[self.of_row]
-        found: list[list[int]] = [[] for _ in range(len(indices))]
-        for row in np.flatnonzero(of_row >= 0).tolist():
-            found[of_row[row]].append(row)
-        return [self.tasks.in_order(rows) for rows in found]
+        rows = np.flatnonzero(of_row >= 0)
+        listed: list[int] = rows.tolist()
+        found: list[list[tuple[str, int]]] = [[] for _ in range(len(indices))]
+        for group, key, row in zip(of_row[rows].tolist(), self.tasks.keys_of(listed), listed, strict=True):
+            found[group].append((key, row))
+        return [[row for _, row in sorted(pods)] for pods in found]
 
     def mean_minimum(self, index: int | slice | Rows) -> Ints:
         """What a pod of the minimum asks for on average, rounded up."""

@@ -195,17 +195,17 @@ def index_in_name(name: str) -> int | None:
 
 def indices_in_names(keys: Sequence[str]) -> list[int] | None:
     """``index_in_name`` of pods by key; None unless every one has one."""
-    split = [key.rpartition("-") for key in keys]
-    ends = [end for _, _, end in split]
+    ends = [key[key.rfind("-") + 1 :] for key in keys]
     digits = "".join(ends)
     if not (digits.isascii() and digits.isdigit() and all(ends)) or max(map(len, ends)) > _DIGITS:
         return None
-    rests = {rest.partition("/")[2] for rest, _, _ in split}
-    return list(map(int, ends)) if all("-" in rest for rest in rests) else None
+    if min([key.count("-", key.find("/")) for key in keys]) < 2:
+        return None
+    return list(map(int, ends))
 
 
 def alike_in_order(
-    keys: Sequence[str], ages: Sequence[int], uid_of: Callable[[int], str]
+    keys: Sequence[str], ages: Sequence[int], uids: Callable[[], Sequence[str]]
 ) -> list[int] | list[tuple[int, int, str, str]]:
     """By what pods of one job are placed one after the other that no plugin tells apart, from key and age of each, and
     its uid by its place: index in the name, age, uid, key; without what decides nothing.
@@ -216,11 +216,8 @@ def alike_in_order(
     if indices is not None and len(set(indices)) == len(indices):
         return indices
     first = list(zip(indices or [0] * len(keys), ages, strict=True))
-    told_apart = len(set(first)) == len(first)
-    return [
-        (*two, "" if told_apart else uid_of(place), key)
-        for place, (two, key) in enumerate(zip(first, keys, strict=True))
-    ]
+    last = [""] * len(keys) if len(set(first)) == len(first) else uids()
+    return [(index, age, uid, key) for (index, age), uid, key in zip(first, last, keys, strict=True)]
 
 
 def stated_queue(pod: Pod) -> str:

@@ -220,7 +220,7 @@ def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]] | None, tasks: l
     if len(tasks) < 2:
         return tasks
     keys, ages = [task.key for task in tasks], [task.created for task in tasks]
-    order: Sequence[Any] = alike_in_order(keys, ages, lambda place: tasks[place].uid)
+    order: Sequence[Any] = alike_in_order(keys, ages, lambda: [task.uid for task in tasks])
     if plugin_key is not None:
         order = [(plugin_key(task), last) for task, last in zip(tasks, order, strict=True)]
     return [task for _, task in sorted(zip(order, tasks, strict=True), key=itemgetter(0))]

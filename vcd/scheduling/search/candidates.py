@@ -10,7 +10,7 @@ decision never depends on it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count as count_from
 from typing import Any
@@ -373,8 +373,8 @@ class Candidates:
                 self._grouped_at, self._by_group = _NEVER, ()
         elif self._by_group and len(touched) <= _FEW:
             columns, of = self._groups(), evaluator.alike.of
-            for row in touched:
-                self._put(row, self._key_in(columns, of.item(row), row))
+            found = self._keys_in(columns, [(of.item(row), row) for row in touched])
+            self._put(np.array(touched, np.intp), np.array(found, np.int64))
         else:
             rows = np.array(touched, np.intp)
             taken = evaluator.nodes.usage.take
@@ -390,20 +390,21 @@ class Candidates:
         """The key of a node that passes with ``count`` more tasks of this shape, where some node is just so now."""
         columns = self._groups()
         group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
-        return None if group is None else self._key_in(columns, group, row)
+        return None if group is None else self._keys_in(columns, [(group, row)])[0]
 
-    def _key_in(self, columns: _ByGroup, group: int, row: int) -> int:
-        """The key of a node, were it in a group: one of ``_keyed``."""
-        evaluator, static = self._evaluator, self.static
-        passed, now, points = columns
-        if not (passed.item(group) and static.mask.item(row)):
-            return _NOWHERE
-        worth = points.item(group)
-        if static.points is not None:
-            worth += static.points.item(row)
-        worth = max(-evaluator.limit, min(evaluator.limit, worth))  # as ``key_of``
-        key: int = (int(worth) << evaluator.bits) + (now.item(group) << _NOW) + evaluator.ties.item(row)
-        return key
+    def _keys_in(self, columns: _ByGroup, places: Iterable[tuple[int, int]]) -> list[int]:
+        """The keys of some nodes, by row, were each in a group: as ``_keyed``."""
+        evaluator, mask, facts = self._evaluator, self.static.mask, self.static.points
+        (passed, now, points), limit, bits, ties = columns, evaluator.limit, evaluator.bits, evaluator.ties
+        keys: list[int] = []
+        for group, row in places:
+            if passed.item(group) and mask.item(row):
+                worth = points.item(group) if facts is None else points.item(group) + facts.item(row)
+                worth = int(max(-limit, min(limit, worth)))  # as ``key_of``
+                keys.append((worth << bits) + (now.item(group) << _NOW) + ties.item(row))
+            else:
+                keys.append(_NOWHERE)
+        return keys
 
     def _groups(self, kept: bool = True) -> _ByGroup:
         """What room and usage say, by group of nodes: who passes, who has room now, and the points. The first time it

@@ -69,7 +69,7 @@ def _keys(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:
         return keys
-    order = alike_in_order(keys, tasks.created[list(rows)].tolist(), lambda place: tasks.pod(rows[place]).metadata.uid)
+    order = alike_in_order(keys, tasks.created[list(rows)].tolist(), lambda: tasks.uids_of(rows))
     return [key for _, key in sorted(zip(order, keys, strict=True))]
 
 

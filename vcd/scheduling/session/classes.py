@@ -9,14 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import ObjectMeta
+from vcd.model.objects import ObjectMeta, Pod
 from vcd.model.status import TaskStatus
-from vcd.state.content import TaskColumns, values_of
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import PREEMPTABLE, TASK_SPEC, Shape, set_of
 from vcd.state.snapshot import Snapshot
@@ -52,48 +52,34 @@ class _Kinds:
         found = np.full(len(rows), _ALONE, np.int64)
         pending = counts[:, TaskStatus.PENDING]
         wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)) & ~jobs.too_large[rows])
-        for place, pods in zip(wait.tolist(), jobs.members(rows[wait]), strict=True):
-            key = self._key(jobs, int(rows[place]), pods)
+        members = jobs.members(rows[wait])
+        told = _told_by_columns(jobs, members)
+        for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, told, strict=True):
+            key = None if columns is None else self._key(jobs, index, pods, columns)
             if key is not None:
                 found[place] = numbers.setdefault(key, len(numbers) + 1)
         return found
 
-    def _key(self, jobs: GroupColumns, index: int, pods: list[int]) -> Hashable:
-        record = jobs.records[index]
+    def _key(self, jobs: GroupColumns, index: int, rows: list[int], columns: tuple[int, ...]) -> Hashable:
+        record, shape = jobs.records[index], cast(Shape, jobs.shapes[columns[0]])
         spec = record.group.spec
-        if record.unsupported or spec.sub_group_policy:
+        if record.unsupported or spec.sub_group_policy or shape.best_effort or shape.unsupported:
             return None
-        pod_key = self._key_of_pod(jobs, pods[0])
-        if pod_key is None or not self._are_alike(jobs, pods):
+        if shape.spec.scheduling_gates or shape.spec.volumes:
+            return None
+        pods = jobs.tasks.pods_of(rows)
+        if not self._are_marked_alike(pods):
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
         stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase)
         first: dict[int, int] = {}
-        labels = tuple(
-            [first.setdefault(number, place) for place, number in enumerate(jobs.tasks.labels[pods].tolist())]
-        )
+        labels = tuple([first.setdefault(number, place) for place, number in enumerate(jobs.tasks.labels[rows].tolist())])
+        pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
         return pod_key, labels, stated, self._marks_of(record.group.metadata)
 
-    def _key_of_pod(self, jobs: GroupColumns, row: int) -> Hashable:
-        tasks = jobs.tasks
-        pod, shape = tasks.pods[row], jobs.shapes[tasks.shape[row]]
-        if pod is None or shape is None or shape.best_effort or shape.unsupported:
-            return None
-        spec = shape.spec
-        if spec.scheduling_gates or spec.volumes:
-            return None
-        return (*values_of(_telling(tasks, shape), [row])[0], set_of(pod), self._marks_of(pod.metadata))
-
-    def _are_alike(self, jobs: GroupColumns, rows: list[int]) -> bool:
-        """Whether pods of one job have the same ``_key_of_pod``."""
-        if len(rows) < 2:
-            return True
-        tasks = jobs.tasks
-        pods = tasks.pods_of(rows)
-        telling = _telling(tasks, jobs.shapes[tasks.shape[rows[0]]])
-        if len(set(values_of(telling, rows))) > 1:
-            return False
+    def _are_marked_alike(self, pods: list[Pod]) -> bool:
+        """Whether pods of one job have the same owner and the same marks."""
         first = pods[0].metadata
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
         for pod in pods:
@@ -111,12 +97,28 @@ class _Kinds:
         return () if marks.isdisjoint(texts) else tuple(sorted([pair for pair in texts.items() if pair[0] in marks]))
 
 
-def _telling(tasks: TaskColumns, shape: Shape | None) -> list[npt.NDArray[Any]]:
-    """The columns by which pods are told apart; labels where the shape's terms may be about them."""
-    columns: list[npt.NDArray[Any]] = [tasks.shape, tasks.namespace, tasks.scheduler, tasks.priority]
-    if shape is not None and (shape.spec.affinity is not None or shape.spec.topology_spread_constraints):
-        columns.append(tasks.labels)
-    return columns
+def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
+    """By what the columns tell pods of some jobs from others, the shape first; None of a job whose pods differ."""
+    if not members:
+        return []
+    tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
+    rows, starts = np.array(list(chain.from_iterable(members)), np.intp), np.cumsum(counts) - counts
+    shapes = tasks.shape[rows]
+    minding = [number for number in np.unique(shapes).tolist() if _minds_labels(cast(Shape, jobs.shapes[number]))]
+    labels = np.where(np.isin(shapes, minding), tasks.labels[rows], _MIXED)
+    columns = [shapes, *[column[rows] for column in (tasks.namespace, tasks.scheduler, tasks.priority)], labels]
+    firsts = [column[starts] for column in columns]
+    differ = np.zeros(len(rows), np.bool_)
+    for column, first in zip(columns, firsts, strict=True):
+        differ |= column != np.repeat(first, counts)
+    told = zip(*[first.tolist() for first in firsts], strict=True)
+    mixed = np.logical_or.reduceat(differ, starts).tolist()
+    return [None if differs else each for each, differs in zip(told, mixed, strict=True)]
+
+
+def _minds_labels(shape: Shape) -> bool:
+    """Whether a shape's terms may be about labels."""
+    return shape.spec.affinity is not None or bool(shape.spec.topology_spread_constraints)
 
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
