@@ -74,7 +74,8 @@ class _Kinds:
         roles = tuple(sorted(spec.min_task_member.items()))
         stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase)
         first: dict[int, int] = {}
-        labels = tuple([first.setdefault(number, place) for place, number in enumerate(jobs.tasks.labels[rows].tolist())])
+        numbers = enumerate(jobs.tasks.labels[rows].tolist())
+        labels = tuple([first.setdefault(number, place) for place, number in numbers])
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
         return pod_key, labels, stated, self._marks_of(record.group.metadata)
 
